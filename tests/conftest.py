@@ -1,0 +1,49 @@
+"""What every test can ask for."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+import xapi_cli
+from tests.census import Census
+from tests.keyring_session import gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
+from tests.program import PROGRAM, Xapi
+from xapi_cli.sandbox import Sandbox
+
+# In every run the same examples; `make soak` looks for new ones.
+settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
+settings.register_profile("soak", deadline=None, max_examples=10_000, database=None, print_blob=True)
+settings.load_profile("xapi")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    Census.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Census(config), "census")
+    for name in list(os.environ):
+        if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
+            del os.environ[name]  # the settings of whoever runs the tests are not ours
+
+
+def pytest_report_header() -> list[str]:
+    return [f"package: {Path(xapi_cli.__file__).parent}", f"program: {PROGRAM}"]
+
+
+@pytest.fixture
+def xapi(tmp_path: Path) -> Iterator[Xapi]:
+    """The installed program, in a HOME of its own."""
+    program = Xapi(tmp_path / "home")
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    """The documented API, listening; its counters tell what it was asked."""
+    with Sandbox() as server:
+        yield server

@@ -1,0 +1,130 @@
+"""Turn values into text a person can read safely; nothing here prints."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+_RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return *text* with control, format and bidi characters made visible, those in *keep* excepted.
+
+    What a server, a backend or a file says reaches a terminal only through here (CWE-150).
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char in keep or char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_line(value: object) -> str:
+    """Return *value* as one line of JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def pretty_json(text: str, *, colours: bool) -> str | None:
+    """Return the JSON document *text* indented, or None when it is no JSON.
+
+    Numbers, escapes, the order of keys and duplicate keys stay as they were
+    written; characters that a terminal would obey become JSON escapes.
+    """
+    try:
+        json.loads(text, parse_int=str, parse_float=str)  # only whether it is JSON; huge integers stay text
+    except (ValueError, RecursionError):
+        return None
+    return "".join(_indented(_JSON_TOKEN.findall(text), colours))
+
+
+def _indented(tokens: Sequence[str], colours: bool) -> Iterator[str]:
+    depth = 0
+    for index, token in enumerate(tokens):
+        following = tokens[index + 1] if index + 1 < len(tokens) else ""
+        if token in ("{", "["):
+            yield token
+            if following not in ("}", "]"):
+                depth += 1
+                yield _break(depth)
+        elif token in ("}", "]"):
+            if tokens[index - 1] not in ("{", "["):
+                depth -= 1
+                yield _break(depth)
+            yield token
+        elif token == ",":
+            yield "," + _break(depth)
+        elif token == ":":
+            yield ": "
+        else:
+            yield _scalar(token, is_key=following == ":", colours=colours)
+
+
+def _break(depth: int) -> str:
+    return "\n" + "  " * depth
+
+
+def _scalar(token: str, *, is_key: bool, colours: bool) -> str:
+    shown = token if token.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in token)
+    shown = shown.replace("\x7f", "\\u007f")
+    if not colours:
+        return shown
+    colour = _KEY if is_key else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
+    return f"{colour}{shown}{_RESET}"
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """Return *rows* of name and value, the values in one column."""
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:<{width}}  {printable(value)}".rstrip() for name, value in rows)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return *rows* with each column as wide as its widest cell."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))] if cells else []
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def instant(moment: datetime) -> str:
+    """Return *moment*, aware UTC, as RFC 3339 with `Z` and whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def until(moment: datetime | None, now: datetime) -> str:
+    """Say when *moment* is, absolutely and from *now*: `2026-12-21 08:00 UTC (in 29 days)`."""
+    if moment is None:
+        return "an unknown time"
+    return f"{moment:%Y-%m-%d %H:%M} UTC ({relative(moment - now)})"
+
+
+def relative(span: timedelta) -> str:
+    """Say how far away *span* is in its largest unit: `in 29 days`, `3 hours ago`."""
+    seconds = abs(int(span.total_seconds()))
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if seconds >= size or unit == "second":
+            count = seconds // size
+            words = f"{count} {unit}" + ("" if count == 1 else "s")
+            return f"in {words}" if span >= timedelta(0) else f"{words} ago"
+    raise AssertionError("the last unit always fits")
+
+
+def size(count: int) -> str:
+    """Return *count* bytes for people: `1.5 MiB`."""
+    amount, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+
+
+def shell_quoted(text: str) -> str:
+    """Return *text* as one word for a POSIX shell, always quoted."""
+    return "'" + text.replace("'", "'\\''") + "'"
