@@ -1,0 +1,68 @@
+"""Make multipart/form-data bodies as browsers do, of any size and of known length."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from xapi_cli.errors import UsageError
+from xapi_cli.body.items import Field, Upload
+from xapi_cli.body.sources import STDIN, Stdin, body_of, text_of
+from xapi_cli.body.spool import IN_MEMORY, Body, Chain, Spool, Text
+
+_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as HTML's form submission has it
+_COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+_UNKNOWN = "application/octet-stream"
+
+
+def multipart(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin) -> Body:
+    """Return the body of *fields* and *uploads*; its boundary stays the same each time it is sent."""
+    boundary = os.urandom(16).hex()
+    keep = IN_MEMORY // max(1, len(fields) + len(uploads))
+    bodies: list[Body] = []
+    with ExitStack() as opened:
+        for head, body in _parts(fields, uploads, stdin, keep):
+            opened.callback(body.close)
+            bodies += [Text(_encoded(f"--{boundary}\r\n{head}\r\n\r\n")), body, Text(b"\r\n")]
+        opened.pop_all()  # from here on they are closed with the whole
+    bodies.append(Text(f"--{boundary}--\r\n".encode()))
+    return Chain(bodies, f"multipart/form-data; boundary={boundary}")
+
+
+def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
+    """Yield the head and the content of each part, at most *keep* bytes of it in memory."""
+    for field in fields:
+        yield f'Content-Disposition: form-data; name="{_quoted(field.name)}"', _content(field, stdin, keep)
+    for upload in uploads:
+        head = f'Content-Disposition: form-data; name="{_quoted(upload.name)}"; filename="{_quoted(_filename(upload))}"'
+        yield f"{head}\r\nContent-Type: {_content_type(upload)}", body_of(upload.path, stdin, keep=keep)
+
+
+def _content(field: Field, stdin: Stdin, keep: int) -> Body:
+    if field.path is None:
+        return Text(_encoded(field.text or ""))
+    return Spool((text.encode() for text in text_of(field.path, stdin)), keep=keep)
+
+
+def _filename(upload: Upload) -> str:
+    return STDIN if upload.path == STDIN else os.path.basename(upload.path)
+
+
+def _quoted(text: str) -> str:
+    return text.translate(_QUOTED)
+
+
+def _encoded(text: str) -> bytes:
+    """Encode *text*; bytes of an argument that are no UTF-8 stay the bytes they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise UsageError("a form field or a file name holds half a surrogate pair, which is no text") from None
+
+
+def _content_type(upload: Upload) -> str:
+    if upload.content_type:
+        return upload.content_type
+    from mimetypes import guess_type  # reads the system's tables
+
+    guessed, coding = guess_type(_filename(upload))
+    return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN

@@ -1,0 +1,164 @@
+"""Request bodies that can be sent any number of times, byte for byte, in constant memory.
+
+A 401 or a redirect asks for the body again, when a pipe has long been read to its end
+and httpx would send nothing in its place.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from typing import BinaryIO, cast
+
+from xapi_cli.errors import OutputError, XapiError
+
+CHUNK = 65_536
+IN_MEMORY = 4_194_304  # what a body may take before it goes to a temporary file
+
+
+class Body(ABC):
+    """A body whose *length* is known; each iteration gives all of it anew."""
+
+    def __init__(self, length: int, content_type: str | None = None) -> None:
+        self.length = length
+        self.content_type = content_type
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[bytes]:
+        """Give the bytes from the start, at most `CHUNK` at a time."""
+
+    def close(self) -> None:  # noqa: B027 - most bodies hold nothing open
+        """Let go of files."""
+
+
+class Text(Body):
+    """A body that is in memory anyway."""
+
+    def __init__(self, data: bytes, content_type: str | None = None) -> None:
+        super().__init__(len(data), content_type)
+        self._data = data
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, self.length, CHUNK):
+            yield self._data[start : start + CHUNK]
+
+
+class Spool(Body):
+    """What *chunks* gave, kept in memory up to *keep* bytes, beyond that in an unnamed temporary file."""
+
+    def __init__(self, chunks: Iterable[bytes], content_type: str | None = None, *, keep: int = IN_MEMORY) -> None:
+        super().__init__(0, content_type)
+        self._file: BinaryIO = BytesIO()
+        self._keep = keep
+        try:
+            for chunk in chunks:
+                self._write(chunk)
+            with _disk_errors():
+                self._file.flush()
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, self.length, CHUNK):
+            with _disk_errors():
+                self._file.seek(start)
+                chunk = self._file.read(CHUNK)
+            yield chunk
+
+    def close(self) -> None:
+        """Delete what was kept."""
+        with suppress(OSError):  # a full disk: what could not be written is to be deleted anyway
+            self._file.close()
+
+    def _write(self, chunk: bytes) -> None:
+        with _disk_errors():
+            if isinstance(self._file, BytesIO) and self.length + len(chunk) > self._keep:
+                self._file = _on_disk(self._file)
+            self._file.write(chunk)
+        self.length += len(chunk)
+
+
+class Stretch(Body):
+    """*length* bytes of the regular file *file* from *start* on, read when they are sent.
+
+    A file that got shorter, or was written to between two sendings, is an error:
+    the second request would not be the first one.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, length: int, *, name: str, content_type: str | None = None) -> None:
+        super().__init__(length, content_type)
+        self._file = file
+        self._start = start
+        self._name = name
+        self._first_seen: tuple[int, int] | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._refuse_change()
+        position, end = self._start, self._start + self.length
+        while position < end:
+            chunk = self._read(position, min(CHUNK, end - position))
+            if not chunk:
+                raise self._changed()
+            position += len(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _refuse_change(self) -> None:
+        status = os.fstat(self._file.fileno())
+        seen = (status.st_size, status.st_mtime_ns)
+        if self._first_seen not in (None, seen):
+            raise self._changed()
+        self._first_seen = seen
+
+    def _read(self, position: int, size: int) -> bytes:
+        """Read at *position*; others may have moved the offset of a shared stdin."""
+        try:
+            self._file.seek(position)
+            return self._file.read(size)
+        except OSError as error:
+            raise XapiError(f"{self._name} cannot be read any more: {error.strerror}") from error
+
+    def _changed(self) -> XapiError:
+        return XapiError(f"{self._name} changed while it was sent", hint="send a copy of it")
+
+
+class Chain(Body):
+    """Bodies after one another."""
+
+    def __init__(self, bodies: Sequence[Body], content_type: str | None = None) -> None:
+        super().__init__(sum(body.length for body in bodies), content_type)
+        self._bodies = bodies
+
+    def __iter__(self) -> Iterator[bytes]:
+        for body in self._bodies:
+            yield from body
+
+    def close(self) -> None:
+        """Close them all."""
+        for body in self._bodies:
+            body.close()
+
+
+def _on_disk(memory: BytesIO) -> BinaryIO:
+    """Return a nameless temporary file, readable by its owner only, that begins with what *memory* holds."""
+    from tempfile import TemporaryFile  # costs a start-up of 10 ms, which few bodies need
+
+    file = TemporaryFile()  # noqa: SIM115 - closed by the Spool
+    file.write(memory.getbuffer())
+    return cast("BinaryIO", file)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise OutputError(
+            f"the request body cannot be kept in a temporary file: {reason}", hint="set TMPDIR to a folder with room"
+        ) from error

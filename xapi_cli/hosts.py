@@ -1,0 +1,112 @@
+"""Read the host and port of a URL strictly: one host, one spelling, no surprises in the resolver."""
+
+import re
+
+_HIGHEST_PORT = 65_535
+_LONGEST_NAME = 253  # RFC 1035, 2.3.4, without the root's dot
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_HEXADECIMAL = re.compile(r"0x[0-9a-f]*")
+
+
+class Malformed(Exception):
+    """Say what is wrong with a URL, as the rest of a sentence that its catcher begins."""
+
+    def __init__(self, flaw: str, remedy: str | None = None) -> None:
+        super().__init__(flaw)
+        self.remedy = remedy
+
+
+def host_and_port(text: str) -> tuple[str, int | None]:
+    """Return the host in *text*, normalised and without brackets, and the port where one is given."""
+    refuse_blanks(text)
+    if "%" in text:
+        raise Malformed("has a % in its host")
+    if text.startswith("["):
+        inside, bracket, after = text[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise Malformed("has a malformed IPv6 address")
+        return _ipv6(inside), _port(after[1:])
+    host, _, port = text.partition(":")
+    if not host:
+        raise Malformed("has no host")
+    if ":" in port:
+        raise Malformed("has more than one : in its host", "write an IPv6 address in brackets, like [::1]")
+    return _name(host), _port(port)
+
+
+def is_numeric(host: str) -> bool:
+    """Tell whether a resolver would read *host* as an IPv4 address, in whatever notation."""
+    last = host.removesuffix(".").rpartition(".")[2]
+    return last.isdigit() or _HEXADECIMAL.fullmatch(last) is not None
+
+
+def refuse_blanks(text: str) -> None:
+    """Refuse what never belongs into a host or a base URL."""
+    refuse_controls(text)
+    if any(character.isspace() for character in text):
+        raise Malformed("has a blank")
+    if "\\" in text:
+        raise Malformed("has a backslash")
+
+
+def refuse_controls(text: str) -> None:
+    """Refuse control characters, C1 included, by code and position."""
+    if found := _CONTROL.search(text):
+        raise Malformed(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
+
+
+def _port(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise Malformed("has a port that is no number")
+    digits = text.lstrip("0")
+    if not digits or len(digits) > len(str(_HIGHEST_PORT)) or int(digits) > _HIGHEST_PORT:
+        raise Malformed(f"has a port outside 1-{_HIGHEST_PORT}")
+    return int(digits)
+
+
+def _ipv6(text: str) -> str:
+    from ipaddress import IPv6Address
+
+    try:
+        address = IPv6Address(text)
+    except ValueError:
+        raise Malformed("has a malformed IPv6 address") from None
+    mapped = address.ipv4_mapped
+    return f"::ffff:{mapped}" if mapped else str(address)  # str() writes a mapped one differently since Python 3.13
+
+
+def _name(host: str) -> str:
+    """Return the name or IPv4 address *host* as it goes over the wire."""
+    name = host.lower()
+    if not name.isascii() or "xn--" in name:
+        name = _internationalised(name)
+    if len(name.removesuffix(".")) > _LONGEST_NAME or not _has_valid_labels(name):
+        raise Malformed("has a host that is no valid name")
+    if is_numeric(name):
+        _check_ipv4(name)
+    return name
+
+
+def _internationalised(name: str) -> str:
+    import idna  # heavy tables
+
+    try:
+        return idna.encode(name, uts46=True).decode("ascii")
+    except UnicodeError:  # idna.IDNAError is one
+        raise Malformed("has a host that is no valid international name") from None
+
+
+def _has_valid_labels(name: str) -> bool:
+    return all(_LABEL.fullmatch(label) for label in name.removesuffix(".").split("."))
+
+
+def _check_ipv4(name: str) -> None:
+    from ipaddress import IPv4Address
+
+    try:
+        IPv4Address(name)
+    except ValueError:
+        raise Malformed("has a host that is neither a name nor an IPv4 address such as 192.0.2.1") from None
