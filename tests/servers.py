@@ -1,0 +1,295 @@
+"""Servers on loopback that do exactly what a script says, byte by byte, and keep what they received.
+
+    with Server([request(), send(OK), close()], [reset()]) as server:
+        httpx.get(server.url)
+    assert server.received[0].startswith(b"GET / HTTP/1.1")
+
+Each connection plays the next script, further ones the last. A script ends with
+closing the connection, unless it says otherwise.
+"""
+
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+Step = Callable[["Peer"], None]
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Peer:
+    """One connection, as the server sees it."""
+
+    def __init__(self, sock: socket.socket, server: "Server") -> None:
+        self.sock = sock
+        self.server = server
+        self.received = bytearray()
+        self._used = 0  # up to here, requests have been read
+
+    def read_request(self) -> None:
+        """Read one request with its body."""
+        start = self._used
+        while (end := self.received.find(b"\r\n\r\n", start)) < 0:
+            self.read_some()
+        head = bytes(self.received[start:end]).lower()
+        self._used = end + 4
+        if length := re.search(rb"\r\ncontent-length: *(\d+)", head):
+            self._used += int(length[1])
+            while len(self.received) < self._used:
+                self.read_some()
+        elif b"\r\ntransfer-encoding: chunked" in head:
+            while (end := self.received.find(b"0\r\n\r\n", self._used)) < 0:
+                self.read_some()
+            self._used = end + 5
+
+    def read_some(self) -> None:
+        data = self.sock.recv(256 * 1024)
+        if not data:
+            raise EOFError
+        self.received += data
+
+
+class Server:
+    """Listen while in a `with` block and play *scripts*; with *tls*, speak TLS first."""
+
+    def __init__(
+        self,
+        *scripts: Sequence[Step],
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._scripts = scripts
+        self._tls = tls
+        self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._threads: list[threading.Thread] = []
+        self._peers: list[Peer] = []
+        self.stopping = threading.Event()
+        self.failures: list[BaseException] = []
+        self.host = host
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """Host and port as messages name them."""
+        return self.url.partition("://")[2]
+
+    @property
+    def received(self) -> list[bytes]:
+        """What came over each connection so far."""
+        return [bytes(peer.received) for peer in self._peers]
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopping.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for peer in self._peers:
+            with suppress(OSError):
+                peer.sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        if error is None and self.failures:
+            raise self.failures[0]
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        number = 0
+        while not self.stopping.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            script = self._scripts[min(number, len(self._scripts) - 1)]
+            number += 1
+            peer = Peer(sock, self)
+            self._peers.append(peer)
+            self._start(self._play, peer, script)
+
+    def _play(self, peer: Peer, script: Sequence[Step]) -> None:
+        try:
+            if self._tls:
+                peer.sock = self._tls.wrap_socket(peer.sock, server_side=True)
+            for step in script:
+                step(peer)
+        except (OSError, EOFError, ValueError):  # the client went away, as many tests want it
+            pass
+        except BaseException as error:  # noqa: BLE001  # reported by the test, at the end of its with block
+            self.failures.append(error)
+        finally:
+            peer.sock.close()
+
+
+def request() -> Step:
+    """Read one request with its body."""
+    return Peer.read_request
+
+
+def head() -> Step:
+    """Read until a head has come, and not one byte more than that takes."""
+
+    def step(peer: Peer) -> None:
+        while b"\r\n\r\n" not in peer.received:
+            data = peer.sock.recv(1)
+            if not data:
+                raise EOFError
+            peer.received += data
+
+    return step
+
+
+def send(data: bytes) -> Step:
+    def step(peer: Peer) -> None:
+        peer.sock.sendall(data)
+
+    return step
+
+
+def drip(data: bytes, every: float, size: int = 1) -> Step:
+    """Send *data* in pieces of *size*, *every* so many seconds."""
+
+    def step(peer: Peer) -> None:
+        for start in range(0, len(data), size):
+            peer.sock.sendall(data[start : start + size])
+            if peer.server.stopping.wait(every):
+                return
+
+    return step
+
+
+def forever(data: bytes) -> Step:
+    """Send *data* again and again until the client has had enough."""
+
+    def step(peer: Peer) -> None:
+        while not peer.server.stopping.is_set():
+            peer.sock.sendall(data)
+
+    return step
+
+
+def sleep(seconds: float) -> Step:
+    def step(peer: Peer) -> None:
+        peer.server.stopping.wait(seconds)
+
+    return step
+
+
+def wait_for(event: threading.Event) -> Step:
+    def step(peer: Peer) -> None:
+        if not event.wait(10):
+            raise AssertionError("the test never came so far")
+
+    return step
+
+
+def hang() -> Step:
+    """Do nothing until the test is over."""
+    return sleep(600)
+
+
+def until_closed() -> Step:
+    """Read until the client closes."""
+
+    def step(peer: Peer) -> None:
+        while True:
+            peer.read_some()
+
+    return step
+
+
+def half_close() -> Step:
+    """Say that nothing more will be sent."""
+
+    def step(peer: Peer) -> None:
+        peer.sock.shutdown(socket.SHUT_WR)
+
+    return step
+
+
+def close() -> Step:
+    def step(peer: Peer) -> None:
+        peer.sock.close()
+
+    return step
+
+
+def reset() -> Step:
+    """Close with a RST."""
+
+    def step(peer: Peer) -> None:
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.sock.close()
+
+    return step
+
+
+def serve(answer: bytes = OK) -> Step:
+    """Answer request after request."""
+
+    def step(peer: Peer) -> None:
+        while True:
+            peer.read_request()
+            peer.sock.sendall(answer)
+
+    return step
+
+
+def forward(*, tunnel_answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Step:
+    """Be an HTTP proxy: read a CONNECT, then pass bytes to and fro."""
+
+    def step(peer: Peer) -> None:
+        peer.read_request()
+        host, _, port = bytes(peer.received).split()[1].decode().rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=10) as server:
+            peer.sock.sendall(tunnel_answer)
+            there = threading.Thread(target=_pump, args=(peer.sock, server), daemon=True)
+            there.start()
+            _pump(server, peer.sock)
+            there.join(5)
+
+    return step
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+class Stopwatch:
+    """Measure the seconds that a `with` block takes."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._start

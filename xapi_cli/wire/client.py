@@ -1,0 +1,51 @@
+"""The httpx.Client that everything goes through: our transport, no cookies, no ~/.netrc, no redirects by itself."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli import __version__
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+USER_AGENT = f"xapi/{__version__}"
+
+
+def open_wire(
+    *,
+    timeout: float,
+    ca_bundle: str | None,
+    environ: Mapping[str, str],
+    trace: Callable[[str], None] | None = None,
+    hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
+) -> "httpx.Client":
+    """Return a client that sends what it is told and nothing of its own accord.
+
+    *timeout*, in seconds, bounds each phase of a request; *ca_bundle* and the
+    proxies in *environ* are looked at when a connection first needs them.
+    *trace* hears of connections, *hooks* are httpx's event hooks.
+    """
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+    import httpx
+
+    from xapi_cli.wire import proxies
+    from xapi_cli.wire.transport import Transport
+
+    def context() -> "ssl.SSLContext":
+        from xapi_cli.wire import tls
+
+        return tls.context(ca_bundle, environ)
+
+    transport = Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)
+    return httpx.Client(
+        transport=transport,
+        timeout=timeout,
+        trust_env=False,
+        follow_redirects=False,
+        headers={"User-Agent": USER_AGENT},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept, or even looked at
+        event_hooks=dict(hooks or {}),
+    )

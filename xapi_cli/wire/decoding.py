@@ -1,0 +1,124 @@
+"""Undo a response's content coding in constant memory, and notice when the body was cut off.
+
+Other clients take a gzip body without its end for complete.
+"""
+
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import NetworkError
+
+if TYPE_CHECKING:
+    from zlib import _Decompress
+
+_BLOCK = 64 * 1024
+_GZIP = b"\x1f\x8b"
+_PADDING = b"\x00"
+
+
+def decoded(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
+    """Yield the body whose coded form is *chunks*, in blocks of at most 64 KiB, each as soon as it can be known.
+
+    A body without a single byte is empty in every coding: the answer to HEAD,
+    and a 304, name the coding that another answer would have had.
+    """
+    pieces = _pieces(chunks)
+    first = next(pieces, None)
+    if first is not None:
+        yield from _undo(_coding(content_encoding), chain([first], pieces))
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), _BLOCK):
+            yield chunk[start : start + _BLOCK]
+
+
+def _coding(content_encoding: str | None) -> str:
+    """Return the one coding that *content_encoding* names."""
+    names = (name.strip().lower() for name in (content_encoding or "").split(","))
+    codings = [name for name in names if name not in {"", "identity"}]
+    if len(codings) > 1:  # a way to make gigabytes out of kilobytes
+        raise _failure(f"the body has {len(codings)} content codings, one on top of another", "xapi undoes only one")
+    return codings[0] if codings else "identity"
+
+
+def _undo(coding: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    match coding:
+        case "identity":
+            return pieces
+        case "gzip" | "x-gzip":
+            return _gunzip(pieces)
+        case "deflate":
+            return _undeflate(pieces)
+    raise _failure("the body has a content coding that xapi did not ask for", "xapi undoes gzip and deflate")
+
+
+def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Undo gzip: one member or more (RFC 1952, 2.2); other bytes after a member are ignored, as gzip(1) does."""
+    start = b""
+    while True:
+        rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, pieces, "gzip")
+        start = _next_member(rest, pieces)
+        if not start:
+            return
+
+
+def _next_member(rest: bytes, pieces: Iterator[bytes]) -> bytes:
+    """Return the beginning of one more gzip member, or, all *pieces* read, nothing."""
+    start = rest.lstrip(_PADDING)
+    while len(start) < len(_GZIP) and (piece := next(pieces, None)) is not None:
+        start = (start + piece).lstrip(_PADDING)
+    if start.startswith(_GZIP):
+        return start
+    _exhaust(pieces)
+    return b""
+
+
+def _undeflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Undo deflate: zlib's format, as RFC 9110 8.4.1.2 wants it, or the raw data that some servers send."""
+    start = next(pieces)
+    while len(start) < 2 and (piece := next(pieces, None)) is not None:
+        start += piece
+    is_zlib = start[0] & 0x0F == zlib.DEFLATED and int.from_bytes(start[:2], "big") % 31 == 0  # RFC 1950, 2.2
+    yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, pieces, "deflate")
+    _exhaust(pieces)
+
+
+def _inflate(
+    inflater: "_Decompress", start: bytes, pieces: Iterator[bytes], coding: str
+) -> Generator[bytes, None, bytes]:
+    """Yield what *start* and *pieces* hold; return what follows the end of the compressed data."""
+    data: bytes | None = start
+    while data is not None:
+        yield from _blocks(inflater, data, coding)
+        if inflater.eof:
+            return inflater.unused_data
+        data = next(pieces, None)
+    raise _failure(f"the {coding} body was cut off before its end", "try again")
+
+
+def _blocks(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes]:
+    """Yield all that can be decompressed now, never more than a block at once."""
+    is_full = False  # there is more inside, although the input may be used up
+    while (data or is_full) and not inflater.eof:
+        try:
+            block = inflater.decompress(data, _BLOCK)
+        except zlib.error:
+            raise _failure(f"the {coding} body is corrupt or was cut off", "try again") from None
+        data = inflater.unconsumed_tail
+        is_full = len(block) == _BLOCK
+        if block:
+            yield block
+
+
+def _exhaust(pieces: Iterator[bytes]) -> None:
+    """Read the rest, so that its end is checked and the connection can serve again."""
+    for _ in pieces:
+        pass
+
+
+def _failure(message: str, hint: str) -> NetworkError:
+    return NetworkError(message, hint=hint, sent=True, answered=True)
