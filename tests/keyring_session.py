@@ -1,0 +1,160 @@
+"""A real gnome-keyring on a D-Bus of its own, unlocked and with nobody in front of it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+_PASSWORD = b"login password"  # what comes on stdin is the password, a newline included
+_NEEDED = ("dbus-daemon", "gnome-keyring-daemon")
+
+
+class KeyringSession:
+    """A session bus and a keyring daemon; *environ* is what a program in that session has."""
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="xapi-keyring-"))  # short: names of sockets are limited
+        runtime = self.home / "run"
+        runtime.mkdir(mode=0o700)
+        self._base = {"HOME": str(self.home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
+        self._bus = subprocess.Popen(
+            ["dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address=1"],
+            env=self._base,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._bus.stdout is not None
+        address = self._bus.stdout.readline().decode().strip()
+        self.environ = {"DBUS_SESSION_BUS_ADDRESS": address, "XDG_RUNTIME_DIR": str(runtime)}
+        self._daemon = self._started()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self._daemon, self._bus):
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(10)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the keyring daemon."""
+        return self._daemon.pid
+
+    @property
+    def lives(self) -> bool:
+        """Whether the keyring daemon that was started still runs."""
+        return self._daemon.poll() is None
+
+    def freeze(self) -> None:
+        """Stop the daemon, which from now on accepts everything and answers nothing."""
+        self._daemon.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the daemon go on."""
+        self._daemon.send_signal(signal.SIGCONT)
+
+    def lock(self) -> None:
+        """Lock the keyring; there is no display that could ask anybody to unlock it."""
+        self.python("import secretstorage as s; s.get_default_collection(s.dbus_init()).lock()")
+
+    def restart(self) -> None:
+        """Kill the daemon and start another, which is unlocked."""
+        self._daemon.kill()
+        self._daemon.wait(10)
+        self._daemon = self._started()
+
+    def clear(self) -> None:
+        """Delete all items."""
+        self.python(
+            "import secretstorage as s; [i.delete() for i in s.get_default_collection(s.dbus_init()).get_all_items()]"
+        )
+
+    def count(self, text: str = "") -> int:
+        """Return the number of items whose label holds *text*."""
+        return len([label for label in self.labels() if text in label])
+
+    def labels(self) -> list[str]:
+        """Return the labels of all items."""
+        code = "import secretstorage as s\nfor i in s.get_default_collection(s.dbus_init()).get_all_items(): "
+        return self.python(f"{code}print(i.get_label())").splitlines()
+
+    def python(self, code: str) -> str:
+        """Run *code* in the session and return its output."""
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=self._base | self.environ,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        daemon = subprocess.Popen(
+            ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
+            env=self._base | self.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert daemon.stdin is not None
+        daemon.stdin.write(_PASSWORD)
+        daemon.stdin.close()
+        self._wait_until_unlocked(daemon)
+        return daemon
+
+    def _wait_until_unlocked(self, daemon: "subprocess.Popen[bytes]") -> None:
+        code = (
+            "import secretstorage as s; b = s.dbus_init(); assert s.check_service_availability(b); "
+            "assert not s.get_default_collection(b).is_locked(); "
+            "import jeepney; m = jeepney.DBusAddress('/org/freedesktop/DBus', 'org.freedesktop.DBus', "
+            "'org.freedesktop.DBus'); r = jeepney.new_method_call(m, 'GetConnectionUnixProcessID', 's', "
+            f"('org.freedesktop.secrets',)); assert b.send_and_get_reply(r).body[0] == {daemon.pid}"
+        )
+        end = time.monotonic() + 20
+        while True:
+            try:
+                self.python(code)
+            except subprocess.SubprocessError as error:
+                if daemon.poll() is not None or time.monotonic() > end:
+                    raise AssertionError(f"gnome-keyring does not start: {error}") from error
+                time.sleep(0.1)
+            else:
+                return
+
+
+@pytest.fixture(scope="session")
+def shared_gnome_keyring() -> Iterator[KeyringSession]:
+    """A keyring for all tests that leave it as they found it: alive, unlocked, awake."""
+    _skip_where_missing()
+    with KeyringSession() as session:
+        yield session
+
+
+@pytest.fixture
+def gnome_keyring() -> Iterator[KeyringSession]:
+    """A keyring for one test, which may kill, freeze or lock it."""
+    _skip_where_missing()
+    with KeyringSession() as session:
+        yield session
+
+
+def _skip_where_missing() -> None:
+    if missing := [name for name in _NEEDED if shutil.which(name) is None]:
+        pytest.skip(f"needs {' and '.join(missing)}")

@@ -1,0 +1,188 @@
+"""Backends of keyring that behave as others do elsewhere; a child process chooses one by PYTHON_KEYRING_BACKEND.
+
+What they keep is in the JSON file that FAKE_KEYRING names: a list of [service, username, text].
+"""
+
+import builtins
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keyring.errors
+from keyring.backend import KeyringBackend
+
+
+class Plain(KeyringBackend):
+    """Keep any text; count the calls of this process."""
+
+    priority: ClassVar[float] = 1
+    calls: ClassVar[list[str]] = []
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.calls.append("get")
+        return next((text for s, u, text in self.items() if (s, u) == (service, username)), None)
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.calls.append("set")
+        self.put(service, username, password)
+
+    def delete_password(self, service: str, username: str) -> None:
+        self.calls.append("delete")
+        items = self.items()
+        if not (own := [item for item in items if item[:2] == [service, username]]):
+            raise keyring.errors.PasswordDeleteError("No such password!")
+        items.remove(own[0])
+        self.keep(items)
+
+    def put(self, service: str, username: str, text: str) -> None:
+        items = [item for item in self.items() if item[:2] != [service, username]]
+        self.keep([*items, [service, username, text]])
+
+    def items(self) -> list[list[str]]:
+        path = Path(os.environ["FAKE_KEYRING"])
+        return list(json.loads(path.read_text())) if path.exists() else []
+
+    def keep(self, items: list[list[str]]) -> None:
+        path = Path(os.environ["FAKE_KEYRING"])
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(items))
+        new.replace(path)
+
+
+class error(Exception):  # noqa: N801  # pywintypes.error is called so
+    """What pywin32 raises."""
+
+
+class Windows(Plain):
+    """Refuse more than 2,560 bytes of UTF-16; move the item of a service that is written again (see keyring)."""
+
+    priority: ClassVar[float] = 1
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.calls.append("get")
+        found = self._read(service)
+        if found is None or found[1] != username:
+            found = self._read(f"{username}@{service}")
+        return None if found is None else found[2]
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.calls.append("set")
+        if (existing := self._read(service)) is not None:
+            self._write(f"{existing[1]}@{service}", existing[1], existing[2])
+        self._write(service, username, password)
+
+    def delete_password(self, service: str, username: str) -> None:
+        self.calls.append("delete")
+        targets = [service, f"{username}@{service}"]
+        items = self.items()
+        kept = [item for item in items if item[0] not in targets or item[1] != username]
+        if len(kept) == len(items):
+            raise keyring.errors.PasswordDeleteError(service)
+        self.keep(kept)
+
+    def _read(self, target: str) -> list[str] | None:
+        return next((item for item in self.items() if item[0] == target), None)
+
+    def _write(self, target: str, username: str, text: str) -> None:
+        if len(text.encode("utf-16-le")) > 2560:
+            raise error(1783, "CredWrite", f"The stub received bad data: {text}")
+        self.keep([*(item for item in self.items() if item[0] != target), [target, username, text]])
+
+
+class MacOS(Plain):
+    """Set by deleting and adding, with a moment in between."""
+
+    priority: ClassVar[float] = 1
+
+    def put(self, service: str, username: str, text: str) -> None:
+        items = self.items()
+        self.keep([item for item in items if item[:2] != [service, username]])
+        time.sleep(0.002)
+        if self.get_password(service, username) is not None:
+            raise RuntimeError("-25299: the specified item already exists in the keychain")
+        super().put(service, username, text)
+
+
+class Duplicating(Plain):
+    """Hide each new item behind one that another program has made, as the Secret Service does."""
+
+    def put(self, service: str, username: str, text: str) -> None:
+        items = self.items()
+        if [service, username, "made elsewhere"] in items or not items:
+            items = [[service, username, "made elsewhere"], [service, username, text]]
+        else:
+            items = [*(item for item in items if item[:2] != [service, username]), [service, username, text]]
+        self.keep(items)
+
+
+class Cutting(Plain):
+    """Cut what is longer than 1,500 characters, and say nothing."""
+
+    def put(self, service: str, username: str, text: str) -> None:
+        super().put(service, username, text[:1500])
+
+
+class Forgetful(Plain):
+    """Take everything and keep nothing."""
+
+    def put(self, service: str, username: str, text: str) -> None:
+        pass
+
+
+class Sleeping(Plain):
+    """Never answer."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        time.sleep(3600)
+        return None
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        time.sleep(3600)
+
+    def delete_password(self, service: str, username: str) -> None:
+        time.sleep(3600)
+
+
+class Slow(Plain):
+    """Take a while, as somebody who unlocks does."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        time.sleep(float(os.environ["FAKE_KEYRING_SECONDS"]))
+        return super().get_password(service, username)
+
+
+class Raising(Plain):
+    """Raise the exception that FAKE_KEYRING_RAISES names, with a secret in its text."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        raise self._error()
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise self._error()
+
+    def delete_password(self, service: str, username: str) -> None:
+        raise self._error()
+
+    @staticmethod
+    def _error() -> BaseException:
+        name = os.environ["FAKE_KEYRING_RAISES"]
+        if name == "UnicodeEncodeError":
+            return UnicodeEncodeError("utf-8", "CANARY", 0, 1, "CANARY")
+        known: Any = getattr(builtins, name, None) or getattr(keyring.errors, name, None)
+        kind = known or type(name, (BaseException,), {})
+        made: BaseException = kind("CANARY")
+        return made
+
+
+class Flaky(Plain):
+    """Fail twice in passing before each success."""
+
+    failures: ClassVar[int] = 0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        Flaky.failures += 1
+        if Flaky.failures % 3:
+            raise keyring.errors.InitError("CANARY")
+        return super().get_password(service, username)

@@ -1,0 +1,5 @@
+"""A backend whose module never finishes loading."""
+
+import time
+
+time.sleep(3600)

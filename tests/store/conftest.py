@@ -1,0 +1,112 @@
+"""Stores to test, and processes to test them in."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import xapi_cli
+from tests.keyring_session import KeyringSession
+from xapi_cli.store import Store, StoreName, open_store
+
+FAKES = Path(__file__).parents[1] / "keyrings"
+_PACKAGE = Path(xapi_cli.__file__).parents[1]
+
+Open = Callable[..., Store]
+Run = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    """What the stores said to the person."""
+    return []
+
+
+@pytest.fixture
+def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a store in this process: `opened("file")`, or `opened("Windows")` for one of the fake keyrings."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND", raising=False)
+    monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
+    monkeypatch.syspath_prepend(FAKES)
+
+    def open_one(kind: str, **options: float) -> Store:
+        name: StoreName = "keyring"
+        environ: dict[str, str] = dict(os.environ)
+        if kind == "file":
+            name = "file"
+        elif kind == "none":
+            name = "none"
+        elif kind != "keyring":
+            environ["PYTHON_KEYRING_BACKEND"] = f"fake_keyrings.{kind}"
+        return open_store(name, state=state, environ=environ, notify=notes.append, **options)
+
+    return open_one
+
+
+@pytest.fixture
+def gnome(shared_gnome_keyring: KeyringSession, opened: Open, monkeypatch: pytest.MonkeyPatch) -> KeyringSession:
+    """The real keyring, empty, for stores that `opened` opens in this process."""
+    for name, value in shared_gnome_keyring.environ.items():
+        monkeypatch.setenv(name, value)
+    shared_gnome_keyring.clear()
+    return shared_gnome_keyring
+
+
+_PREAMBLE = """
+import os, sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+from xapi_cli.errors import StoreError
+from xapi_cli.store import open_store
+from xapi_cli.tokens import Identity, Record, Token
+ME = Identity("https://api.test", "me@example.com")
+def store(name="keyring", **options):
+    say = lambda text: print("note:", text, flush=True)
+    return open_store(name, state=Path(os.environ["STATE"]), environ=os.environ, notify=say, **options)
+def failing(function):
+    start = time.monotonic()
+    try:
+        return function()
+    except StoreError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        print(round(time.monotonic() - start, 1), file=sys.stderr, flush=True)
+"""
+
+
+@pytest.fixture
+def run(state: Path, tmp_path: Path) -> "Callable[..., subprocess.Popen[str]]":
+    """Start Python code in a process of its own; `store()`, `failing()` and ME are there."""
+
+    def start(code: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+        environ = {
+            "HOME": str(tmp_path),
+            "PATH": os.environ["PATH"],
+            "STATE": str(state),
+            "FAKE_KEYRING": str(tmp_path / "items.json"),
+            "PYTHONPATH": f"{FAKES}{os.pathsep}{_PACKAGE}",
+            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
+            **(env or {}),
+        }
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-c", _PREAMBLE + code],
+            env=environ,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start

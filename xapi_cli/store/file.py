@@ -1,0 +1,73 @@
+"""Storage `file`: one private file an account, in one private folder."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from xapi_cli import folders
+from xapi_cli.errors import StoreError
+from xapi_cli.store import record as records
+from xapi_cli.tokens import Identity, Record
+
+
+class FileStore:
+    """Keep tokens, and no password, in the folder `tokens` under the folder *state*."""
+
+    name: Literal["file"] = "file"
+    remembers = False
+
+    def __init__(self, state: Path, notify: Callable[[str], None]) -> None:
+        self._folder = state / "tokens"
+        self._notify = notify
+
+    def probe(self) -> None:
+        """Raise StoreError unless a file of a usual record's size can be written."""
+        path = self._folder / "probe"
+        with _failures("write", path):
+            self._open_folder()
+            folders.replace(path, bytes(4096))
+            folders.remove(path)
+
+    def read(self, identity: Identity) -> Record | None:
+        """Return the record of *identity*, or None where there is none, or one that cannot be used."""
+        path = self._path(identity)
+        with _failures("read", path):
+            if not self._folder.exists():
+                return None
+            self._open_folder()
+            data = folders.read(path, limit=records.LIMIT, notify=self._notify)
+        return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
+
+    def write(self, identity: Identity, record: Record) -> None:
+        """Keep the token of *record*; it is on disk when this returns, and the old one is intact when it fails."""
+        path = self._path(identity)
+        data = records.encode(identity, Record(record.token)).encode("ascii")
+        with _failures("write", path):
+            self._open_folder()
+            folders.replace(path, data)
+
+    def delete(self, identity: Identity) -> bool:
+        """Remove the file of *identity*; tell whether there was one."""
+        path = self._path(identity)
+        with _failures("remove", path):
+            return self._folder.exists() and folders.remove(path)
+
+    def _path(self, identity: Identity) -> Path:
+        return self._folder / f"{identity.key}.json"
+
+    def _open_folder(self) -> None:
+        folders.private(self._folder, notify=self._notify)
+
+
+@contextlib.contextmanager
+def _failures(doing: str, path: Path) -> Iterator[None]:
+    """Let what the operating system reports about *path* leave as a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(
+            f"cannot {doing} the token file {error.filename or path}: {reason}",
+            hint="set XAPI_STATE_DIR to a folder of yours that can be written, or use --storage none",
+        ) from error

@@ -1,0 +1,183 @@
+"""Storage `keyring`: one item an account in the operating system's keyring, which is not trusted to answer.
+
+Keyring services hang, and gnome-keyring dies of many clients at once (GNOME/gnome-keyring#190). So one xapi process at
+a time talks to it, for as long as the lock file shows that others are served, and nobody waits for one that is silent.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from xapi_cli.errors import StoreError
+from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.store import record as records
+from xapi_cli.store.backends import REMEDY, Backends, NoKeyring
+from xapi_cli.store.items import (
+    BackendItems,
+    KeyringForgets,
+    KeyringLocked,
+    KeyringSilent,
+    inert,
+    service_of,
+    translated,
+)
+from xapi_cli.store.patience import OutOfPatience, Patience
+from xapi_cli.store.pieces import HEAD, Pieces
+from xapi_cli.tokens import Identity, Record
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+__all__ = ["KeyringForgets", "KeyringLocked", "KeyringSilent", "KeyringStore", "NoKeyring"]
+
+T = TypeVar("T")
+
+_LONGEST_QUEUE = 60.0  # seconds to stand in line behind healthy processes
+_OWN_TURN = 0.5  # seconds left for one's own operation after standing in line
+_PROBE = "xapi: probe"
+
+
+class KeyringStore:
+    """Keep records, passwords included, in the keyring; one call of a method is one visit to it."""
+
+    name: Literal["keyring"] = "keyring"
+    remembers = True
+
+    def __init__(
+        self,
+        state: Path,
+        environ: Mapping[str, str],
+        notify: Callable[[str], None],
+        *,
+        patience: float = 3.0,
+        unlock_wait: float | None = None,
+    ) -> None:
+        self._state = state
+        self._lock = state / "locks" / "keyring.lock"
+        self._backends = Backends(state, environ)
+        self._backend: KeyringBackend | None = None
+        self._notify = notify
+        self._warned = False
+        self._notice = None if unlock_wait is None else self._say_waiting
+        self._seconds = patience if unlock_wait is None else max(patience, unlock_wait)
+        self._plain: dict[Identity, bool] = {}  # see Pieces.plain
+        self._silent = False
+
+    @property
+    def backend(self) -> str | None:
+        """The class of the backend in use, None before the first visit that got so far."""
+        return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
+
+    def probe(self) -> None:
+        """Write, read back and delete an item; raise StoreError when that fails."""
+        text = f"probe {os.urandom(8).hex()}"
+
+        def probe(backend: "KeyringBackend") -> None:
+            items = BackendItems(backend, _PROBE, "probe", self._is_silent)
+            Pieces(items, plain=True).write(text)
+            items.delete(HEAD)
+
+        self._visit("a trial write to the keyring", probe)
+
+    def read(self, identity: Identity) -> Record | None:
+        """Return the record of *identity*, or None where there is none, or one that cannot be used."""
+        return records.decode(identity, self._visit("reading the keyring", self._for(identity, Pieces.read)))
+
+    def write(self, identity: Identity, record: Record) -> None:
+        """Keep *record* and read it back; the old one is there until the new one is complete."""
+        text = records.encode(identity, record)
+        self._visit("writing to the keyring", self._for(identity, lambda pieces: pieces.write(text)))
+
+    def delete(self, identity: Identity) -> bool:
+        """Leave nothing of *identity* behind; tell whether there was anything."""
+        return self._visit("deleting from the keyring", self._for(identity, Pieces.delete))
+
+    def _for(self, identity: Identity, operation: Callable[[Pieces], T]) -> "Callable[[KeyringBackend], T]":
+        """Return *operation* on the items of *identity*, as an operation on a backend."""
+
+        def on_backend(backend: "KeyringBackend") -> T:
+            items = BackendItems(backend, service_of(identity), inert(identity.username), self._is_silent)
+            pieces = Pieces(items, plain=self._plain.pop(identity, False))
+            result = operation(pieces)
+            self._plain[identity] = pieces.plain
+            return result
+
+        return on_backend
+
+    def _visit(self, doing: str, operation: "Callable[[KeyringBackend], T]") -> T:
+        """Return the result of *operation*, done while no other xapi process talks to the keyring."""
+        if self._silent:
+            raise self._no_answer()
+        patience = Patience(self._seconds, longest=self._seconds + _LONGEST_QUEUE, notice=self._notice)
+        try:
+            if self._backend is None:
+                self._backend = patience.call(lambda: translated("loading the keyring", self._backends.without_asking))
+            with self._turn(patience):
+                return patience.call(lambda: translated(doing, lambda: self._operate(operation)))
+        except OutOfPatience:
+            self._silent = True
+            raise self._no_answer() from None
+
+    @contextlib.contextmanager
+    def _turn(self, patience: Patience) -> Iterator[None]:
+        """Hold the lock of the keyring; touch it when all went well, which shows those in line that they are served."""
+        served = _touched(self._lock)
+
+        def left() -> float:
+            nonlocal served
+            if (now_served := _touched(self._lock)) != served:
+                served = now_served
+                patience.renew()
+            return patience.left() - _OWN_TURN
+
+        with contextlib.ExitStack() as lock:
+            try:
+                lock.enter_context(locked(self._lock, limit=left))
+            except LockTimeout:
+                raise OutOfPatience from None
+            except LockUnavailable as error:
+                self._warn_once(
+                    f"the state folder {self._state} cannot be written: {error.reason}; going on without locks"
+                )
+            patience.grant(_OWN_TURN)
+            yield
+            with contextlib.suppress(OSError):
+                os.utime(self._lock)
+
+    def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
+        """Return the result of *operation* on the backend; find another one if that found earlier fails."""
+        if self._backend is None:
+            self._backend = self._backends.found()
+        try:
+            return operation(self._backend)
+        except KeyringLocked:
+            raise
+        except StoreError:
+            if not self._backends.found_before or type(found := self._backends.found()) is type(self._backend):
+                raise
+        self._backend = found
+        return operation(found)
+
+    def _is_silent(self) -> bool:
+        return self._silent
+
+    def _no_answer(self) -> KeyringSilent:
+        return KeyringSilent(f"the keyring did not answer within {self._seconds:g} s", hint=f"unlock it, or {REMEDY}")
+
+    def _say_waiting(self) -> None:
+        self._notice = None
+        self._notify("waiting for the keyring, which may be asking to be unlocked")
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._notify(text)
+
+
+def _touched(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

@@ -1,0 +1,79 @@
+"""Waiting for somebody else's code, which may never return: in a thread that cannot keep the process from ending."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SLICE = 0.05
+_LONGEST_SLICE = 0.25  # of a slice that took longer, the process was stopped or starved: nobody else's fault
+_WORK = 0.02  # CPU seconds of this process that show it is at work, on an import say, and not waiting
+_LONGEST_WORK = 10.0  # seconds for which such work counts, call by call
+_NOTICE = 1.5
+
+
+class OutOfPatience(Exception):
+    """Report that nothing has stirred for too long."""
+
+
+class Patience:
+    """Wait *seconds* from the last sign of life, at most *longest* in all; call *notice* when it takes a while."""
+
+    def __init__(self, seconds: float, *, longest: float, notice: Callable[[], None] | None = None) -> None:
+        self._seconds = seconds
+        self._longest = longest
+        self._notice = notice
+        self._start = self._looked = time.monotonic()
+        self._worked = time.process_time()
+        self._quiet = 0.0
+
+    def renew(self) -> None:
+        """Take note of a sign of life."""
+        self._quiet = 0.0
+
+    def grant(self, seconds: float) -> None:
+        """See to it that *seconds* are left."""
+        self._quiet = min(self._quiet, self._seconds - seconds)
+        self._start = max(self._start, time.monotonic() + seconds - self._longest)
+
+    def left(self) -> float:
+        """Return the seconds left, negative when there are none."""
+        now = time.monotonic()
+        self._quiet += min(now - self._looked, _LONGEST_SLICE)
+        self._looked = now
+        if self._quiet > _NOTICE and self._notice is not None:
+            self._notice()
+            self._notice = None
+        return min(self._seconds - self._quiet, self._start + self._longest - now)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what *function* returns, or raise what it raises, or OutOfPatience; then it is left to itself."""
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:  # noqa: BLE001  # passed on by whoever waits
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="xapi-keyring", daemon=True)
+        thread.start()
+        end = time.monotonic() + _LONGEST_WORK
+        while thread.is_alive():
+            if time.monotonic() < end:
+                self._renew_if_at_work()
+            if self.left() <= 0:
+                raise OutOfPatience
+            thread.join(_SLICE)
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _renew_if_at_work(self) -> None:
+        worked = time.process_time()
+        if worked - self._worked > _WORK:
+            self._worked = worked
+            self.renew()
