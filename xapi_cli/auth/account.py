@@ -1,0 +1,305 @@
+"""What xapi does for one account: give a usable token, log in, log in again by itself, log out."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from xapi_cli import folders, urls
+from xapi_cli.auth.attempts import Attempts
+from xapi_cli.auth.keeper import Keeper
+from xapi_cli.errors import LoginNeeded, StoreError, TimeoutExpired, XapiError
+from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.render import printable
+from xapi_cli.tokens import Identity, Record, Token
+
+Reason = Literal["missing", "expired", "rejected", "short", "fresh"]
+Source = Literal["store", "login", "env"]
+
+_WHY: dict[Reason, str] = {
+    "missing": "no token was stored",
+    "expired": "the stored token has expired",
+    "rejected": "the API rejected the stored token (401)",
+    "short": "the stored token has too little time left",
+    "fresh": "a fresh token was asked for",
+}
+_MARGIN = 10.0  # seconds beyond one login that a process waits for another's
+
+
+class Credentials(Protocol):
+    """What the 401 flow needs: the token to send, a newer one after a 401, and to be told of the last 401."""
+
+    @property
+    def login_reason(self) -> Reason | None:
+        """Why this process logged in, None when it did not."""
+
+    def current(self) -> Token:
+        """Return the token to send."""
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return a newer token than *rejected*, or None where the 401 stands."""
+
+    def refused(self) -> None:
+        """Hear that the answer, after all, was 401."""
+
+    def advice(self) -> str:
+        """Return what a person can do about a 401 that stands."""
+
+
+class ReadyMadeToken:
+    """XAPI_TOKEN: used as it is, never stored, never renewed."""
+
+    login_reason: Reason | None = None
+
+    def __init__(self, access_token: str) -> None:
+        self.token = Token(access_token)
+
+    def current(self) -> Token:
+        """Return the token from the environment."""
+        return self.token
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return None: nothing can be done about it from here."""
+        return None
+
+    def refused(self) -> None:
+        """Do nothing."""
+
+    def advice(self) -> str:
+        """Name the variable."""
+        return "XAPI_TOKEN is not accepted: set it anew, or unset it so that xapi logs in by itself"
+
+
+@dataclass(frozen=True)
+class Passwords:
+    """Where an automatic login finds the password; each is None where there is no such source."""
+
+    given: str | None  # XAPI_PASSWORD
+    command: Callable[[], str] | None
+    ask: Callable[[], str] | None
+
+
+class Account:
+    """One account; *grant* turns a password into a token, *note* and *warn* speak to people.
+
+    *timeout* is the limit of one login in seconds, *deadline* the monotonic
+    time by which everything must be over. With *automatic* off it never logs
+    in by itself.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        keeper: Keeper,
+        *,
+        state: Path,
+        grant: Callable[[str], Token],
+        passwords: Passwords,
+        note: Callable[[str], None],
+        warn: Callable[[str], None],
+        now: Callable[[], datetime],
+        timeout: float,
+        deadline: float | None = None,
+        automatic: bool = True,
+    ) -> None:
+        self.identity, self.keeper = identity, keeper
+        self._state, self._grant, self._passwords = state, grant, passwords
+        self._note, self._warn, self._now = note, warn, now
+        self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
+        self._attempts = Attempts(state / "attempts")
+        self._attempts.sweep()
+        self._token: Token | None = None
+        self._granted: Token | None = None
+        self._renewed = False
+        self.login_reason: Reason | None = None
+        self.source: Source = "store"
+
+    # tokens for others to use
+
+    def current(self) -> Token:
+        """Return a token that is not known to have expired, logging in where there is none."""
+        if self._token is None:
+            self._token = self.token()
+        return self._token
+
+    def stored(self) -> Token | None:
+        """Return the stored token, whatever its state, without any login."""
+        record = self.keeper.read()
+        return record.token if record else None
+
+    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
+        """Return a token with *min_ttl* seconds left, if that can be had; with *fresh*, a new one in any case."""
+        stored = self.stored()
+        if fresh:
+            return self._log_in("fresh", stored, lambda token: False)
+        if stored is None:
+            return self._log_in("missing", None, lambda token: token.lasts(self._now()))
+        if not stored.lasts(self._now()):
+            return self._log_in("expired", stored, lambda token: token.lasts(self._now()))
+        if not stored.lasts(self._now(), min_ttl):
+            return self._log_in("short", stored, lambda token: token.lasts(self._now(), min_ttl))
+        self._token = stored
+        return stored
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return a token in place of *rejected*: another process's newer one, else one from a login.
+
+        Returns None where the 401 stands: no login is allowed, the rejected
+        token was fresh, or this command has renewed before.
+        """
+        if not self._automatic or self._renewed or rejected is self._granted:
+            return None
+        self._renewed = True
+        return self._log_in("rejected", rejected, lambda token: token.lasts(self._now()))
+
+    def refused(self) -> None:
+        """Hear that the API refused the last token: if that was fresh, stop automatic logins for a minute."""
+        if self._granted is not None:
+            self._attempts.note_rejection(self.identity)
+
+    def advice(self) -> str:
+        """Return what a person can do about a 401 that stands."""
+        if not self._automatic:
+            return "leave --no-login out, or run `xapi login`"
+        return "the token was fresh: check the base URL and that the account may use this API"
+
+    # a person's own login and logout
+
+    def log_in(self, password: str, *, remember: bool | None) -> Token:
+        """Log in with *password* and keep the token, always a new one.
+
+        With *remember* the password is kept beside it, with False dropped,
+        with None left as it was (but a changed one replaces what was remembered).
+        Raises StoreError when the token cannot be kept, and whatever the grant raises.
+        """
+        self.keeper.begin()
+        with self._logging_in(must=False):
+            token = self._granted_for(password)
+            record = self.keeper.read(again=True)
+            kept = password if remember or (remember is None and record and record.password) else None
+            self.source = "login"
+            if not self.keeper.write(Record(token, kept)):
+                raise StoreError(
+                    "the account was logged out while logging in, so nothing was stored", hint="log in again"
+                )
+            return token
+
+    def remember(self, token: Token, password: str) -> None:
+        """Keep *password* beside *token*, in a keyring."""
+        self.keeper.write(Record(token, password))
+
+    def log_out(self) -> bool:
+        """Delete token and password wherever they are kept; tell whether there were any."""
+        found = self.keeper.forget()
+        self._attempts.forget(self.identity)
+        return found
+
+    # automatic login
+
+    def _log_in(self, reason: Reason, stale: Token | None, good: Callable[[Token], bool]) -> Token:
+        """Return a token in place of *stale*: a stored one that is *good* and newer, else one from a login."""
+        if not self._automatic:
+            raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
+        if reason != "fresh":
+            self._attempts.check_rejection(self.identity)
+        typed = self._typed_password()
+        self._refuse_known_failure(typed)
+        since = time.time()
+        self.keeper.begin()
+        with self._logging_in(must=True):
+            record = self.keeper.read(again=True)
+            if record and good(record.token) and (stale is None or record.token.access_token != stale.access_token):
+                self._token, self.source = record.token, "store"
+                return record.token
+            password = typed or self._password(record, reason)
+            self._attempts.check(self.identity, password, since=since)
+            token = self._granted_for(password)
+            self._keep(Record(token, record.password if record else None))
+        self._token, self._granted, self.source = token, token, "login"
+        self.login_reason = reason
+        self._note(f"{_WHY[reason]}: logged in as {self._who()}")
+        return token
+
+    def _refuse_known_failure(self, typed: str | None) -> None:
+        """Raise LoginRefused at once, without waiting for the lock, where the password was refused just now."""
+        record = self.keeper.read()
+        password = typed or self._passwords.given
+        if not password and not self._passwords.command and record:
+            password = record.password
+        if password:
+            self._attempts.check(self.identity, password, since=time.time())
+
+    def _granted_for(self, password: str) -> Token:
+        """Return the token that *password* gets; keep a failure for those who wait."""
+        if self.identity.base_url.startswith("http:") and not urls.is_loopback(self.identity.base_url):
+            self._warn(
+                f"{printable(self.identity.base_url)} is plain http: password and token can be read on the way; use https"
+            )
+        try:
+            token = self._grant(password)
+        except XapiError as error:
+            self._attempts.note_failure(self.identity, error, password)
+            raise
+        self._attempts.forget(self.identity)
+        return token
+
+    def _keep(self, record: Record) -> None:
+        try:
+            if not self.keeper.write(record):
+                self._warn("the account was logged out in the meantime, so the new token is not stored")
+        except (StoreError, TimeoutExpired) as error:
+            self._warn(f"the new token is used but could not be stored: {error}")
+
+    def _typed_password(self) -> str | None:
+        """Ask the person, where that is the only source, before a lock is taken: nobody waits for typing."""
+        record = self.keeper.read()
+        if self._passwords.given or self._passwords.command or (record and record.password) or not self._passwords.ask:
+            return None
+        return self._passwords.ask()
+
+    def _password(self, record: Record | None, reason: Reason) -> str:
+        if self._passwords.given:
+            return self._passwords.given
+        if self._passwords.command:
+            return self._passwords.command()
+        if record and record.password:
+            return record.password
+        raise LoginNeeded(
+            f"{_WHY[reason]} for {self._who()}, and there is no password to log in with",
+            hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
+        )
+
+    @contextmanager
+    def _logging_in(self, *, must: bool) -> Iterator[None]:
+        """Exclude other logins to this account; a person's own login (not *must*) is not held up by one that hangs."""
+        limit = self._timeout + _MARGIN + (self._command_limit() if self._passwords.command else 0)
+        if self._deadline is not None:
+            limit = min(limit, max(0.0, self._deadline - time.monotonic()))
+        with ExitStack() as stack:
+            try:
+                folder = folders.private(self._state / "locks")
+                stack.enter_context(locked(folder / f"{self.identity.key}.login.lock", limit=limit))
+            except LockTimeout as error:
+                if must:
+                    raise TimeoutExpired(
+                        f"another xapi has been logging in as {self._who()} for more than {limit:.0f} s",
+                        hint="try again; if it hangs, end it",
+                    ) from error
+            except (LockUnavailable, OSError) as error:
+                self.keeper.cannot_write_state(error)
+            try:
+                yield
+            except BaseException:
+                self.keeper.end()
+                raise
+
+    def _command_limit(self) -> float:
+        from xapi_cli.auth import passwords
+
+        return passwords.LIMIT
+
+    def _who(self) -> str:
+        return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"

@@ -1,0 +1,210 @@
+"""The record of one account: in which store it is kept, read once, written unless a logout came between."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xapi_cli import folders
+from xapi_cli.auth.known import KnownAccounts
+from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.store import open_store
+from xapi_cli.tokens import Identity, Record
+
+if TYPE_CHECKING:
+    from xapi_cli.settings import Storage
+    from xapi_cli.store import Store, StoreName
+
+UNLOCK_WAIT = 60.0  # seconds a person is given to unlock the keyring
+_WRITE_WAIT = 20.0  # seconds; writes of one account queue behind each other, each of them short
+
+
+class Keeper:
+    """What is stored for *identity*; *warn* hears what does not stop a command."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        storage: "Storage",
+        *,
+        state: Path,
+        environ: Mapping[str, str],
+        warn: Callable[[str], None],
+        interactive: bool,
+    ) -> None:
+        self.identity = identity
+        self._storage: Storage = storage
+        self._state, self._environ, self._warn, self._interactive = state, environ, warn, interactive
+        self._store: Store | None = None
+        self._record: Record | None = None
+        self._mark: str | None = None
+        self._warned = False
+        self._known = KnownAccounts(state / "known")
+
+    @property
+    def storage(self) -> str:
+        """The name of the store in use; `auto` as long as nothing has been read."""
+        return self._store.name if self._store else self._storage
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the store in use may keep a password."""
+        return self._store is not None and self._store.remembers
+
+    def read(self, *, again: bool = False) -> Record | None:
+        """Return the stored record, read once a command, or once more where *again* is given.
+
+        Raises StoreError where the store cannot be used; `auto` goes on without one then, after a warning.
+        """
+        if self._store is None:
+            self._store, self._record = self._opened()
+        elif again:
+            self._record = self._read_again(self._store)
+        return self._record
+
+    def probe(self) -> None:
+        """Raise StoreError unless a login's token would be kept: `auto` without a keyring keeps none."""
+        self._store = self._open(self._chosen)
+        self._store.probe()
+
+    def begin(self) -> None:
+        """Note that a login begins, so that a logout during it is seen by `write`."""
+        try:
+            self._mark = self._known.enter(self.identity) if self.storage != "none" else None
+        except OSError as error:
+            self.cannot_write_state(error)
+
+    def end(self) -> None:
+        """Note that the login came to nothing."""
+        try:
+            self._known.leave(self.identity)
+        except OSError:
+            pass  # said already, when it began
+
+    def write(self, record: Record) -> bool:
+        """Keep *record*; return False, having kept nothing, where the account was logged out since `begin`.
+
+        Raises StoreError when it cannot be kept.
+        """
+        store = self._store or self._open(self._chosen)
+        self._store, self._record = store, record
+        with self._writing():
+            if self._mark is not None and not self._holds(self._mark):
+                return False
+            store.write(self.identity, record)
+            self._note_stored(store.name)
+        return True
+
+    def forget(self) -> bool:
+        """Delete what is stored in every store the account is known in; tell whether there was anything."""
+        with self._writing():
+            names = self._disowned()
+            found = [self._delete(name, surely=name in names) for name in self._stores_to_clear(names)]
+            try:
+                known = self._known.forget(self.identity)  # last: what could not be deleted must stay known
+            except OSError:
+                known = False
+        return known or any(found)
+
+    def _disowned(self) -> list[str]:
+        """Return where something is stored, having seen to it that no login under way stores anything more."""
+        try:
+            names = self._known.storages(self.identity)
+            self._known.mark_anew(self.identity)
+        except OSError:
+            return []  # the stores still tell
+        return names
+
+    def _opened(self) -> "tuple[Store, Record | None]":
+        if self._storage != "auto":
+            store = self._open(self._storage)
+            return store, store.read(self.identity)
+        try:
+            store = self._open("keyring")
+            return store, store.read(self.identity)
+        except StoreError as error:
+            self._warn(
+                f"{error.message}; the token is kept for this command only"
+                " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+            )
+            return self._open("none"), None
+
+    def _read_again(self, store: "Store") -> Record | None:
+        try:
+            return store.read(self.identity)
+        except StoreError:
+            if self._storage != "auto":
+                raise
+            return None
+
+    @property
+    def _chosen(self) -> "StoreName":
+        return "keyring" if self._storage == "auto" else self._storage
+
+    def _open(self, name: "StoreName") -> "Store":
+        return open_store(
+            name,
+            state=self._state,
+            environ=self._environ,
+            notify=self._warn,
+            unlock_wait=UNLOCK_WAIT if self._interactive else None,
+        )
+
+    def _stores_to_clear(self, known: list[str]) -> "list[StoreName]":
+        chosen = ["keyring", "file"] if self._storage == "auto" else [self._storage, "file"]
+        names: tuple[StoreName, ...] = ("keyring", "file")
+        return [name for name in names if name in {*known, *chosen}]
+
+    def _delete(self, name: "StoreName", *, surely: bool) -> bool:
+        """Delete from the store *name*; a keyring that is not there matters only where something is *surely* in it."""
+        try:
+            return self._open(name).delete(self.identity)
+        except StoreError:
+            if surely or name == self._storage:
+                raise
+            return False
+
+    def _holds(self, mark: str) -> bool:
+        try:
+            return self._known.holds(self.identity, mark)
+        except OSError:
+            return True
+
+    def _note_stored(self, name: str) -> None:
+        if name == "none":
+            return
+        try:
+            self._known.add(self.identity, name)
+        except OSError as error:
+            self.cannot_write_state(error)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Exclude other writers of this account, so that a logout and a login cannot interleave."""
+        from contextlib import ExitStack
+
+        with ExitStack() as stack:
+            try:
+                folder = folders.private(self._state / "locks")
+                stack.enter_context(locked(folder / f"{self.identity.key}.store.lock", limit=_WRITE_WAIT))
+            except LockTimeout as error:
+                raise TimeoutExpired(
+                    "another xapi has been writing to the token store for too long",
+                    hint="try again; end it if it hangs",
+                ) from error
+            except LockUnavailable as error:
+                self.cannot_write_state(error)
+            except OSError as error:
+                self.cannot_write_state(error)
+            yield
+
+    def cannot_write_state(self, error: OSError | LockUnavailable) -> None:
+        """Complain of the state folder: with `file` nothing can be done without it, else a warning, once, is enough."""
+        reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
+        message = f"the state folder {self._state} cannot be written: {reason}"
+        if self.storage == "file":
+            raise StoreError(message, hint="make it writable, or set XAPI_STATE_DIR to a folder that is") from error
+        if not self._warned:
+            self._warned = True
+            self._warn(f"{message}; going on without locks")

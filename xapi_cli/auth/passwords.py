@@ -1,0 +1,83 @@
+"""Where a login finds the password, when nobody types it."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, cast
+
+from xapi_cli.errors import LoginNeeded
+from xapi_cli.render import printable
+
+LIMIT = 60.0  # seconds a password command may take
+_LARGEST = 64 * 1024
+SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return *environ* as a child process may see it."""
+    return {name: value for name, value in environ.items() if name not in SECRETS}
+
+
+def from_command(command: Sequence[str], environ: Mapping[str, str], *, limit: float = LIMIT) -> str:
+    """Return the first line that *command* prints.
+
+    It runs without a shell, with nothing on stdin and none of xapi's secrets
+    in its environment, for *limit* seconds at most. Raises LoginNeeded, which
+    never holds its output, when it fails in any way.
+    """
+    name = f"password_command {printable(os.path.basename(command[0]))!r}"
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=without_secrets(environ),
+        )
+    except (OSError, ValueError) as error:
+        raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
+    output = _first_bytes(process, limit, name)
+    if process.returncode:
+        raise _failed(name, f"failed with exit code {process.returncode}")
+    return _first_line(output, name)
+
+
+def _first_bytes(process: "subprocess.Popen[bytes]", limit: float, name: str) -> bytes:
+    """Return what *process* printed until it ended: a child it leaves behind may hold the pipe open for ever."""
+    output, done = bytearray(), threading.Event()
+    reader = threading.Thread(target=_read, args=(process, output, done), daemon=True)
+    reader.start()
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        raise _failed(name, f"took longer than {limit:.0f} s") from None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    done.wait(0.2 if len(output) <= _LARGEST else 0)  # what it printed last may still be in the pipe
+    if len(output) > _LARGEST:
+        raise _failed(name, "printed more than 64 KiB")
+    return bytes(output)
+
+
+def _read(process: "subprocess.Popen[bytes]", output: bytearray, done: threading.Event) -> None:
+    descriptor = cast("IO[bytes]", process.stdout).fileno()
+    while chunk := os.read(descriptor, 65536):
+        output += chunk
+        if len(output) > _LARGEST:
+            process.kill()
+            break
+    done.set()
+
+
+def _first_line(output: bytes, name: str) -> str:
+    line = output.partition(b"\n")[0].removesuffix(b"\r")
+    if not line:
+        raise _failed(name, "printed no password on its first line")
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _failed(name: str, how: str) -> LoginNeeded:
+    return LoginNeeded(f"{name} {how}", hint="run it by hand to see why; nothing else was tried")

@@ -1,0 +1,140 @@
+"""The config file: read it strictly, edit it without losing what a person wrote there."""
+
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.render import printable
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+    from tomlkit.items import Table
+
+KEYS: Mapping[str, type | tuple[type, ...]] = {
+    "base_url": str,
+    "username": str,
+    "password_command": list,
+    "storage": str,
+    "timeout": (int, float),
+    "max_time": (int, float),
+    "ca_bundle": str,
+}
+_LARGEST = 1024 * 1024
+_HINT = "edit the file, or see `xapi profile --help`"
+
+_TYPE_NAMES: Mapping[object, str] = {str: "a string", list: "an array of strings", (int, float): "a number"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the config file says; the file's absence is an empty one."""
+
+    default_profile: str | None = None
+    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def load(path: Path) -> Config:
+    """Return what the config file *path* says; raises UsageError, naming the place, for anything wrong with it."""
+    text = _text(path)
+    if text is None:
+        return Config()
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{_name(path)} is not valid TOML: {printable(str(error))}", hint=_HINT) from error
+    except RecursionError as error:
+        raise UsageError(f"{_name(path)} is nested too deeply", hint=_HINT) from error
+    return _checked(document, path)
+
+
+def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
+    """Let *change* alter the config file *path* in place: comments and order stay, the file is replaced atomically.
+
+    Raises UsageError when what is there is broken (it is not overwritten),
+    OutputError when the file cannot be written.
+    """
+    import tomlkit
+
+    from xapi_cli import folders
+
+    load(path)  # never build on what is broken
+    target = path.resolve()  # a config file may be a link into somebody's dotfiles: keep the link
+    document = tomlkit.parse(_text(path) or "")
+    change(document)
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders.replace(target, tomlkit.dumps(document).encode())
+    except OSError as error:
+        raise OutputError(
+            f"{_name(path)} cannot be written: {error.strerror}", hint="check the folder, or set XAPI_CONFIG_DIR"
+        ) from error
+
+
+def profile_table(document: "TOMLDocument", name: str) -> "Table":
+    """Return the table `[profiles.NAME]` of *document*, added where it is missing."""
+    import tomlkit
+
+    profiles = document.setdefault("profiles", tomlkit.table(is_super_table=True))
+    return cast("Table", profiles.setdefault(name, tomlkit.table()))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a FIFO would block, a folder has no text
+            raise UsageError(
+                f"{_name(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the folder of config.toml"
+            )
+        if status.st_size > _LARGEST:
+            raise UsageError(f"{_name(path)} is larger than 1 MiB", hint=_HINT)
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"{_name(path)} cannot be read: {error.strerror}", hint="check its permissions") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{_name(path)} is not UTF-8 at byte {error.start}", hint=_HINT) from error
+
+
+def _checked(document: Mapping[str, Any], path: Path) -> Config:
+    for key in document:
+        if key not in ("default_profile", "profiles"):
+            raise _unknown(path, key)
+    default, profiles = document.get("default_profile"), document.get("profiles", {})
+    if default is not None and not isinstance(default, str):
+        raise UsageError(f"{_name(path)}: default_profile must be a string", hint=_HINT)
+    if not isinstance(profiles, dict) or not all(isinstance(profile, dict) for profile in profiles.values()):
+        raise UsageError(f"{_name(path)}: profiles must be tables, [profiles.NAME]", hint=_HINT)
+    for name, profile in profiles.items():
+        for key, value in profile.items():
+            _check(path, name, key, value)
+    return Config(default or None, profiles)
+
+
+def _check(path: Path, profile: str, key: str, value: object) -> None:
+    wanted = KEYS.get(key)
+    if wanted is None:
+        raise _unknown(path, f"profiles.{profile}.{key}")
+    fits = isinstance(value, wanted) and not isinstance(value, bool)
+    if isinstance(value, list):
+        fits = fits and bool(value) and all(isinstance(word, str) for word in value)
+    if not fits:
+        raise UsageError(
+            f"{_name(path)}: profiles.{printable(profile)}.{key} must be {_TYPE_NAMES[wanted]}", hint=_HINT
+        )
+
+
+def _unknown(path: Path, key: str) -> UsageError:
+    return UsageError(
+        f"{_name(path)}: unknown key {printable(key)}",
+        hint=f"known are default_profile, and in a profile {', '.join(KEYS)}",
+    )
+
+
+def _name(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,233 @@
+"""What xapi is told: flag, then environment, then profile, then default."""
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from xapi_cli import config, urls
+from xapi_cli.errors import UsageError
+from xapi_cli.render import printable
+
+Storage = Literal["auto", "keyring", "file", "none"]
+STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
+DEFAULT_TIMEOUT = 30.0
+_LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wait for helps nobody
+_PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be set, resolved and checked; seconds are seconds."""
+
+    profile: str
+    base_url: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_command: tuple[str, ...] | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    storage: Storage = "auto"
+    timeout: float = DEFAULT_TIMEOUT
+    max_time: float | None = None
+    ca_bundle: str | None = None
+    no_input: bool = False
+
+
+def resolve(
+    flags: Mapping[str, str | None], environ: Mapping[str, str], *, may_create_profile: bool = False
+) -> Settings:
+    """Return the settings that *flags*, *environ* and the config file make together.
+
+    *flags* has the values given on the command line under the names of
+    Settings' fields. Raises UsageError, naming the culprit, for a value that
+    cannot be used and, unless *may_create_profile*, for a profile that is not there.
+    """
+    found = config.load(config_file(environ))
+    name = _first(flags.get("profile"), environ.get("XAPI_PROFILE"), found.default_profile) or "default"
+    profile = found.profiles.get(profile_name(name))
+    if profile is None and name != "default" and not may_create_profile:
+        raise missing_profile(name, found)
+    given = _Given(flags, environ, profile or {}, name)
+    return Settings(
+        profile=name,
+        base_url=given.text("base_url", urls.base_url),
+        username=given.text("username", username),
+        password=_secret(environ, "XAPI_PASSWORD"),
+        password_command=given.command(),
+        token=_token(environ),
+        storage=cast("Storage", given.text("storage", storage) or "auto"),
+        timeout=given.number("timeout") or DEFAULT_TIMEOUT,
+        max_time=given.number("max_time"),
+        ca_bundle=given.ca_bundle(),
+        no_input=flags.get("no_input") is not None or switched_on(environ.get("XAPI_NO_INPUT")),
+    )
+
+
+def switched_on(value: str | None) -> bool:
+    """Tell whether a variable's *value* switches something on: unset, empty, 0, false, no and off do not."""
+    return bool(value) and cast("str", value).strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """Return where `config.toml` is, whether it exists or not."""
+    if chosen := environ.get("XAPI_CONFIG_DIR"):
+        return Path(chosen) / "config.toml"
+    if sys.platform == "win32":
+        return Path(environ.get("APPDATA") or _home() / "AppData" / "Roaming") / "xapi" / "config.toml"
+    return _absolute(environ.get("XDG_CONFIG_HOME")) / "xapi" / "config.toml"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of locks, the file store and the index of accounts."""
+    if chosen := environ.get("XAPI_STATE_DIR"):
+        return Path(chosen)
+    from platformdirs import user_state_path
+
+    return user_state_path("xapi", appauthor=False)
+
+
+def _absolute(chosen: str | None) -> Path:
+    # A relative XDG path is to be ignored: https://specifications.freedesktop.org/basedir/
+    return Path(chosen) if chosen and Path(chosen).is_absolute() else _home() / ".config"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME and no entry in the password database
+        return Path("/nonexistent")
+
+
+def profile_name(name: str) -> str:
+    """Return *name* when it can name a profile; raises UsageError otherwise."""
+    if not _PROFILE_NAME.fullmatch(name):
+        raise UsageError(f"{printable(name)!r} is no profile name", hint="use letters, digits and . _ - + @")
+    return name
+
+
+def missing_profile(name: str, found: config.Config) -> UsageError:
+    """Return the error for a profile that is not in the config file."""
+    known = ", ".join(printable(each) for each in found.profiles) or "none yet"
+    return UsageError(
+        f"there is no profile {printable(name)!r}", hint=f"known: {known}; `xapi login --profile NAME` makes one"
+    )
+
+
+def username(text: str) -> str:
+    """Return *text* when it can be a username: anything without control characters."""
+    if not text.strip() or any(ord(char) < 32 or ord(char) == 127 for char in text):
+        raise UsageError("it is empty or holds control characters", hint="give the e-mail address of the user")
+    return text
+
+
+def storage(text: str) -> str:
+    """Return *text* when it names a storage."""
+    if text not in STORAGES:
+        raise UsageError(f"{printable(text)!r} is no storage", hint=f"use {', '.join(STORAGES[:-1])} or {STORAGES[-1]}")
+    return text
+
+
+def number_of_seconds(text: str) -> float:
+    """Return the positive number of seconds that *text* is."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= _LONGEST or "_" in text:
+        raise UsageError(f"{printable(text)!r} is no number of seconds above 0", hint="write it like 30 or 2.5")
+    return value
+
+
+class _Given:
+    """The three places a setting can come from, and what each calls it."""
+
+    def __init__(
+        self, flags: Mapping[str, str | None], environ: Mapping[str, str], profile: Mapping[str, Any], name: str
+    ) -> None:
+        self._flags, self._environ, self._profile, self._name = flags, environ, profile, name
+
+    def text(self, key: str, check: Any) -> str | None:
+        for where, value in self._places(key):
+            if value not in (None, ""):
+                return cast("str", _checked(where, check, str(value)))
+        return None
+
+    def number(self, key: str) -> float | None:
+        for where, value in self._places(key):
+            if value not in (None, ""):
+                return cast("float", _checked(where, number_of_seconds, str(value)))
+        return None
+
+    def ca_bundle(self) -> str | None:
+        """Return the flag's or the profile's; None where SSL_CERT_FILE or SSL_CERT_DIR, read by `tls`, come between."""
+        between = self._environ.get("SSL_CERT_FILE") or self._environ.get("SSL_CERT_DIR")
+        return (
+            self._given_flag("--ca-bundle", "ca_bundle")
+            or (None if between else self._profile.get("ca_bundle"))
+            or None
+        )
+
+    def command(self) -> tuple[str, ...] | None:
+        if words := self._flags.get("password_command"):
+            return split_command(words)
+        words_of_profile = self._profile.get("password_command")
+        return tuple(words_of_profile) if words_of_profile else None
+
+    def _places(self, key: str) -> list[tuple[str, Any]]:
+        flag, variable = f"--{key.replace('_', '-')}", f"XAPI_{key.upper()}"
+        return [
+            (flag, self._given_flag(flag, key)),
+            (variable, self._environ.get(variable)),
+            (f"profile {printable(self._name)}, {key}", self._profile.get(key)),
+        ]
+
+    def _given_flag(self, flag: str, key: str) -> str | None:
+        value = self._flags.get(key)
+        if value == "":
+            raise UsageError(f"{flag} is empty", hint="give it a value, or leave it out")
+        return value
+
+
+def split_command(words: str) -> tuple[str, ...]:
+    """Return *words* split as a POSIX shell splits them; raises UsageError for an open quote or nothing at all."""
+    import shlex
+
+    try:
+        command = tuple(shlex.split(words))
+    except ValueError as error:
+        raise UsageError("--password-command: a quote is not closed", hint="quote it as for a shell") from error
+    if not command:
+        raise UsageError("--password-command is empty", hint="give the command that prints the password")
+    return command
+
+
+def _checked(where: str, check: Any, value: str) -> object:
+    try:
+        return check(value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value), None)
+
+
+def _secret(environ: Mapping[str, str], name: str) -> str | None:
+    return environ.get(name) or None
+
+
+def _token(environ: Mapping[str, str]) -> str | None:
+    token = _secret(environ, "XAPI_TOKEN")
+    if token is not None and not is_token(token):
+        raise UsageError(
+            "XAPI_TOKEN holds characters that no token can have", hint="set it to the bare token: no blanks, no newline"
+        )
+    return token
+
+
+def is_token(text: str) -> bool:
+    """Tell whether *text* can be sent as a bearer token: visible ASCII, and some of it."""
+    return bool(text) and all("!" <= char <= "~" for char in text)

@@ -1,0 +1,177 @@
+"""The one place that writes to people and scripts, and that asks people."""
+
+import errno
+import os
+import select
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import BinaryIO
+
+from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
+from xapi_cli.render import printable
+
+
+class Terminal:
+    """stdin, stdout, stderr and the person at the keyboard, as far as there is one.
+
+    stdout carries answers and nothing else; everything said about them goes to
+    stderr, where a failing write is never a reason to fail.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, no_input: bool = False) -> None:
+        self._environ = environ
+        self.no_input = no_input
+        self._stdout: BinaryIO | None = open_descriptor(1)
+
+    # what a script reads
+
+    def out(self, text: str) -> None:
+        """Write *text* and a newline to stdout."""
+        self.write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write *data* to stdout, at once and whole.
+
+        Raises ClosedPipe when the reader has gone, OutputError when it cannot be written.
+        """
+        if self._stdout is None:
+            raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
+        rest = memoryview(data)
+        try:
+            while rest:
+                written = self._stdout.write(rest)
+                if written is None:  # a non-blocking pipe that is full: wait for its reader
+                    select.select([], [self._stdout], [])
+                    continue
+                rest = rest[written:]
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.ECONNRESET):
+                raise ClosedPipe("the reader of stdout has gone") from error
+            raise OutputError(
+                f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
+            ) from error
+
+    # what a person reads
+
+    def say(self, text: str) -> None:
+        """Write *text* and a newline to stderr."""
+        try:
+            os.write(2, text.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError:
+            pass  # nobody listens; the exit code still tells
+
+    def note(self, text: str) -> None:
+        """Tell what xapi did: one line on stderr."""
+        self.say(f"xapi: {printable(text)}")
+
+    def warn(self, text: str) -> None:
+        """Tell what needs attention, though the command goes on: one line on stderr."""
+        self.say(f"xapi: warning: {printable(text)}")
+
+    def fail(self, error: XapiError) -> None:
+        """Tell why the command failed: one line on stderr."""
+        self.say(f"xapi: error: {printable(str(error))}")
+
+    # what kind of terminal it is
+
+    @cached_property
+    def interactive(self) -> bool:
+        """Whether there is a person to ask: /dev/tty opens, and stdin or stderr is a terminal."""
+        return not self.no_input and (_isatty(0) or _isatty(2)) and _can_open_tty()
+
+    @cached_property
+    def stdout_is_terminal(self) -> bool:
+        """Whether a person reads stdout."""
+        return _isatty(1)
+
+    @cached_property
+    def stderr_is_terminal(self) -> bool:
+        """Whether a person reads stderr."""
+        return _isatty(2)
+
+    @cached_property
+    def colours(self) -> bool:
+        """Whether stdout shows colours: a terminal that can, and no NO_COLOR (https://no-color.org)."""
+        return self.stdout_is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+
+    # asking
+
+    def ask(self, question: str, *, hidden: bool = False) -> str:
+        """Return what the person answers to *question*, typed unseen when *hidden*.
+
+        Asks on /dev/tty only: stdin may carry the body of a request, which
+        must never be taken for a password. Raises LoginNeeded when the
+        terminal closes instead of answering.
+        """
+        try:
+            answer = _ask_hidden(question) if hidden else _ask_aloud(question)
+        except (EOFError, OSError) as error:
+            raise LoginNeeded(
+                "the terminal closed while xapi was asking", hint="use --no-input and XAPI_PASSWORD"
+            ) from error
+        return answer.rstrip("\r\n")
+
+    def confirm(self, question: str) -> bool:
+        """Return whether the person agrees to *question*; just Enter means yes."""
+        while True:
+            answer = self.ask(f"{question} [Y/n] ").strip().lower()
+            if answer in ("", "y", "yes"):
+                return True
+            if answer in ("n", "no"):
+                return False
+
+    def stdin(self) -> BinaryIO | None:
+        """Return stdin as bytes, None when it is closed."""
+        return open_descriptor(0)
+
+
+def open_descriptor(number: int) -> BinaryIO | None:
+    """Return standard stream *number* unbuffered, None when it was closed before we started."""
+    if number in _CLOSED:
+        return None
+    return open(number, "rb" if number == 0 else "wb", buffering=0, closefd=False)
+
+
+def reserve_standard_streams() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed, so that no socket or file takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            _CLOSED.add(number)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+
+
+_CLOSED: set[int] = set()
+
+
+def _isatty(number: int) -> bool:
+    return number not in _CLOSED and os.isatty(number)
+
+
+def _can_open_tty() -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _ask_hidden(question: str) -> str:
+    from getpass import getpass
+
+    return getpass(printable(question))  # on /dev/tty, which `interactive` has opened before
+
+
+def _ask_aloud(question: str) -> str:
+    if sys.platform == "win32":
+        return input(printable(question))
+    with open("/dev/tty", "r+b", buffering=0) as raw:
+        raw.write(printable(question).encode("utf-8", "backslashreplace"))
+        line = raw.readline()
+    if not line:
+        raise EOFError
+    return line.decode("utf-8", "surrogateescape")
