@@ -1,0 +1,102 @@
+"""`xapi sandbox` serves until it is told to stop, and says what a shell needs to use it."""
+
+import shlex
+import signal
+import subprocess
+import time
+
+import httpx
+import pytest
+
+from tests.program import Xapi
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+
+
+def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    assert process.stdout
+    lines = [process.stdout.readline().decode().rstrip("\n") for _ in range(5)]
+    return dict(shlex.split(line)[0].split("=", 1) for line in lines)
+
+
+def test_it_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
+    process = xapi.start("sandbox")
+
+    settings = assignments_of(process)
+    base_url = settings.pop("XAPI_BASE_URL")
+    assert settings == {
+        "XAPI_USERNAME": MASTER.email,
+        "XAPI_PASSWORD": MASTER.password,
+        "XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email,
+        "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password,
+    }
+    assert httpx.get(f"{base_url}/x-api/me", trust_env=False).status_code == 401
+
+
+def test_a_shell_can_use_what_it_prints(xapi: Xapi) -> None:
+    script = """
+        xapi sandbox >settings 2>/dev/null & server=$!
+        until [ "$(wc -l <settings)" -eq 5 ]; do sleep 0.1; done
+        set -a; . ./settings; set +a
+        xapi login && xapi request /x-api/me
+        XAPI_USERNAME=$XAPI_SANDBOX_MEMBER_USERNAME XAPI_PASSWORD=$XAPI_SANDBOX_MEMBER_PASSWORD xapi request /x-api/me
+        echo $?
+        kill $server
+    """
+    process = xapi.start(script, argv=("sh", "-c"))
+    out, err = process.communicate(timeout=60)
+
+    answer, refusal, code = out.decode().splitlines()
+    assert answer == '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}'
+    assert '"insufficient_scope"' in refusal
+    assert code == "4"
+    assert "master rights" in err.decode()
+
+
+def test_it_takes_the_port_and_the_lifetime_that_are_wanted(xapi: Xapi) -> None:
+    with Sandbox() as server:
+        port = server.base_url.rpartition(":")[2]
+    settings = assignments_of(xapi.start("sandbox", "--port", port, "--expires-in", "7"))
+
+    assert settings["XAPI_BASE_URL"] == f"http://127.0.0.1:{port}"
+    grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
+    answer = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
+    assert answer.json()["expires_in"] == 7
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_it_stops_when_told(xapi: Xapi, number: signal.Signals, code: int) -> None:
+    process = xapi.start("sandbox")
+    assignments_of(process)
+    process.send_signal(number)
+
+    assert process.wait(5) == code
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_ctrl_c_on_a_terminal_ends_it_at_once(xapi: Xapi) -> None:
+    with xapi.on_terminal("sandbox") as terminal:
+        terminal.expect("until Ctrl-C")
+        pressed = time.monotonic()
+        terminal.interrupt()
+        assert terminal.wait() == 0
+    assert time.monotonic() - pressed < 2
+
+
+def test_a_port_in_use_is_wrong_usage(xapi: Xapi, sandbox: Sandbox) -> None:
+    port = sandbox.base_url.rpartition(":")[2]
+
+    told = xapi("sandbox", "--port", port)
+    assert (told.code, told.out, told.err) == (
+        2,
+        "",
+        f"xapi: error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("--port", "70000"), ("--port", "x"), ("--expires-in", "0"), ("stray",)])
+def test_a_wrong_option_is_one_line(xapi: Xapi, words: tuple[str, ...]) -> None:
+    told = xapi("sandbox", *words)
+
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert told.err.startswith("xapi: error: ")

@@ -1,0 +1,203 @@
+"""The package, its papers and its locks agree with each other."""
+
+import configparser
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import xapi_cli
+from tests.program import PROGRAM, PYTHON
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCKS = sorted(ROOT.glob("requirements*.txt"))
+
+# Put together from parts, so that this file does not name them either.
+REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
+
+
+def project_files() -> Iterator[Path]:
+    """Yield every file that belongs to the project, whether or not git is there to tell."""
+    left_out = {".git", ".venv", "build", "dist", "__pycache__"} | {path.name for path in ROOT.glob(".*_cache")}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in left_out and not name.endswith(".egg-info")]
+        yield from (Path(folder) / name for name in names if not name.startswith(".coverage"))
+
+
+def locked(path: Path) -> dict[str, Requirement]:
+    """Return the requirements that the file at *path* pins, by name."""
+    lines = re.sub(r"\\\n", " ", path.read_text()).splitlines()
+    pins = [Requirement(line.partition(" --hash")[0]) for line in lines if line and not line.lstrip().startswith("#")]
+    return {canonicalize_name(pin.name): pin for pin in pins}
+
+
+def version_of(pin: Requirement) -> str:
+    (specifier,) = pin.specifier
+    assert specifier.operator == "=="
+    return specifier.version
+
+
+# versions
+
+
+def test_the_changelogs_top_version_is_the_packages() -> None:
+    versions = re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert versions[0] == xapi_cli.__version__ == metadata("xapi-cli")["Version"]
+
+
+def test_the_program_tells_its_version() -> None:
+    told = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True, timeout=30, env={})
+
+    assert xapi_cli.__version__ in told.stdout
+
+
+@pytest.mark.parametrize("python", [sys.executable, PYTHON], ids=["tests", "program"])
+def test_what_is_tested_is_what_lies_here(python: str) -> None:
+    where = "import xapi_cli; print(xapi_cli.__file__)"
+    told = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True, timeout=30, cwd="/")
+    installed = Path(told.stdout.strip()).parent
+
+    sources = {path.relative_to(ROOT / "xapi_cli"): path.read_bytes() for path in ROOT.glob("xapi_cli/**/*.py")}
+    assert {path: (installed / path).read_bytes() for path in sources} == sources
+
+
+# locks
+
+
+def test_there_are_locks_for_users_developers_and_builds() -> None:
+    assert [path.name for path in LOCKS] == ["requirements-build.txt", "requirements-dev.txt", "requirements.txt"]
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_a_lock_pins_each_package_with_hashes_and_names_no_place(path: Path) -> None:
+    text = path.read_text()
+
+    blocks = re.split(r"\n(?=[a-z])", text.partition("make lock\n")[2].strip())
+    assert len(blocks) == len(locked(path))
+    assert [block for block in blocks if "--hash=sha256:" not in block] == []
+    assert re.findall(r"https?:|^ *--(?!hash)|@", text, re.MULTILINE) == []
+    assert all(version_of(pin) for pin in locked(path).values())
+
+
+def test_the_locks_satisfy_what_the_project_asks_for() -> None:
+    groups = PYPROJECT["dependency-groups"]
+    wanted = {
+        "requirements.txt": PYPROJECT["project"]["dependencies"],
+        "requirements-build.txt": [*groups["build"], *PYPROJECT["build-system"]["requires"]],
+        "requirements-dev.txt": [line for line in groups["dev"] if isinstance(line, str)],
+    }
+    for name, lines in wanted.items():
+        pins = locked(ROOT / name)
+        for requirement in map(Requirement, lines):
+            version = version_of(pins[canonicalize_name(requirement.name)])
+            assert requirement.specifier.contains(version), f"{name}: {requirement} is locked to {version}"
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    developers = {name: version_of(pin) for name, pin in locked(ROOT / "requirements-dev.txt").items()}
+
+    for lock in ("requirements.txt", "requirements-build.txt"):
+        pins = {name: version_of(pin) for name, pin in locked(ROOT / lock).items()}
+        assert {name: developers.get(name) for name in pins} == pins
+
+
+def test_the_locks_serve_windows_and_macos_as_well() -> None:
+    pins = locked(ROOT / "requirements.txt")
+
+    assert {"pywin32-ctypes", "colorama", "secretstorage"} <= pins.keys()
+    assert not any("darwin" in str(pin.marker) for pin in pins.values())  # keyring needs nothing more there
+
+
+# what is installed
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this tree, and the wheel built from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=100, env={"PATH": os.environ["PATH"]})
+    return folder
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        scripts = configparser.ConfigParser()
+        (entry_points,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
+        scripts.read_string(archive.read(entry_points).decode())
+        assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
+
+    package = [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
+    assert names == {str(path.relative_to(ROOT)) for path in package}
+    assert dict(scripts["console_scripts"]) == {"xapi": "xapi_cli.cli:main"}
+    assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
+
+
+def test_the_sdist_holds_what_make_needs(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    needed = {"Makefile", "pyproject.toml", "CHANGELOG.md", "LICENSE", "tests/conftest.py", "xapi_cli/cli.py"}
+    assert names >= needed | {path.name for path in LOCKS}
+
+
+def test_the_installed_package_asks_for_what_the_project_says() -> None:
+    asked = metadata("xapi-cli").get_all("Requires-Dist") or []
+
+    assert set(map(Requirement, asked)) == set(map(Requirement, PYPROJECT["project"]["dependencies"]))
+
+
+# habits
+
+
+def test_no_file_names_a_registry() -> None:
+    found = [
+        (str(path.relative_to(ROOT)), registry)
+        for path in project_files()
+        for registry in REGISTRIES
+        if registry.encode() in path.read_bytes()
+    ]
+    assert found == []
+
+
+def test_each_lint_exception_carries_its_reason() -> None:
+    exception = re.compile(r"# (noqa(: [A-Z0-9, ]+)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)\s*$")
+    sources = [path for path in project_files() if path.suffix == ".py"]
+
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sources
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if exception.search(line)
+    ]
+    assert (bare, len(sources) > 10) == ([], True)
+
+
+def test_make_help_names_every_target() -> None:
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
+    phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    named = {line.split()[0] for line in told.stdout.splitlines()}
+    assert named >= set(phony[0].split()) - {"help", "venv", "program"}
+
+
+def test_the_gate_can_be_run() -> None:
+    gate = ROOT / ".ci" / "run"
+
+    assert os.access(gate, os.X_OK)
+    subprocess.run(["bash", "-n", gate], check=True, timeout=30)

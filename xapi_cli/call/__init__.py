@@ -1,0 +1,1 @@
+"""One call of the API, from the request to where its answer goes."""

@@ -1,0 +1,73 @@
+"""What --verbose shows: the heads of requests and responses, without their secrets."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.render import printable
+
+if TYPE_CHECKING:
+    import httpx
+
+_SECRET_NAME = re.compile(
+    r"auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|^key$|^sig$|^code$", re.IGNORECASE
+)
+_PARAMETER = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
+HIDDEN = "***"
+
+
+class Heads:
+    """httpx event hooks that tell *say*, line by line, what is sent and what comes back."""
+
+    def __init__(self, say: Callable[[str], None], secrets: Iterable[str | None] = ()) -> None:
+        self._say = say
+        self._secrets = {secret for secret in secrets if secret}
+
+    @property
+    def hooks(self) -> dict[str, list[Callable[..., Any]]]:
+        """The hooks, as httpx.Client takes them."""
+        return {"request": [self._request], "response": [self._response]}
+
+    def trace(self, line: str) -> None:
+        """Say a *line* about the connection."""
+        self._say(printable(self._without_secrets(line)))
+
+    def _request(self, request: "httpx.Request") -> None:
+        authorization = request.headers.get("Authorization", "")
+        if authorization:
+            self._secrets.add(authorization.partition(" ")[2] or authorization)
+        target = request.url.raw_path.decode("ascii", "replace")
+        self._tell(">", f"{request.method} {redacted_url(target)} HTTP/1.1", request.headers.raw)
+
+    def _response(self, response: "httpx.Response") -> None:
+        version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
+        reason = response.extensions.get("reason_phrase", b"").decode("latin-1")
+        self._tell("<", f"{version} {response.status_code} {reason}".rstrip(), response.headers.raw)
+
+    def _tell(self, sign: str, first: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        lines = [first]
+        for raw_name, raw_value in headers:
+            name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "backslashreplace")
+            lines.append(f"{name}: {redacted(name, value)}")
+        for line in (*lines, ""):
+            self._say(printable(f"{sign} {self._without_secrets(line)}".rstrip()))
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def redacted(name: str, value: str) -> str:
+    """Return the header *value* as it may be shown: not at all where *name* speaks of a secret."""
+    if name.lower() == "location":
+        return redacted_url(value)
+    if not _SECRET_NAME.search(name) or name.lower() == "www-authenticate":
+        return value
+    scheme, blank, _ = value.partition(" ")
+    return f"{scheme} {HIDDEN}" if blank and name.lower().endswith("authorization") else HIDDEN
+
+
+def redacted_url(url: str) -> str:
+    """Return *url* with the values of query parameters hidden whose names speak of a secret."""
+    return _PARAMETER.sub(lambda m: f"{m[1]}{m[2]}={HIDDEN if _SECRET_NAME.search(m[2]) else m[3]}", url)

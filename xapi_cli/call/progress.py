@@ -1,0 +1,20 @@
+"""The progress bar of a download, on stderr, for people."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show the bytes that arrive, their rate and the time that remains; yield what adds bytes to them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+
+        yield advance

@@ -1,0 +1,215 @@
+"""The program `xapi`: its commands, each imported when it is called, and what turns a failure into an exit code."""
+
+import builtins
+import errno
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from xapi_cli import __version__
+from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError
+from xapi_cli.runtime import Runtime
+from xapi_cli.terminal import reserve_standard_streams
+
+# The commands, and the verbs of those that have some: `commands/NAME.py` holds a function for each.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "login": (),
+    "logout": (),
+    "token": ("show", "status"),
+    "request": (),
+    "exec": (),
+    "profile": ("list", "show", "use", "set", "remove"),
+    "sandbox": (),
+    "demo": (),
+}
+
+_EXAMPLES = """Examples:
+
+\b
+  xapi login --base-url https://api.example.com --username me@example.com
+  xapi request /x-api/me | jq -r .email
+  xapi token show --header | curl -H @- https://api.example.com/x-api/me
+
+`xapi COMMAND --help` has more. Exit codes: 0 success, 2 usage, 3 redirect,
+4 4xx, 5 5xx, 10 not authenticated, 11 no usable answer, 12 timeout, 13 token
+store, 14 output, 130 interrupted."""
+
+
+class _Commands(TyperGroup):
+    """The commands by name, made when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.main.get_command(_command(cmd_name, COMMANDS[cmd_name]))
+
+
+_CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
+
+
+def _command(name: str, verbs: tuple[str, ...]) -> typer.Typer:
+    """Return the command *name*, with its *verbs* where it has some."""
+    module = import_module(f"xapi_cli.commands.{name}")
+    command = typer.Typer(name=name, help=module.__doc__, add_completion=False, rich_markup_mode=None)
+    if verbs:
+        command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_help_without_verb)
+    for verb in verbs or (name,):
+        # A function named like one of Python's own, such as `list`, has an underscore after its name.
+        function = getattr(module, f"{verb}_" if hasattr(builtins, verb) else verb)
+        command.command(verb, context_settings=_CONTEXT)(function)
+    return command
+
+
+def _help_without_verb(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+app = typer.Typer(
+    name="xapi",
+    cls=_Commands,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=_CONTEXT,
+    epilog=_EXAMPLES,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"xapi {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def xapi(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Get bearer tokens from the experimental API, keep them safe, and call it."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    reserve_standard_streams()
+    # Where click is installed, httpx imports its own command line, with rich and pygments: 35 ms that serve nobody here.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: an import of it fails, as httpx expects
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run xapi with *args* in *environ*; return the exit code."""
+    runtime = Runtime(environ)
+    try:
+        _obey_signals()
+        code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
+        _flush()
+        return code if isinstance(code, int) else 0
+    except BaseException as error:  # noqa: BLE001 - everything ends here: it is what turns a failure into an exit code
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            return error.code if isinstance(error.code, int) else 0  # Typer's completion ends so; 1 means "none" to fish
+        failure = _as_failure(error)
+        if not isinstance(failure, ClosedPipe | Interrupted):
+            runtime.terminal.fail(failure)
+        if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
+            runtime.terminal.say(_frames(error))
+        return failure.exit_code
+
+
+class _Signalled(BaseException):
+    """Unwind the stack because of signal *number*: temporary files are removed, the terminal's echo is restored."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _obey_signals() -> None:
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup's SIG_IGN stays
+            signal.signal(number, _raise)
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Signalled(number)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _as_failure(error: BaseException) -> XapiError:
+    """Return *error* as a failure that has an exit code and may be shown."""
+    if isinstance(error, XapiError):
+        return error
+    if isinstance(error, _Signalled):
+        return Interrupted(error.number)
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted()
+    if isinstance(error, TyperException):
+        return _usage(error)
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+        return ClosedPipe("the reader of stdout has gone")  # while the help was printed
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+        return OutputError(f"stdout cannot be written: {os.strerror(error.errno)}", hint="redirect it elsewhere")
+    frame = _last_frame(error)
+    return XapiError(
+        f"unexpected failure ({type(error).__name__}{frame})", hint="this is a bug; XAPI_DEBUG=1 shows where"
+    )
+
+
+def _usage(error: TyperException) -> UsageError:
+    """Return Typer's complaint in one line, without the value of a stray argument, which may be a secret."""
+    context = getattr(error, "ctx", None)
+    hint = f"see `{context.command_path if context else 'xapi'} --help`"
+    message = error.format_message().strip().rstrip(".").replace("\n", " ")
+    if "unexpected extra argument" in message:
+        message = "there is an argument too many"
+    elif message.startswith("No such command"):
+        message, hint = "there is no such command", _similar(message) or hint
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
+
+
+def _similar(message: str) -> str | None:
+    from difflib import get_close_matches
+
+    word = message.split("'")[1] if message.count("'") > 1 else ""
+    close = get_close_matches(word, COMMANDS, n=1)
+    return f"did you mean `xapi {close[0]}`?" if close else None
+
+
+def _last_frame(error: BaseException) -> str:
+    from traceback import extract_tb
+
+    frames = extract_tb(error.__traceback__)
+    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _frames(error: BaseException) -> str:
+    """Return where *error* came from: files, lines and types, but no message and no value, which may hold secrets."""
+    from traceback import extract_tb, format_list
+
+    lines: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        lines += [*format_list(extract_tb(current.__traceback__)), f"{type(current).__name__}\n"]
+        current = current.__cause__ or current.__context__
+    return "".join(lines).rstrip()

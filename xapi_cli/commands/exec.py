@@ -1,0 +1,42 @@
+"""Run a command that finds the token in its environment."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+
+@settings_flags(*LOCAL, *WIRE)
+def exec_(
+    ctx: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND [ARG]...", help="What to run.", show_default=False)
+    ],
+    *,
+    min_ttl: Annotated[
+        str | None, typer.Option("--min-ttl", metavar="DURATION", help="Renew a token with less time left than this.")
+    ] = None,
+) -> None:
+    """Run COMMAND with XAPI_TOKEN and XAPI_BASE_URL set, logging in first where that is needed.
+
+    XAPI_PASSWORD is not passed on. The exit code is COMMAND's, 127 when it is
+    not found, 126 when it cannot be run.
+
+    Examples:
+
+    \b
+      xapi exec -- ./deploy.sh
+      xapi exec --min-ttl 1h -- python report.py --all
+    """
+    from xapi_cli import durations
+    from xapi_cli.jobs import replacement
+
+    runtime: Runtime = ctx.obj
+    wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    token, subject = runtime.usable_token(min_ttl=wanted)
+    environ = replacement.environment(runtime.environ, token=token.access_token, base_url=subject.base_url)
+    raise typer.Exit(replacement.run(command, environ, runtime.terminal))

@@ -1,0 +1,57 @@
+"""Get a token and keep it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+
+@settings_flags(*LOCAL, *WIRE)
+def login(
+    ctx: typer.Context,
+    *,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin.")
+    ] = False,
+    password_command: Annotated[
+        str | None,
+        typer.Option(
+            "--password-command", metavar="CMD", help="The command that prints the password, kept in the profile."
+        ),
+    ] = None,
+    remember: Annotated[
+        bool | None,
+        typer.Option("--remember/--no-remember", help="Keep the password too, in the keyring only, or drop one kept."),
+    ] = None,
+) -> None:
+    """Get a token and keep it, with its expiry, for the commands that follow.
+
+    Always gets a new one. Asks for what it needs to know where there is a
+    terminal; the password is never shown and never an argument. Base URL and
+    username go into the profile, so that the next command needs neither.
+
+    Examples:
+
+    \b
+      xapi login
+      xapi login --base-url https://api.example.com -u me@example.com
+      pass show api | xapi login --password-stdin
+      xapi login --password-command 'pass show api'
+      xapi login --profile staging --base-url https://staging.example.com
+    """
+    from xapi_cli.jobs.login import Login
+
+    runtime: Runtime = ctx.obj
+    runtime.may_create_profile = True
+    runtime.flags = {**runtime.flags, "password_command": password_command}
+    if remember and runtime.settings.storage in ("file", "none"):
+        raise UsageError(
+            f"--remember needs a keyring, and the storage is {runtime.settings.storage}",
+            hint="passwords are kept nowhere else",
+        )
+    Login(runtime, password_stdin=password_stdin, remember=remember).run()

@@ -1,0 +1,204 @@
+"""Read and edit the profiles in the config file."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xapi_cli import config, settings, urls
+from xapi_cli.commands.options import profile_names, settings_flags
+from xapi_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tomlkit import TOMLDocument
+
+    from xapi_cli.runtime import Runtime
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names, show_default=False)
+]
+
+
+def list_(ctx: typer.Context, *, json: Json = False) -> None:
+    """List the profiles; the one in use is marked with a star.
+
+    Examples:
+
+    \b
+      xapi profile list
+      xapi profile list --json | jq -r '.[].name'
+    """
+    from xapi_cli.render import columns, json_line
+
+    runtime: Runtime = ctx.obj
+    found = config.load(runtime.config_file)
+    current = runtime.environ.get("XAPI_PROFILE") or found.default_profile or "default"
+    if json:
+        rows = [
+            {"name": name, "current": name == current, **_shown(profile)} for name, profile in found.profiles.items()
+        ]
+        runtime.terminal.out(json_line(rows))
+    elif found.profiles:
+        runtime.terminal.out(
+            columns(
+                [
+                    (
+                        "*" if name == current else " ",
+                        name,
+                        str(profile.get("username", "-")),
+                        str(profile.get("base_url", "-")),
+                    )
+                    for name, profile in found.profiles.items()
+                ]
+            )
+        )
+    else:
+        runtime.terminal.note("there are no profiles yet; `xapi login` makes one")
+
+
+@settings_flags("profile")
+def show(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The profile.", autocompletion=profile_names, show_default=False),
+    ] = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show one profile, the one in use where no NAME is given.
+
+    Examples:
+
+    \b
+      xapi profile show
+      xapi profile show staging --json | jq -r .base_url
+    """
+    from xapi_cli.render import json_line, table
+
+    runtime: Runtime = ctx.obj
+    if name is not None:
+        runtime.flags = {"profile": name}
+    chosen = runtime.settings.profile
+    profile = {"name": chosen, **_shown(config.load(runtime.config_file).profiles.get(chosen, {}))}
+    runtime.terminal.out(json_line(profile) if json else table([(key, _cell(value)) for key, value in profile.items()]))
+
+
+def use(ctx: typer.Context, name: Name) -> None:
+    """Make a profile the one that commands use by default.
+
+    Examples:
+
+    \b
+      xapi profile use staging
+    """
+    runtime: Runtime = ctx.obj
+    found = config.load(runtime.config_file)
+    if name not in found.profiles:
+        raise settings.missing_profile(name, found)
+
+    def change(document: "TOMLDocument") -> None:
+        document["default_profile"] = name
+
+    config.edit(runtime.config_file, change)
+    runtime.terminal.note(f"profile {name} is used from now on")
+
+
+@settings_flags("profile")
+def set_(
+    ctx: typer.Context,
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="The setting.", autocompletion=lambda: list(config.KEYS), show_default=False
+        ),
+    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="What to set it to.", show_default=False)],
+) -> None:
+    """Set KEY of a profile to VALUE, checked first; makes the profile where there is none.
+
+    Examples:
+
+    \b
+      xapi profile set storage file
+      xapi profile set timeout 10 --profile staging
+      xapi profile set password_command 'pass show api'
+    """
+    runtime: Runtime = ctx.obj
+    checked = _checked(key, value)
+    found = config.load(runtime.config_file)
+    name = settings.profile_name(
+        runtime.flags.get("profile") or runtime.environ.get("XAPI_PROFILE") or found.default_profile or "default"
+    )
+
+    def change(document: "TOMLDocument") -> None:
+        config.profile_table(document, name)[key] = checked
+
+    config.edit(runtime.config_file, change)
+    runtime.terminal.note(f"{key} of profile {name} is set")
+
+
+def remove(ctx: typer.Context, name: Name) -> None:
+    """Remove a profile from the config file; what is stored for its account stays until `xapi logout`.
+
+    Examples:
+
+    \b
+      xapi logout --profile staging && xapi profile remove staging
+    """
+    runtime: Runtime = ctx.obj
+    found = config.load(runtime.config_file)
+    if name not in found.profiles:
+        raise settings.missing_profile(name, found)
+
+    def change(document: "TOMLDocument") -> None:
+        del document["profiles"][name]
+        if document.get("default_profile") == name:
+            del document["default_profile"]
+
+    config.edit(runtime.config_file, change)
+    runtime.terminal.note(f"profile {name} is removed")
+
+
+def _shown(profile: "Any") -> dict[str, Any]:
+    return {key: profile[key] for key in config.KEYS if key in profile}
+
+
+def _cell(value: object) -> str:
+    import shlex
+
+    return shlex.join(value) if isinstance(value, list) else str(value)
+
+
+def _checked(key: str, value: str) -> object:
+    """Return *value* as the config file keeps it; raises UsageError for a key or value that cannot be used."""
+    checks: dict[str, Callable[[str], object]] = {
+        "base_url": urls.base_url,
+        "username": settings.username,
+        "password_command": lambda words: list(settings.split_command(words)),
+        "storage": settings.storage,
+        "timeout": _number,
+        "max_time": _number,
+        "ca_bundle": _path,
+    }
+    if key not in checks:
+        raise UsageError(f"there is no setting {key!r}", hint=f"known are {', '.join(checks)}")
+    try:
+        return checks[key](value)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error.message}", hint=error.hint) from error
+
+
+def _number(text: str) -> float | int:
+    value = settings.number_of_seconds(text)
+    return int(value) if value.is_integer() else value
+
+
+def _path(text: str) -> str:
+    from pathlib import Path
+
+    if not text:
+        raise UsageError("it is empty", hint="give a file or a folder of certificates")
+    return str(Path(text).absolute())  # the next command may run in another folder

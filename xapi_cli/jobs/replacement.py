@@ -1,0 +1,37 @@
+"""Run a command in place of xapi, with the token in its environment."""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+from xapi_cli.render import printable
+from xapi_cli.terminal import Terminal
+
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+
+
+def environment(environ: Mapping[str, str], *, token: str, base_url: str | None) -> dict[str, str]:
+    """Return *environ* with the *token* and the *base_url*, and without the password."""
+    changed = {name: value for name, value in environ.items() if name != "XAPI_PASSWORD"} | {"XAPI_TOKEN": token}
+    return changed | ({"XAPI_BASE_URL": base_url} if base_url else {})
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) -> int:
+    """Become *command*; return an exit code where that cannot be or, on Windows, when it has ended."""
+    name = printable(command[0])
+    try:
+        if sys.platform == "win32":
+            import subprocess
+
+            return subprocess.run(command, env=environ, check=False).returncode
+        # Python ignores SIGPIPE, and so would the new program: `xapi exec -- yes | head` would not end.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.execvpe(command[0], list(command), environ)
+    except FileNotFoundError:
+        terminal.say(f"xapi: error: {name}: not found; check the name and PATH")
+        return NOT_FOUND
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "the arguments cannot be used"
+        terminal.say(f"xapi: error: {name}: cannot be run: {reason}; is it an executable file?")
+        return NOT_RUNNABLE

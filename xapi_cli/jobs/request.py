@@ -1,0 +1,196 @@
+"""One `xapi request`, from the words of the command line to the exit code."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli import urls
+from xapi_cli.body import build as body
+from xapi_cli.body import items
+from xapi_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.account import Credentials
+    from xapi_cli.body.build import Body
+    from xapi_cli.call.delivery import Delivery, ErrorBody
+    from xapi_cli.call.exchange import Answer, Call, Exchange
+    from xapi_cli.call.outfile import OutFile
+    from xapi_cli.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line asks for."""
+
+    words: Sequence[str] = field(repr=False)
+    query: Sequence[str] = field(default=(), repr=False)
+    headers: Sequence[str] = field(default=(), repr=False)
+    data: str | None = field(default=None, repr=False)
+    form: bool = False
+    include: bool = False
+    output: str | None = None
+    retries: int = 0
+    error_body: "ErrorBody" = "stdout"
+    meta: str | None = None
+    check_status: bool = True
+    follow: bool = True
+    automatic: bool = True
+
+
+class Request:
+    """Read the words at once, so that nothing is sent, and nothing opened, before they are known to be right."""
+
+    def __init__(self, runtime: "Runtime", wishes: Wishes) -> None:
+        self._runtime, self._wishes = runtime, wishes
+        method, path, words = items.split_words(wishes.words)
+        before = len(wishes.words) - len(words) + 1
+        self._items = items.parse(words, query=wishes.query, headers=wishes.headers, before=before)
+        self._url = urls.resolve(runtime.base_url, path, self._items.query)
+        self._method = method
+
+    def run(self) -> None:
+        """Send the request and deliver the answer; raises what its status, or the lack of one, means."""
+        with ExitStack() as stack:
+            credentials = self._credentials()
+            file = self._file(stack, self._wishes.output)
+            meta = self._file(stack, self._wishes.meta)
+            call = self._call(stack)
+            exchange = self._exchange(credentials)
+            delivery = self._delivery(file)
+            report = _Report(self._runtime, exchange, delivery, credentials)
+            try:
+                report.answer = exchange.send(call)
+                stack.callback(report.answer.response.close)
+                delivery.deliver(report.answer.response)
+            finally:
+                report.write(meta, wanted=self._wishes.meta is not None)
+        self._raise_failure(report.answer, credentials)
+
+    def print_curl(self) -> None:
+        """Print the curl command that does the same."""
+        from xapi_cli.call.curl import CurlCommand
+
+        wishes = self._wishes
+        command = CurlCommand(
+            self._method,
+            self._url,
+            self._items,
+            data=wishes.data,
+            form=wishes.form,
+            flags=self._runtime.flags,
+            include=wishes.include,
+            output=wishes.output,
+            follow=wishes.follow,
+        )
+        self._runtime.terminal.out(command.text())
+
+    def _credentials(self) -> "Credentials | None":
+        """Return what gives the token, None where the user gave or removed Authorization."""
+        if any(name.lower() == "authorization" for name, _ in self._items.headers):
+            return None
+        return self._runtime.credentials(automatic=self._wishes.automatic)
+
+    def _file(self, stack: ExitStack, name: str | None) -> "OutFile | None":
+        """Open the file *name* before anything is sent: an answer that cannot be kept would be lost."""
+        if name in (None, "-"):
+            return None
+        from xapi_cli.call.outfile import OutFile
+
+        return stack.enter_context(OutFile(str(name)))
+
+    def _call(self, stack: ExitStack) -> "Call":
+        from xapi_cli.call.exchange import Call
+
+        content = self._body()
+        if content is not None:
+            stack.callback(content.close)
+        method = self._method or ("GET" if content is None else "POST")
+        return Call(method, self._url, tuple(self._items.headers), content)
+
+    def _body(self) -> "Body | None":
+        if self._items.uploads and any(name.lower() == "content-type" for name, _ in self._items.headers):
+            raise UsageError("an upload makes its own Content-Type, which names the boundary", hint="leave the header out")
+        return body.build(
+            self._items, data=self._wishes.data, form=self._wishes.form, stdin=self._runtime.terminal.stdin
+        )
+
+    def _exchange(self, credentials: "Credentials | None") -> "Exchange":
+        from xapi_cli.call.exchange import Exchange
+
+        runtime = self._runtime
+        return Exchange(
+            runtime.wire,
+            runtime.base_url,
+            credentials,
+            follow=self._wishes.follow,
+            retries=self._wishes.retries,
+            deadline=runtime.deadline,
+            note=runtime.terminal.note,
+        )
+
+    def _delivery(self, file: "OutFile | None") -> "Delivery":
+        from xapi_cli.call.delivery import Delivery
+
+        wishes = self._wishes
+        return Delivery(
+            self._runtime.terminal,
+            file,
+            include=wishes.include,
+            error_body=wishes.error_body,
+            file_takes_errors=not wishes.check_status,
+        )
+
+    def _raise_failure(self, answer: "Answer | None", credentials: "Credentials | None") -> None:
+        from xapi_cli.call.exchange import failure
+
+        if answer is not None:
+            error = failure(answer, credentials, check_status=self._wishes.check_status)
+            if error is not None:
+                raise error
+
+
+class _Report:
+    """The facts about a call that --meta writes, whatever became of it."""
+
+    def __init__(
+        self, runtime: "Runtime", exchange: "Exchange", delivery: "Delivery", credentials: "Credentials | None"
+    ) -> None:
+        self._runtime, self._exchange, self._delivery, self._credentials = runtime, exchange, delivery, credentials
+        self._started = time.monotonic()
+        self.answer: Answer | None = None
+
+    def write(self, file: "OutFile | None", *, wanted: bool) -> None:
+        """Write them to *file*, else to stderr."""
+        if not wanted:
+            return
+        import json
+
+        line = json.dumps(self._facts())
+        if file is None:
+            self._runtime.terminal.say(line)
+        else:
+            file.write(line.encode() + b"\n")
+            file.keep()
+
+    def _facts(self) -> dict[str, Any]:
+        response = self.answer.response if self.answer else None
+        return {
+            "status": response.status_code if response else None,
+            "headers": joined_headers(response.headers.raw) if response else None,
+            "http_version": str(response.extensions.get("http_version", b""), "ascii") if response else None,
+            "elapsed_ms": round((time.monotonic() - self._started) * 1000),
+            "attempts": self._exchange.attempts,
+            "login": self._credentials.login_reason if self._credentials else None,
+            "bytes": self._delivery.delivered,
+        }
+
+
+def joined_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers by lower-case name, the values of a repeated one joined by `, `."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined

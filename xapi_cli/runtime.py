@@ -1,0 +1,200 @@
+"""The outside world as commands see it, each part made when it is first asked for."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xapi_cli import settings as settings_module
+from xapi_cli.errors import UsageError
+from xapi_cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    import httpx
+
+    from xapi_cli.auth.account import Account, Credentials, Passwords
+    from xapi_cli.auth.keeper import Keeper
+    from xapi_cli.auth.report import Subject
+    from xapi_cli.call.heads import Heads
+    from xapi_cli.settings import Settings
+    from xapi_cli.tokens import Identity, Token
+
+NO_BASE_URL = UsageError("there is no base URL", hint="give --base-url, set XAPI_BASE_URL, or run `xapi login`")
+NO_USERNAME = UsageError("there is no username", hint="give --username, set XAPI_USERNAME, or run `xapi login`")
+
+
+class Runtime:
+    """Environment, terminal, clock, settings, account and wire of one command."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.terminal = Terminal(environ)
+        self.flags: Mapping[str, str | None] = {}
+        self.may_create_profile = False
+        self.verbose = False
+        self._started = time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the time, aware UTC."""
+        return datetime.now(UTC)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """What flags, environment and config file say."""
+        found = settings_module.resolve(self.flags, self.environ, may_create_profile=self.may_create_profile)
+        self.terminal.no_input = found.no_input
+        return found
+
+    @property
+    def deadline(self) -> float | None:
+        """The monotonic time by which --max-time wants the command to be over."""
+        limit = self.settings.max_time
+        return None if limit is None else self._started + limit
+
+    @property
+    def config_file(self) -> Path:
+        """Where config.toml is."""
+        return settings_module.config_file(self.environ)
+
+    @cached_property
+    def state(self) -> Path:
+        """The folder of state."""
+        return settings_module.state_folder(self.environ).absolute()
+
+    @property
+    def base_url(self) -> str:
+        """The base URL; raises UsageError where none is set."""
+        if self.settings.base_url is None:
+            raise NO_BASE_URL
+        return self.settings.base_url
+
+    @property
+    def identity(self) -> "Identity":
+        """The account that the settings point at; raises UsageError where they point at none."""
+        from xapi_cli.tokens import Identity
+
+        base_url = self.base_url
+        if self.settings.username is None:
+            raise NO_USERNAME
+        return Identity(base_url, self.settings.username)
+
+    def account(self, identity: "Identity | None" = None, *, automatic: bool = True) -> "Account":
+        """Return the account *identity*, else that of the settings; *automatic* off, it never logs in by itself."""
+        from xapi_cli.auth.account import Account
+
+        identity = identity or self.identity
+        return Account(
+            identity,
+            self.keeper(identity),
+            state=self.state,
+            grant=lambda password: self._grant(identity, password),
+            passwords=self._passwords(identity),
+            note=self.terminal.note,
+            warn=self.terminal.warn,
+            now=self.now,
+            timeout=self.settings.timeout,
+            deadline=self.deadline,
+            automatic=automatic,
+        )
+
+    def keeper(self, identity: "Identity") -> "Keeper":
+        """Return what keeps the record of *identity*."""
+        from xapi_cli.auth.keeper import Keeper
+
+        return Keeper(
+            identity,
+            self.settings.storage,
+            state=self.state,
+            environ=self.environ,
+            warn=self.terminal.warn,
+            interactive=self.terminal.interactive,
+        )
+
+    def credentials(self, *, automatic: bool = True) -> "Credentials":
+        """Return what gives tokens to requests: XAPI_TOKEN where it is set, else the account."""
+        from xapi_cli.auth.account import ReadyMadeToken
+
+        return ReadyMadeToken(self.settings.token) if self.settings.token else self.account(automatic=automatic)
+
+    @cached_property
+    def heads(self) -> "Heads | None":
+        """What shows heads under --verbose."""
+        from xapi_cli.call.heads import Heads
+
+        return Heads(self.terminal.say, (self.settings.password, self.settings.token)) if self.verbose else None
+
+    @cached_property
+    def wire(self) -> "httpx.Client":
+        """The client that everything is sent through."""
+        from xapi_cli.wire.client import open_wire
+
+        return open_wire(
+            timeout=self.settings.timeout,
+            ca_bundle=self.settings.ca_bundle,
+            environ=self.environ,
+            trace=self.heads.trace if self.heads else None,
+            hooks=self.heads.hooks if self.heads else None,
+        )
+
+    def usable_token(
+        self, *, min_ttl: float = 0, fresh: bool = False, automatic: bool = True
+    ) -> "tuple[Token, Subject]":
+        """Return a token with at least *min_ttl* seconds left, logging in where needed, and whose it is."""
+        if self.settings.token:
+            return self.present_token()  # type: ignore[return-value]  # with XAPI_TOKEN there is one
+        account = self.account(automatic=automatic)
+        token = account.token(min_ttl=min_ttl, fresh=fresh)
+        if account.source == "login" and not token.lasts(self.now(), min_ttl):
+            self.terminal.warn("the new token, too, has less time left than --min-ttl wants")
+        return token, self._subject(account)
+
+    def present_token(self) -> "tuple[Token | None, Subject]":
+        """Return the token as it is stored or in XAPI_TOKEN, without any login, and whose it is."""
+        from xapi_cli.auth.report import Subject
+        from xapi_cli.tokens import Token
+
+        settled = self.settings
+        if settled.token:
+            return Token(settled.token), Subject(settled.base_url, settled.username, settled.profile, "none", "env")
+        account = self.account(automatic=False)
+        token = account.stored()
+        return token, replace(self._subject(account), source="store" if token else None)
+
+    def _subject(self, account: "Account") -> "Subject":
+        from xapi_cli.auth.report import Subject
+
+        identity = account.identity
+        return Subject(
+            identity.base_url, identity.username, self.settings.profile, account.keeper.storage, account.source
+        )
+
+    def warn_of_token_in_environment(self, consequence: str) -> None:
+        """Say that XAPI_TOKEN is set, and the *consequence* of that, where it is."""
+        if self.settings.token:
+            self.terminal.warn(f"XAPI_TOKEN is set and hides the stored token: {consequence}")
+
+    def _grant(self, identity: "Identity", password: str) -> "Token":
+        from xapi_cli.auth.grant import request_token
+
+        return request_token(
+            self.wire, identity, password, limit=self.settings.timeout, now=self.now, deadline=self.deadline
+        )
+
+    def _passwords(self, identity: "Identity") -> "Passwords":
+        from xapi_cli.auth.account import Passwords
+
+        command = self.settings.password_command
+        question = f"Password for {identity.username} at {identity.base_url}: "
+        return Passwords(
+            given=self.settings.password,
+            command=(lambda: self._from_command(command)) if command else None,
+            ask=(lambda: self.terminal.ask(question, hidden=True)) if self.terminal.interactive else None,
+        )
+
+    def _from_command(self, command: tuple[str, ...]) -> str:
+        from xapi_cli.auth import passwords
+
+        return passwords.from_command(command, self.environ)
