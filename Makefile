@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak check format coverage wheel lock venv program clean help
+.PHONY: demo test soak check format coverage docs completions wheel lock venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -56,6 +56,9 @@ format: $(DEVELOPMENT)
 
 coverage: $(DEVELOPMENT)
 	$(VENV)/bin/pytest -n $(JOBS) -m "not soak" --cov --cov-report=term $(TESTS)
+
+docs completions: $(DEVELOPMENT)
+	@$(VENV)/bin/python -m tests.documents $@
 
 wheel: $(DEVELOPMENT)
 	$(VENV)/bin/python -m build --no-isolation --outdir dist .
@@ -109,6 +112,8 @@ help:
 	@echo "check     lint, types, imports"
 	@echo "format    put the code into the form that check wants"
 	@echo "coverage  the tests against the checkout, with what they reach"
+	@echo "docs      docs/commands.md, from what --help prints"
+	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"
 	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"
 	@echo "clean     remove everything that these made"

@@ -118,10 +118,11 @@ class Xapi:
         stdout: int | IO[bytes] | None = None,
         stderr: int | IO[bytes] | None = None,
         env: Environ | None = None,
+        program: str | Path = PROGRAM,
         columns: int = 80,
         rows: int = 24,
     ) -> Iterator["OnTerminal"]:
-        """Run the program on a terminal of its own; a stream that is given is not connected to it."""
+        """Run the program, or another, on a terminal of its own; a stream that is given is not connected to it."""
         keyboard, screen = os.openpty()
         ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         process = self.start(
@@ -130,7 +131,7 @@ class Xapi:
             stdout=screen if stdout is None else stdout,
             stderr=screen if stderr is None else stderr,
             env={"TERM": "xterm-256color", **(env or {})},
-            argv=(sys.executable, "-ISc", _TAKE_TERMINAL, os.ttyname(screen), str(PROGRAM)),
+            argv=(sys.executable, "-ISc", _TAKE_TERMINAL, os.ttyname(screen), str(program)),
         )
         with OnTerminal(process, keyboard, screen) as terminal:
             yield terminal

@@ -143,7 +143,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> No
 
     package = [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
     assert names == {str(path.relative_to(ROOT)) for path in package}
-    assert dict(scripts["console_scripts"]) == {"xapi": "xapi_cli.cli:main"}
+    assert dict(scripts["console_scripts"]) == {"xapi": "xapi_cli.__main__:main"}
     assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
 
 

@@ -3,18 +3,16 @@
 import builtins
 import errno
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from xapi_cli import __version__
+from xapi_cli import __version__, signals
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError
 from xapi_cli.runtime import Runtime
 from xapi_cli.terminal import reserve_standard_streams
@@ -27,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "request": (),
     "exec": (),
     "profile": ("list", "show", "use", "set", "remove"),
+    "doctor": (),
     "sandbox": (),
     "demo": (),
 }
@@ -55,6 +54,13 @@ class _Commands(TyperGroup):
         return typer.main.get_command(_command(cmd_name, COMMANDS[cmd_name]))
 
 
+class _Verb(TyperCommand):
+    """A command whose usage names what it needs as people write it: NAME, not {NAME}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+
+
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
@@ -67,7 +73,7 @@ def _command(name: str, verbs: tuple[str, ...]) -> typer.Typer:
     for verb in verbs or (name,):
         # A function named like one of Python's own, such as `list`, has an underscore after its name.
         function = getattr(module, f"{verb}_" if hasattr(builtins, verb) else verb)
-        command.command(verb, context_settings=_CONTEXT)(function)
+        command.command(verb, cls=_Verb, context_settings=_CONTEXT)(function)
     return command
 
 
@@ -114,40 +120,23 @@ def main() -> NoReturn:
 
 def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run xapi with *args* in *environ*; return the exit code."""
-    runtime = Runtime(environ)
+    runtime = Runtime(environ, bound=signals.end_within)
     try:
-        _obey_signals()
+        signals.obey()
         code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
         _flush()
         return code if isinstance(code, int) else 0
     except BaseException as error:  # noqa: BLE001 - everything ends here: it is what turns a failure into an exit code
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            return error.code if isinstance(error.code, int) else 0  # Typer's completion ends so; 1 means "none" to fish
+            return error.code if isinstance(error.code, int) else 0  # completion ends so; to fish 1 means "none"
+        if not isinstance(error, KeyboardInterrupt | signals.Ended):
+            signals.release()
         failure = _as_failure(error)
         if not isinstance(failure, ClosedPipe | Interrupted):
             runtime.terminal.fail(failure)
         if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
             runtime.terminal.say(_frames(error))
         return failure.exit_code
-
-
-class _Signalled(BaseException):
-    """Unwind the stack because of signal *number*: temporary files are removed, the terminal's echo is restored."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def _obey_signals() -> None:
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup's SIG_IGN stays
-            signal.signal(number, _raise)
-
-
-def _raise(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Signalled(number)
 
 
 def _flush() -> None:
@@ -160,8 +149,8 @@ def _as_failure(error: BaseException) -> XapiError:
     """Return *error* as a failure that has an exit code and may be shown."""
     if isinstance(error, XapiError):
         return error
-    if isinstance(error, _Signalled):
-        return Interrupted(error.number)
+    if isinstance(error, signals.Ended):
+        return error.failure
     if isinstance(error, KeyboardInterrupt):
         return Interrupted()
     if isinstance(error, TyperException):

@@ -58,17 +58,25 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
     Raises UsageError when what is there is broken (it is not overwritten),
     OutputError when the file cannot be written.
     """
+    import tomllib
+
     import tomlkit
 
     from xapi_cli import folders
 
     load(path)  # never build on what is broken
     target = path.resolve()  # a config file may be a link into somebody's dotfiles: keep the link
-    document = tomlkit.parse(_text(path) or "")
+    before = _text(path) or ""
+    document = tomlkit.parse(before)
     change(document)
+    after = tomlkit.dumps(document)
+    if tomllib.loads(after) != document.unwrap():
+        raise UsageError(f"{_name(path)} is written in a way that xapi cannot change", hint="edit the file by hand")
+    if after == before:
+        return
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folders.replace(target, tomlkit.dumps(document).encode())
+        folders.replace(target, after.encode())
     except OSError as error:
         raise OutputError(
             f"{_name(path)} cannot be written: {error.strerror}", hint="check the folder, or set XAPI_CONFIG_DIR"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from xapi_cli import folders
 
+_OFTEN = 0.004  # seconds between two tries
+
 
 class LockTimeout(Exception):
     """Report that the lock was not free in time."""
@@ -82,7 +84,7 @@ class _Line:
         """Return the seconds until the next try; they get fewer with the time, so that nobody is always too late."""
         if self._first is None:
             self._first = _try(self._file)
-        return max(0.02, 0.1 / (1 + time.monotonic() - self._start)) if self._first is None else 0.004
+        return _OFTEN if self._first is not None else max(_OFTEN, 0.1 / (1 + time.monotonic() - self._start) ** 2)
 
     def leave(self) -> None:
         """Let another be the first."""

@@ -2,11 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain, pairwise
 
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_DEEPEST_INDENT = 40  # levels; what is nested deeper would become many times its size
+_BLANKS = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -16,7 +19,11 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char in keep or char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char in keep or _is_harmless(char) else _escaped(char) for char in text)
+
+
+def _is_harmless(char: str) -> bool:
+    return char.isprintable() or char in _BLANKS  # which Python takes for unprintable, but French and Japanese need
 
 
 def _escaped(char: str) -> str:
@@ -29,8 +36,8 @@ def json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def pretty_json(text: str, *, colours: bool) -> str | None:
-    """Return the JSON document *text* indented, or None when it is no JSON.
+def pretty_json(text: str, *, colours: bool) -> Iterator[str] | None:
+    """Return the JSON document *text* indented, piece by piece, or None when it is no JSON.
 
     Numbers, escapes, the order of keys and duplicate keys stay as they were
     written; characters that a terminal would obey become JSON escapes.
@@ -39,20 +46,19 @@ def pretty_json(text: str, *, colours: bool) -> str | None:
         json.loads(text, parse_int=str, parse_float=str)  # only whether it is JSON; huge integers stay text
     except (ValueError, RecursionError):
         return None
-    return "".join(_indented(_JSON_TOKEN.findall(text), colours))
+    return _indented((match[0] for match in _JSON_TOKEN.finditer(text)), colours)
 
 
-def _indented(tokens: Sequence[str], colours: bool) -> Iterator[str]:
-    depth = 0
-    for index, token in enumerate(tokens):
-        following = tokens[index + 1] if index + 1 < len(tokens) else ""
+def _indented(tokens: Iterable[str], colours: bool) -> Iterator[str]:
+    depth, previous = 0, ""
+    for token, following in pairwise(chain(tokens, [""])):
         if token in ("{", "["):
             yield token
             if following not in ("}", "]"):
                 depth += 1
                 yield _break(depth)
         elif token in ("}", "]"):
-            if tokens[index - 1] not in ("{", "["):
+            if previous not in ("{", "["):
                 depth -= 1
                 yield _break(depth)
             yield token
@@ -62,19 +68,23 @@ def _indented(tokens: Sequence[str], colours: bool) -> Iterator[str]:
             yield ": "
         else:
             yield _scalar(token, is_key=following == ":", colours=colours)
+        previous = token
 
 
 def _break(depth: int) -> str:
-    return "\n" + "  " * depth
+    return "\n" + "  " * min(depth, _DEEPEST_INDENT)
 
 
 def _scalar(token: str, *, is_key: bool, colours: bool) -> str:
-    shown = token if token.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in token)
-    shown = shown.replace("\x7f", "\\u007f")
+    shown = token if token.isprintable() else "".join(c if _is_harmless(c) else _json_escape(c) for c in token)
     if not colours:
         return shown
     colour = _KEY if is_key else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
     return f"{colour}{shown}{_RESET}"
+
+
+def _json_escape(char: str) -> str:
+    return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:

@@ -1,7 +1,7 @@
 """The outside world as commands see it, each part made when it is first asked for."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,7 +13,10 @@ from xapi_cli.errors import UsageError
 from xapi_cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
+    from tomlkit import TOMLDocument
 
     from xapi_cli.auth.account import Account, Credentials, Passwords
     from xapi_cli.auth.keeper import Keeper
@@ -27,10 +30,16 @@ NO_USERNAME = UsageError("there is no username", hint="give --username, set XAPI
 
 
 class Runtime:
-    """Environment, terminal, clock, settings, account and wire of one command."""
+    """Environment, terminal, clock, settings, account and wire of one command.
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    *bound* is told of --max-time: the seconds, and when they began.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], *, bound: Callable[[float, float], None] = lambda seconds, started: None
+    ) -> None:
         self.environ = environ
+        self._bound = bound
         self.terminal = Terminal(environ)
         self.flags: Mapping[str, str | None] = {}
         self.may_create_profile = False
@@ -46,6 +55,8 @@ class Runtime:
         """What flags, environment and config file say."""
         found = settings_module.resolve(self.flags, self.environ, may_create_profile=self.may_create_profile)
         self.terminal.no_input = found.no_input
+        if found.max_time is not None:
+            self._bound(found.max_time, self._started)
         return found
 
     @property
@@ -58,6 +69,20 @@ class Runtime:
     def config_file(self) -> Path:
         """Where config.toml is."""
         return settings_module.config_file(self.environ)
+
+    def edit_config(self, change: "Callable[[TOMLDocument], None]") -> None:
+        """Let *change* alter the config file while no other xapi does; raises what `config.edit` raises."""
+        from contextlib import ExitStack
+
+        from xapi_cli import config
+        from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.state / "locks" / "config.lock", limit=5))
+            except (LockTimeout, LockUnavailable):
+                pass  # the file is replaced whole all the same
+            config.edit(self.config_file, change)
 
     @cached_property
     def state(self) -> Path:
@@ -147,7 +172,7 @@ class Runtime:
             return self.present_token()  # type: ignore[return-value]  # with XAPI_TOKEN there is one
         account = self.account(automatic=automatic)
         token = account.token(min_ttl=min_ttl, fresh=fresh)
-        if account.source == "login" and not token.lasts(self.now(), min_ttl):
+        if not token.lasts(self.now(), min_ttl):
             self.terminal.warn("the new token, too, has less time left than --min-ttl wants")
         return token, self._subject(account)
 
@@ -187,14 +212,18 @@ class Runtime:
         from xapi_cli.auth.account import Passwords
 
         command = self.settings.password_command
-        question = f"Password for {identity.username} at {identity.base_url}: "
+
+        def ask(why: str) -> str:
+            question = f"Password for {identity.username} at {identity.base_url} ({why}): "
+            return self.terminal.ask(question, hidden=True)
+
         return Passwords(
             given=self.settings.password,
             command=(lambda: self._from_command(command)) if command else None,
-            ask=(lambda: self.terminal.ask(question, hidden=True)) if self.terminal.interactive else None,
+            ask=ask if self.terminal.interactive else None,
         )
 
     def _from_command(self, command: tuple[str, ...]) -> str:
         from xapi_cli.auth import passwords
 
-        return passwords.from_command(command, self.environ)
+        return passwords.from_command(command, self.environ, deadline=self.deadline)

@@ -36,6 +36,13 @@ class Settings:
     no_input: bool = False
 
 
+def profile_in_use(flags: Mapping[str, str | None], environ: Mapping[str, str], found: config.Config) -> str:
+    """Return the name of the profile that is asked for, whether it exists or not."""
+    if flags.get("profile") == "":
+        raise _empty("--profile")
+    return profile_name(flags.get("profile") or environ.get("XAPI_PROFILE") or found.default_profile or "default")
+
+
 def resolve(
     flags: Mapping[str, str | None], environ: Mapping[str, str], *, may_create_profile: bool = False
 ) -> Settings:
@@ -46,8 +53,8 @@ def resolve(
     cannot be used and, unless *may_create_profile*, for a profile that is not there.
     """
     found = config.load(config_file(environ))
-    name = _first(flags.get("profile"), environ.get("XAPI_PROFILE"), found.default_profile) or "default"
-    profile = found.profiles.get(profile_name(name))
+    name = profile_in_use(flags, environ, found)
+    profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
         raise missing_profile(name, found)
     given = _Given(flags, environ, profile or {}, name)
@@ -77,21 +84,23 @@ def config_file(environ: Mapping[str, str]) -> Path:
         return Path(chosen) / "config.toml"
     if sys.platform == "win32":
         return Path(environ.get("APPDATA") or _home() / "AppData" / "Roaming") / "xapi" / "config.toml"
-    return _absolute(environ.get("XDG_CONFIG_HOME")) / "xapi" / "config.toml"
+    return _absolute(environ.get("XDG_CONFIG_HOME"), ".config") / "xapi" / "config.toml"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of locks, the file store and the index of accounts."""
     if chosen := environ.get("XAPI_STATE_DIR"):
         return Path(chosen)
+    if sys.platform not in ("win32", "darwin"):
+        return _absolute(environ.get("XDG_STATE_HOME"), ".local/state") / "xapi"
     from platformdirs import user_state_path
 
     return user_state_path("xapi", appauthor=False)
 
 
-def _absolute(chosen: str | None) -> Path:
+def _absolute(chosen: str | None, default: str) -> Path:
     # A relative XDG path is to be ignored: https://specifications.freedesktop.org/basedir/
-    return Path(chosen) if chosen and Path(chosen).is_absolute() else _home() / ".config"
+    return Path(chosen) if chosen and Path(chosen).is_absolute() else _home() / default
 
 
 def _home() -> Path:
@@ -101,9 +110,14 @@ def _home() -> Path:
         return Path("/nonexistent")
 
 
+def is_profile_name(name: str) -> bool:
+    """Tell whether *name* can name a profile."""
+    return _PROFILE_NAME.fullmatch(name) is not None
+
+
 def profile_name(name: str) -> str:
     """Return *name* when it can name a profile; raises UsageError otherwise."""
-    if not _PROFILE_NAME.fullmatch(name):
+    if not is_profile_name(name):
         raise UsageError(f"{printable(name)!r} is no profile name", hint="use letters, digits and . _ - + @")
     return name
 
@@ -117,8 +131,8 @@ def missing_profile(name: str, found: config.Config) -> UsageError:
 
 
 def username(text: str) -> str:
-    """Return *text* when it can be a username: anything without control characters."""
-    if not text.strip() or any(ord(char) < 32 or ord(char) == 127 for char in text):
+    """Return *text* when it can be a username: anything that can be printed."""
+    if not text.strip() or not text.isprintable():
         raise UsageError("it is empty or holds control characters", hint="give the e-mail address of the user")
     return text
 
@@ -187,7 +201,7 @@ class _Given:
     def _given_flag(self, flag: str, key: str) -> str | None:
         value = self._flags.get(key)
         if value == "":
-            raise UsageError(f"{flag} is empty", hint="give it a value, or leave it out")
+            raise _empty(flag)
         return value
 
 
@@ -211,8 +225,8 @@ def _checked(where: str, check: Any, value: str) -> object:
         raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
 
 
-def _first(*values: str | None) -> str | None:
-    return next((value for value in values if value), None)
+def _empty(flag: str) -> UsageError:
+    return UsageError(f"{flag} is empty", hint="give it a value, or leave it out")
 
 
 def _secret(environ: Mapping[str, str], name: str) -> str | None:

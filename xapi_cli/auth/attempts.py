@@ -2,8 +2,8 @@
 
 Accounts are locked by repeated wrong passwords, and a hundred processes that
 meet the same dead server must not try it one after another. What is kept for
-a minute is the failure and, of a password that was refused, twelve bits of a
-salted scrypt: enough to know it again, useless for guessing it.
+a minute is the failure and, of each password that was refused, twelve bits of
+a salted scrypt: enough to know it again, useless for guessing it.
 """
 
 import json
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli import errors, folders
-from xapi_cli.errors import LoginRefused, TokenRejected, XapiError
+from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
 from xapi_cli.tokens import Identity
 
 MEMORY = 60.0  # seconds
 
-_SHARED = (
-    LoginRefused,
+_SHARED: tuple[type[XapiError], ...] = (
+    LoginNeeded,
     errors.RedirectError,
     errors.ClientStatusError,
     errors.ServerStatusError,
@@ -29,94 +29,121 @@ _SHARED = (
     errors.NetworkError,
     errors.TimeoutExpired,
 )
+_MOST_REFUSED = 32  # passwords remembered of one account; nobody has more of them in use
 
 
 class Attempts:
-    """The memory of failed logins in *folder*; without a folder there is none."""
+    """The memory of failed logins in *folder*; where that cannot be written there is none."""
 
-    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
 
-    def check(self, identity: Identity, password: str, *, since: float) -> None:
-        """Raise what a login with *password* would: refused within the minute, or failed anyhow after *since*."""
-        found = self._read(identity, "login")
-        if found is None:
-            return
-        kind, at = found.get("kind"), found["at"]
-        if kind == LoginRefused.__name__:
-            if _mark(password, found.get("salt")) == found.get("mark"):
-                left = max(1, round(at + MEMORY - self._clock()))
+    def check_refused(self, identity: Identity, password: str) -> None:
+        """Raise LoginRefused when *password* was refused within the minute."""
+        entries = self._refused(identity)
+        mark = _mark(password, entries[0]["salt"]) if entries else None
+        for entry in entries:
+            if entry["mark"] == mark:
                 raise LoginRefused(
-                    f"this password was refused less than a minute ago, so it is not sent again: {found['message']}",
-                    hint=f"give the right password, or wait {left} s, or run `xapi login`",
+                    f"this password was refused less than a minute ago, so it is not sent again: {entry['message']}",
+                    hint=f"give the right password, or wait {self._left(entry)} s, or run `xapi login`",
                 )
-        elif at >= since:
-            for shared in _SHARED:
-                if shared.__name__ == kind:
-                    raise shared(f"{found['message']} (another xapi tried at the same time)", hint=found.get("hint"))
 
-    def note_failure(self, identity: Identity, error: XapiError, password: str) -> None:
-        """Keep, for a minute, that a login failed with *error*."""
-        entry: dict[str, Any] = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        if isinstance(error, LoginRefused):
-            salt = os.urandom(16).hex()
-            entry |= {"salt": salt, "mark": _mark(password, salt)}
+    def check_failed(self, identity: Identity, *, since: float) -> None:
+        """Raise what another process's login failed with after *since*, if that had nothing to do with its password."""
+        entry = self._read(identity, "failed")
+        for shared in _SHARED:
+            if entry and entry["at"] >= since and entry.get("kind") == shared.__name__:
+                raise shared(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
+
+    def note_refused(self, identity: Identity, error: LoginRefused, password: str) -> None:
+        """Keep, for a minute, that *password* was refused."""
+        entries = self._refused(identity)
+        salt = entries[0]["salt"] if entries else os.urandom(16).hex()
+        entry = {"salt": salt, "mark": _mark(password, salt), "at": self._clock(), "message": error.message}
+        others = [other for other in entries if other["mark"] != entry["mark"]]
+        self._write(identity, "refused", {"entries": [entry, *others][:_MOST_REFUSED]})
+
+    def note_failed(self, identity: Identity, error: XapiError) -> None:
+        """Keep, for those who wait, that a login failed with *error*."""
         if isinstance(error, _SHARED):
-            self._write(identity, "login", entry)
-
-    def note_rejection(self, identity: Identity) -> None:
-        """Keep, for a minute, that the API refused a token fresh from an automatic login."""
-        self._write(identity, "token", {})
-
-    def check_rejection(self, identity: Identity) -> None:
-        """Raise TokenRejected when a fresh token was refused within the minute: another login would not help."""
-        if (found := self._read(identity, "token")) is not None:
-            left = max(1, round(found["at"] + MEMORY - self._clock()))
-            raise TokenRejected(
-                "the API refused a fresh token less than a minute ago, so xapi does not log in again by itself",
-                hint=f"check the base URL and the account's rights, then wait {left} s or run `xapi login`",
+            self._write(
+                identity, "failed", {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
             )
 
+    def note_rejected(self, identity: Identity) -> None:
+        """Keep, for a minute, that the API rejected a token fresh from an automatic login."""
+        self._write(identity, "rejected", {})
+
+    def check_rejected(self, identity: Identity) -> None:
+        """Raise TokenRejected when a fresh token was rejected within the minute: another login would not help."""
+        if (entry := self._read(identity, "rejected")) is not None:
+            raise TokenRejected(
+                "the API rejected a fresh token less than a minute ago, so xapi does not log in again by itself",
+                hint="check the base URL and the account's rights, then"
+                f" wait {self._left(entry)} s or run `xapi login`",
+            )
+
+    def forget_failed(self, identity: Identity) -> None:
+        """Drop the failures of *identity*: a login has succeeded."""
+        self._remove(identity, "failed")
+
     def forget(self, identity: Identity) -> None:
-        """Drop what is kept of *identity*: a login has succeeded."""
-        for suffix in ("login", "token"):
-            with suppress(OSError):
-                self._path(identity, suffix).unlink()
+        """Drop all that is kept of *identity*."""
+        for kind in ("failed", "refused", "rejected"):
+            self._remove(identity, kind)
 
     def sweep(self) -> None:
         """Remove what is older than a minute, whichever account it is of."""
         with suppress(OSError):
-            for path in self._folder.iterdir() if self._folder else ():
-                if not 0 <= self._clock() - path.stat().st_mtime <= MEMORY:
+            for path in self._folder.iterdir():
+                if abs(self._clock() - path.stat().st_mtime) > MEMORY:
                     path.unlink()
 
-    def _path(self, identity: Identity, suffix: str) -> Path:
-        return (self._folder or Path("/nonexistent")) / f"{identity.key}.{suffix}"
+    def _refused(self, identity: Identity) -> list[dict[str, Any]]:
+        """Return the refusals of the last minute, the latest first; all have the same salt."""
+        entries = (self._read(identity, "refused") or {}).get("entries")
+        wanted = {"salt": str, "mark": int, "at": float, "message": str}
+        found = [
+            entry
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict)
+            and all(isinstance(entry.get(key), kind) for key, kind in wanted.items())
+            and self._is_young(entry)
+        ]
+        return [entry for entry in found if entry["salt"] == found[0]["salt"]]
 
-    def _read(self, identity: Identity, suffix: str) -> dict[str, Any] | None:
-        """Return the entry while it is younger than a minute; one from the future is none (a clock was set back)."""
+    def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
+        """Return the entry while it is younger than a minute."""
         try:
-            data = folders.read(self._path(identity, suffix), limit=64 * 1024)
-            entry = json.loads(data) if data else None
-            if isinstance(entry, dict) and 0 <= self._clock() - float(entry["at"]) < MEMORY:
-                return entry
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            pass
-        return None
+            data = folders.read(self._path(identity, kind), limit=64 * 1024)
+            entry = json.loads(data or b"")
+        except (OSError, ValueError, RecursionError):
+            return None
+        fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_young(entry)
+        return entry if fits else None
 
-    def _write(self, identity: Identity, suffix: str, entry: dict[str, Any]) -> None:
-        if self._folder is None:
-            return
+    def _write(self, identity: Identity, kind: str, entry: dict[str, Any]) -> None:
         with suppress(OSError):  # no memory is a pity, not a failure
             folders.private(self._folder)
-            folders.replace(
-                self._path(identity, suffix), json.dumps(entry | {"at": self._clock()}).encode(), sync=False
-            )
+            data = json.dumps(entry | {"at": self._clock()}).encode()
+            folders.replace(self._path(identity, kind), data, sync=False)
+
+    def _remove(self, identity: Identity, kind: str) -> None:
+        with suppress(OSError):
+            self._path(identity, kind).unlink()
+
+    def _path(self, identity: Identity, kind: str) -> Path:
+        return self._folder / f"{identity.key}.{kind}"
+
+    def _is_young(self, entry: dict[str, Any]) -> bool:
+        return 0 <= self._clock() - float(entry["at"]) < MEMORY  # one from the future is none: a clock was set back
+
+    def _left(self, entry: dict[str, Any]) -> int:
+        return max(1, round(float(entry["at"]) + MEMORY - self._clock()))
 
 
-def _mark(password: str, salt: object) -> int | None:
-    if not isinstance(salt, str):
-        return None
+def _mark(password: str, salt: str) -> int:
     import hashlib
 
     derived = hashlib.scrypt(

@@ -6,9 +6,11 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from xapi_cli import urls
 from xapi_cli.errors import (
     ClientStatusError,
     InvalidTokenResponse,
@@ -71,24 +73,23 @@ def request_token(
         request.extensions |= {"deadline": deadline}
     asked_at = now()
     # Its own send: no auth, and no redirects, which would post the password to wherever they point (CWE-601).
-    response = client.send(request, auth=None, follow_redirects=False, stream=True)
     try:
-        if not response.is_success:
-            raise _failure(response, identity, password)
-        body = _limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), url)
-    except httpx.HTTPError as error:  # a transport other than ours
+        response = client.send(request, auth=None, follow_redirects=False, stream=True)
+        with closing(response):
+            if not response.is_success:
+                raise _failure(response, identity, password)
+            body = _limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), url)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:  # from another client or transport than ours
         raise InvalidTokenResponse(
-            f"the token endpoint {printable(url)} gave no answer: {type(error).__name__}"
+            f"the token endpoint {printable(url)} gave no usable answer: {type(error).__name__}"
         ) from error
-    finally:
-        response.close()
     return parse(body, asked_at, url)
 
 
 def parse(body: bytes, asked_at: datetime, url: str) -> Token:
     """Return the token in the *body* of a 2xx; raises InvalidTokenResponse, which never holds any of it."""
     try:
-        answer = json.loads(body)
+        answer = json.loads(body, parse_int=float)  # of any length; the only number wanted is expires_in
     except (ValueError, RecursionError) as error:
         raise _invalid(url, f"it is no JSON ({len(body)} bytes)") from error
     if not isinstance(answer, dict):
@@ -153,9 +154,12 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
 
 
 def _redirected(response: "httpx.Response", url: str) -> RedirectError:
-    location = response.headers.get("Location", "")
-    target = printable(re.sub(r"//[^/?#]*@", "//", location.partition("?")[0].partition("#")[0])) or "nowhere"
-    base = target.removesuffix("/x-api/token") if target.endswith("/x-api/token") else "URL"
+    location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
+    with suppress(XapiError):  # whatever it says is shown
+        location = urls.join(url, location) if location else ""
+    target = printable(re.sub(r"//[^/?#]*@", "//", location)) or "nowhere"
+    usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
+    base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
         f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
         hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",

@@ -1,7 +1,7 @@
 """The record of one account: in which store it is kept, read once, written unless a logout came between."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Keeper:
         self._state, self._environ, self._warn, self._interactive = state, environ, warn, interactive
         self._store: Store | None = None
         self._record: Record | None = None
+        self._read = False
         self._mark: str | None = None
         self._warned = False
         self._known = KnownAccounts(state / "known")
@@ -48,9 +49,9 @@ class Keeper:
         return self._store.name if self._store else self._storage
 
     @property
-    def remembers(self) -> bool:
-        """Whether the store in use may keep a password."""
-        return self._store is not None and self._store.remembers
+    def may_ask_to_remember(self) -> bool:
+        """Whether the store in use could keep a password, and has none: a person says yes once."""
+        return self._store is not None and self._store.remembers and not (self._record and self._record.password)
 
     def read(self, *, again: bool = False) -> Record | None:
         """Return the stored record, read once a command, or once more where *again* is given.
@@ -59,8 +60,9 @@ class Keeper:
         """
         if self._store is None:
             self._store, self._record = self._opened()
-        elif again:
-            self._record = self._read_again(self._store)
+        elif again or not self._read:
+            self._record = self._read_from(self._store)
+        self._read = True
         return self._record
 
     def probe(self) -> None:
@@ -71,16 +73,9 @@ class Keeper:
     def begin(self) -> None:
         """Note that a login begins, so that a logout during it is seen by `write`."""
         try:
-            self._mark = self._known.enter(self.identity) if self.storage != "none" else None
-        except OSError as error:
-            self.cannot_write_state(error)
-
-    def end(self) -> None:
-        """Note that the login came to nothing."""
-        try:
-            self._known.leave(self.identity)
+            self._mark = self._known.mark(self.identity) if self.storage != "none" else None
         except OSError:
-            pass  # said already, when it began
+            self._mark = None  # who takes the lock, which is next, complains
 
     def write(self, record: Record) -> bool:
         """Keep *record*; return False, having kept nothing, where the account was logged out since `begin`.
@@ -88,7 +83,7 @@ class Keeper:
         Raises StoreError when it cannot be kept.
         """
         store = self._store or self._open(self._chosen)
-        self._store, self._record = store, record
+        self._store, self._record, self._read = store, record, True
         with self._writing():
             if self._mark is not None and not self._holds(self._mark):
                 return False
@@ -99,22 +94,18 @@ class Keeper:
     def forget(self) -> bool:
         """Delete what is stored in every store the account is known in; tell whether there was anything."""
         with self._writing():
-            names = self._disowned()
-            found = [self._delete(name, surely=name in names) for name in self._stores_to_clear(names)]
-            try:
-                known = self._known.forget(self.identity)  # last: what could not be deleted must stay known
-            except OSError:
-                known = False
-        return known or any(found)
-
-    def _disowned(self) -> list[str]:
-        """Return where something is stored, having seen to it that no login under way stores anything more."""
-        try:
-            names = self._known.storages(self.identity)
-            self._known.mark_anew(self.identity)
-        except OSError:
-            return []  # the stores still tell
-        return names
+            known = self._known_storages()
+            self._forget_known(but=known)  # whatever happens next, no login under way stores anything more
+            found, failed = False, dict[str, StoreError]()
+            for name in self._stores_to_clear(known):
+                try:
+                    found = self._delete(name, surely=name in known) or found
+                except StoreError as error:
+                    failed[name] = error
+            self._forget_known(but=tuple(failed))  # what could not be deleted must stay known
+        for failure in failed.values():
+            raise failure
+        return found or bool(known)
 
     def _opened(self) -> "tuple[Store, Record | None]":
         if self._storage != "auto":
@@ -130,7 +121,7 @@ class Keeper:
             )
             return self._open("none"), None
 
-    def _read_again(self, store: "Store") -> Record | None:
+    def _read_from(self, store: "Store") -> Record | None:
         try:
             return store.read(self.identity)
         except StoreError:
@@ -151,19 +142,35 @@ class Keeper:
             unlock_wait=UNLOCK_WAIT if self._interactive else None,
         )
 
-    def _stores_to_clear(self, known: list[str]) -> "list[StoreName]":
+    def _stores_to_clear(self, known: tuple[str, ...]) -> "list[StoreName]":
         chosen = ["keyring", "file"] if self._storage == "auto" else [self._storage, "file"]
         names: tuple[StoreName, ...] = ("keyring", "file")
         return [name for name in names if name in {*known, *chosen}]
 
     def _delete(self, name: "StoreName", *, surely: bool) -> bool:
-        """Delete from the store *name*; a keyring that is not there matters only where something is *surely* in it."""
+        """Delete from the store *name*; that this cannot be done matters only where something is *surely* in it."""
+        from xapi_cli.store.keyring import NoKeyring
+
         try:
             return self._open(name).delete(self.identity)
-        except StoreError:
+        except StoreError as error:
             if surely or name == self._storage:
                 raise
+            if not isinstance(error, NoKeyring):
+                self._warn(f"{error.message}; if it holds anything of this account, that stays")
             return False
+
+    def _known_storages(self) -> tuple[str, ...]:
+        try:
+            return tuple(self._known.storages(self.identity))
+        except OSError:
+            return ()  # the stores still tell
+
+    def _forget_known(self, *, but: tuple[str, ...]) -> None:
+        try:
+            self._known.forget(self.identity, but=but)
+        except OSError as error:
+            self._complain(error)
 
     def _holds(self, mark: str) -> bool:
         try:
@@ -182,8 +189,6 @@ class Keeper:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Exclude other writers of this account, so that a logout and a login cannot interleave."""
-        from contextlib import ExitStack
-
         with ExitStack() as stack:
             try:
                 folder = folders.private(self._state / "locks")
@@ -193,18 +198,23 @@ class Keeper:
                     "another xapi has been writing to the token store for too long",
                     hint="try again; end it if it hangs",
                 ) from error
-            except LockUnavailable as error:
-                self.cannot_write_state(error)
-            except OSError as error:
+            except (LockUnavailable, OSError) as error:
                 self.cannot_write_state(error)
             yield
 
     def cannot_write_state(self, error: OSError | LockUnavailable) -> None:
         """Complain of the state folder: with `file` nothing can be done without it, else a warning, once, is enough."""
-        reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
-        message = f"the state folder {self._state} cannot be written: {reason}"
         if self.storage == "file":
-            raise StoreError(message, hint="make it writable, or set XAPI_STATE_DIR to a folder that is") from error
+            raise StoreError(
+                self._no_state(error), hint="make it writable, or set XAPI_STATE_DIR to a folder that is"
+            ) from error
+        self._complain(error)
+
+    def _complain(self, error: OSError | LockUnavailable) -> None:
         if not self._warned:
             self._warned = True
-            self._warn(f"{message}; going on without locks")
+            self._warn(f"{self._no_state(error)}; going on without locks")
+
+    def _no_state(self, error: OSError | LockUnavailable) -> str:
+        reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
+        return f"the state folder {self._state} cannot be written: {reason}"

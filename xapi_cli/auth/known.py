@@ -1,37 +1,38 @@
 """The index of accounts that something is stored for, without secrets, so that `logout --all` finds them.
 
 An entry is also how a logout reaches a login that is under way elsewhere: it
-removes the entry, and the login, which finds another or none than the one it
-began with, stores nothing.
+leaves an empty one with another mark, and the login, which finds another mark
+than the one it began with, stores nothing.
 """
 
 import json
 import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from xapi_cli import folders
 from xapi_cli.tokens import Identity
 
+_EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
+
 
 class KnownAccounts:
     """The index in *folder*; every OSError passes through."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
 
-    def enter(self, identity: Identity) -> str:
-        """Return the mark of the account's entry, made where there is none."""
-        if (entry := self._read(self._path(identity))) is not None:
-            return str(entry["mark"])
-        mark = os.urandom(8).hex()
-        self._write(identity, mark, [])
-        return mark
+    def mark(self, identity: Identity) -> str:
+        """Return the mark of the account's entry, which a logout changes; it is empty where there was none."""
+        entry = self._read(self._path(identity))
+        return str(entry["mark"]) if entry else ""
 
     def holds(self, identity: Identity, mark: str) -> bool:
-        """Tell whether the entry is still the one *mark* names: no logout has come between."""
-        entry = self._read(self._path(identity))
-        return entry is not None and entry["mark"] == mark
+        """Tell whether no logout has come since the entry had this *mark*."""
+        return self.mark(identity) in ("", mark)
 
     def storages(self, identity: Identity) -> list[str]:
         """Return the names of the stores that hold something of *identity*."""
@@ -40,34 +41,25 @@ class KnownAccounts:
 
     def add(self, identity: Identity, storage: str) -> None:
         """Note that the store named *storage* holds something of *identity*."""
-        entry = self._read(self._path(identity))
-        known = [str(name) for name in entry["storages"]] if entry else []
-        if entry is None or storage not in known:
-            self._write(identity, str(entry["mark"]) if entry else os.urandom(8).hex(), [*known, storage])
+        known = self.storages(identity)
+        if storage not in known:
+            self._write(identity, self.mark(identity), [*known, storage])
 
-    def leave(self, identity: Identity) -> None:
-        """Remove the entry of an account for which, after all, nothing is stored."""
-        if not self.storages(identity):
-            self.forget(identity)
-
-    def mark_anew(self, identity: Identity) -> None:
-        """Give the account's entry, where there is one, another mark: a login that began before finds it changed."""
-        if (entry := self._read(self._path(identity))) is not None:
-            self._write(identity, os.urandom(8).hex(), [str(name) for name in entry["storages"]])
-
-    def forget(self, identity: Identity) -> bool:
-        """Remove the account from the index; tell whether something was stored for it."""
-        stored = bool(self.storages(identity))
-        if self._folder.is_dir():
-            folders.remove(self._path(identity))
-        return stored
+    def forget(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
+        """Remove the account from the index, or leave it with those stores in *but*; logins under way will see it."""
+        self._sweep()
+        self._write(identity, os.urandom(8).hex(), [name for name in self.storages(identity) if name in but])
 
     def all(self) -> list[Identity]:
-        """Return every account in the index."""
+        """Return every account that something is stored for."""
         if not self._folder.is_dir():
             return []
         entries = (self._read(path) for path in sorted(self._folder.glob("*.json")))
-        return [Identity(str(entry["base_url"]), str(entry["username"])) for entry in entries if entry]
+        return [
+            Identity(entry["base_url"], entry["username"])
+            for entry in entries
+            if entry and entry["storages"] and {"base_url", "username"} <= entry.keys()
+        ]
 
     def _path(self, identity: Identity) -> Path:
         return self._folder / f"{identity.key}.json"
@@ -80,11 +72,25 @@ class KnownAccounts:
             entry = json.loads(data or b"")
         except (ValueError, RecursionError):
             return None
-        wanted = {"base_url": str, "username": str, "mark": str, "storages": list}
-        fits = isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in wanted.items())
-        return entry if fits else None
+        kinds = {"mark": str, "storages": list, "base_url": str, "username": str}
+        fits = isinstance(entry, dict) and {"mark", "storages"} <= entry.keys()
+        return (
+            entry if fits and all(isinstance(entry[key], kinds[key]) for key in kinds.keys() & entry.keys()) else None
+        )
 
     def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
         folders.private(self._folder)
-        entry = {"base_url": identity.base_url, "username": identity.username, "mark": mark, "storages": storages}
+        entry: dict[str, Any] = {"mark": mark, "storages": storages}
+        if storages:  # an empty entry tells nothing about whom it was of
+            entry |= {"base_url": identity.base_url, "username": identity.username}
         folders.replace(self._path(identity), json.dumps(entry).encode())
+
+    def _sweep(self) -> None:
+        """Remove the empty entries that logouts left long ago."""
+        for path in self._folder.glob("*.json"):
+            with suppress(OSError):
+                if (entry := self._read(path)) and not entry["storages"] and self._is_old(path):
+                    path.unlink()
+
+    def _is_old(self, path: Path) -> bool:
+        return abs(self._clock() - path.stat().st_mtime) > _EMPTY_FOR

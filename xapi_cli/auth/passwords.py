@@ -3,10 +3,11 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO, cast
 
-from xapi_cli.errors import LoginNeeded
+from xapi_cli.errors import LoginNeeded, TimeoutExpired
 from xapi_cli.render import printable
 
 LIMIT = 60.0  # seconds a password command may take
@@ -19,13 +20,17 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in SECRETS}
 
 
-def from_command(command: Sequence[str], environ: Mapping[str, str], *, limit: float = LIMIT) -> str:
+def from_command(
+    command: Sequence[str], environ: Mapping[str, str], *, limit: float = LIMIT, deadline: float | None = None
+) -> str:
     """Return the first line that *command* prints.
 
     It runs without a shell, with nothing on stdin and none of xapi's secrets
     in its environment, for *limit* seconds at most. Raises LoginNeeded, which
-    never holds its output, when it fails in any way.
+    never holds its output, when it fails in any way, and TimeoutExpired when
+    the monotonic time *deadline*, that of the whole command, comes first.
     """
+    left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"password_command {printable(os.path.basename(command[0]))!r}"
     try:
         process = subprocess.Popen(
@@ -37,38 +42,41 @@ def from_command(command: Sequence[str], environ: Mapping[str, str], *, limit: f
         )
     except (OSError, ValueError) as error:
         raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
-    output = _first_bytes(process, limit, name)
+    try:
+        output = _first_bytes(process, min(limit, left))
+    except subprocess.TimeoutExpired:
+        if left < limit:
+            raise TimeoutExpired(f"{name} did not end in time", hint="raise --max-time") from None
+        raise _failed(name, f"took longer than {limit:.0f} s") from None
+    if len(output) > _LARGEST:
+        raise _failed(name, "printed more than 64 KiB")
     if process.returncode:
         raise _failed(name, f"failed with exit code {process.returncode}")
     return _first_line(output, name)
 
 
-def _first_bytes(process: "subprocess.Popen[bytes]", limit: float, name: str) -> bytes:
+def _first_bytes(process: "subprocess.Popen[bytes]", limit: float) -> bytes:
     """Return what *process* printed until it ended: a child it leaves behind may hold the pipe open for ever."""
     output, done = bytearray(), threading.Event()
     reader = threading.Thread(target=_read, args=(process, output, done), daemon=True)
     reader.start()
     try:
         process.wait(limit)
-    except subprocess.TimeoutExpired:
-        raise _failed(name, f"took longer than {limit:.0f} s") from None
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
     done.wait(0.2 if len(output) <= _LARGEST else 0)  # what it printed last may still be in the pipe
-    if len(output) > _LARGEST:
-        raise _failed(name, "printed more than 64 KiB")
     return bytes(output)
 
 
 def _read(process: "subprocess.Popen[bytes]", output: bytearray, done: threading.Event) -> None:
-    descriptor = cast("IO[bytes]", process.stdout).fileno()
-    while chunk := os.read(descriptor, 65536):
-        output += chunk
-        if len(output) > _LARGEST:
-            process.kill()
-            break
+    with cast("IO[bytes]", process.stdout) as pipe:
+        while chunk := os.read(pipe.fileno(), 65536):
+            output += chunk
+            if len(output) > _LARGEST:
+                process.kill()
+                break
     done.set()
 
 

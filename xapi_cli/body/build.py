@@ -20,7 +20,7 @@ __all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
     """Return the body that *items*, `-d` *data* and `--form` ask for, None when they ask for none."""
-    _refuse_contradictions(items, data, form=form)
+    refuse_contradictions(items, data, form=form)
     if data is not None:
         return data_body(data, stdin)
     if items.uploads:
@@ -53,7 +53,8 @@ def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
     return Spool(_form(fields, stdin), FORM)
 
 
-def _refuse_contradictions(items: Items, data: str | None, *, form: bool) -> None:
+def refuse_contradictions(items: Items, data: str | None, *, form: bool) -> None:
+    """Raise UsageError where the parts of a body do not go together."""
     has_json = any(field.is_json for field in items.fields)
     if data is not None and (items.fields or items.uploads):
         raise UsageError("-d is the whole body, so there can be no fields or uploads", hint="leave one of them out")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xapi_cli.call.outfile import OutFile
 
 ErrorBody = Literal["stdout", "stderr", "none"]
+_NEVER_IN_FILE = frozenset({304, 401})  # no body, and a failure whatever the user says: what FILE holds is better
 
 
 @dataclass
@@ -41,11 +42,10 @@ class Delivery:
         elif response.status_code < 400 or self.error_body == "stdout":
             self._to_stdout(chunks)
         elif self.error_body == "stderr":
-            for text in self._shown(chunks, colours=False):
-                self.terminal.say(text.removesuffix("\n"))
+            self._to_stderr(chunks)
 
     def _belongs_to_file(self, response: "httpx.Response") -> bool:
-        if response.request.method == "HEAD" or 300 <= response.status_code < 400:
+        if response.request.method == "HEAD" or response.status_code in _NEVER_IN_FILE:
             return False
         return response.status_code < 300 or self.file_takes_errors
 
@@ -73,6 +73,17 @@ class Delivery:
             return
         for text in self._shown(chunks, colours=self.terminal.colours):
             self.terminal.write(text.encode("utf-8", "backslashreplace"))
+
+    def _to_stderr(self, chunks: Iterator[bytes]) -> None:
+        """Write the body as it would go to stdout, with its last line ended: one of our own comes after it."""
+        last = b"\n"
+        if self.terminal.stderr_is_terminal:
+            chunks = (text.encode("utf-8", "backslashreplace") for text in self._shown(chunks, colours=False))
+        for chunk in chunks:
+            self.terminal.say_bytes(chunk)
+            last = chunk[-1:] or last
+        if last != b"\n":
+            self.terminal.say("")
 
     def _shown(self, chunks: Iterator[bytes], *, colours: bool) -> Iterator[str]:
         from xapi_cli.call.view import shown

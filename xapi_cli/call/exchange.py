@@ -12,13 +12,13 @@ from xapi_cli.auth.account import Credentials
 from xapi_cli.auth.bearer import BearerAuth
 from xapi_cli.body.build import Body
 from xapi_cli.call import retries
+from xapi_cli.call.heads import redacted_url
 from xapi_cli.wire.client import USER_AGENT
 from xapi_cli.errors import (
     ClientStatusError,
     NetworkError,
     RedirectError,
     ServerStatusError,
-    TimeoutExpired,
     TokenRejected,
     XapiError,
 )
@@ -70,19 +70,19 @@ class Exchange:
     retries: int = 0
     deadline: float | None = None
     note: Callable[[str], None] = lambda text: None
-    sends: int = field(default=0, init=False)
+    tries: int = field(default=0, init=False)  # beyond the first
     replays: int = field(default=0, init=False)
+    _login_failure: XapiError | None = field(default=None, init=False)
 
     @property
     def attempts(self) -> int:
         """How often the call was tried: once, plus retries, plus the replay after a 401."""
-        return 1 + self.sends + self.replays
+        return 1 + self.tries + self.replays
 
     def send(self, call: Call) -> Answer:
         """Return the final answer to *call*, its body still to be read.
 
-        Raises what the login raises, NetworkError, TimeoutExpired, and
-        RedirectError for a Location that leads nowhere.
+        Raises what the login raises, NetworkError and TimeoutExpired.
         """
         inside, hops = True, 0
         while True:
@@ -90,9 +90,9 @@ class Exchange:
             if response.status_code not in _REDIRECTS or "Location" not in response.headers:
                 return Answer(response, inside)
             hops += 1
-            onward = self._onward(call, response)
-            refusal = self._refusal(call, onward, response, hops)
-            if refusal is not None:
+            try:
+                onward = self._onward(call, response, hops)
+            except RedirectError as refusal:
                 return Answer(response, inside, refusal)
             inside = inside and urls.same_origin(onward.url, self.base_url)
             _drop(response)
@@ -100,72 +100,77 @@ class Exchange:
 
     def _tried(self, call: Call, *, inside: bool) -> httpx.Response:
         """Return an answer to *call*, tried again where that is safe and promising."""
-        tries = 0
         while True:
             try:
                 response = self._sent(call, inside=inside)
             except NetworkError as error:
-                wait = retries.delay(tries, None)
-                if error.answered or not self._may_retry(call, tries) or wait is None:
+                wait = self._wait(call, None)
+                if error.answered or error is self._login_failure or wait is None:
                     raise
                 what = str(error.message)
             else:
-                wait = retries.delay(tries, response.headers.get("Retry-After"))
-                if response.status_code not in retries.STATUSES or not self._may_retry(call, tries) or wait is None:
+                wait = self._wait(call, response.headers.get("Retry-After"))
+                if response.status_code not in retries.STATUSES or wait is None:
                     return response
-                what = f"{printable(call.url)} answered {response.status_code}"
+                what = f"{_shown(call.url)} answered {response.status_code}"
                 _drop(response)
-            tries += 1
-            self.sends += 1
-            self.note(f"{what}; trying again in {wait:.1f} s ({tries} of {self.retries})")
-            self._sleep(wait)
+            self.tries += 1
+            self.note(f"{what}; trying again in {wait:.1f} s ({self.tries} of {self.retries})")
+            time.sleep(wait)
 
-    def _may_retry(self, call: Call, tries: int) -> bool:
-        return tries < self.retries and call.method in retries.METHODS
-
-    def _sleep(self, wait: float) -> None:
-        if self.deadline is not None and time.monotonic() + wait >= self.deadline:
-            raise TimeoutExpired("the limit of the whole command ends before the next try", hint="raise --max-time")
-        time.sleep(wait)
+    def _wait(self, call: Call, retry_after: str | None) -> float | None:
+        """Return the seconds until *call* may be tried again; None where it may not, or not in time."""
+        if self.tries >= self.retries or call.method not in retries.METHODS:
+            return None
+        wait = retries.delay(self.tries, retry_after)
+        late = wait is not None and self.deadline is not None and time.monotonic() + wait >= self.deadline
+        return None if late else wait
 
     def _sent(self, call: Call, *, inside: bool) -> httpx.Response:
-        auth = BearerAuth(self.credentials.current, self.credentials.renew) if self.credentials and inside else None
+        auth = self._auth(self.credentials) if self.credentials and inside else None
         request = _request(call, inside=inside)
         if self.deadline is not None:
             request.extensions |= {"deadline": self.deadline}
         try:
             return self.client.send(request, auth=auth, stream=True)
         except httpx.InvalidURL as error:
-            raise NetworkError(f"{printable(call.url)} cannot be sent: {printable(str(error))}") from error
+            raise NetworkError(f"{_shown(call.url)} cannot be sent: {printable(str(error))}") from error
         except httpx.HTTPError as error:  # a transport other than ours
-            raise NetworkError(f"no answer from {printable(call.url)}: {type(error).__name__}") from error
+            raise NetworkError(f"no answer from {_shown(call.url)}: {type(error).__name__}") from error
         finally:
             self.replays += auth.replays if auth else 0
 
-    def _onward(self, call: Call, response: httpx.Response) -> Call:
-        """Return the call that the redirect asks for (RFC 9110, section 15.4)."""
-        url = urls.join(call.url, response.headers["Location"])
-        status = response.status_code
-        if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
-            return replace(call, method="GET", url=url, body=None)
-        return replace(call, url=url)
+    def _auth(self, credentials: Credentials) -> BearerAuth:
+        """Return the 401 flow; a login that fails in it is no reason to try the call again."""
 
-    def _refusal(self, call: Call, onward: Call, response: httpx.Response, hops: int) -> RedirectError | None:
-        said = f"{printable(call.url)} answered {response.status_code}, a redirect to {printable(onward.url)}"
+        def noted(get: Callable[..., Any]) -> Callable[..., Any]:
+            def got(*arguments: Any) -> Any:
+                try:
+                    return get(*arguments)
+                except XapiError as error:
+                    self._login_failure = error
+                    raise
+
+            return got
+
+        return BearerAuth(noted(credentials.current), noted(credentials.renew))
+
+    def _onward(self, call: Call, response: httpx.Response, hops: int) -> Call:
+        """Return the call that the redirect asks for; raises RedirectError where it is not followed."""
+        url = urls.join(call.url, response.headers["Location"])
+        onward = _redirected(call, url, response.status_code)
+        said = f"{_shown(call.url)} answered {response.status_code}, a redirect to {_shown(url)}"
         if not self.follow:
-            return RedirectError(f"{said}, not followed", hint="leave --no-follow out to follow it")
+            raise RedirectError(f"{said}, not followed", hint="leave --no-follow out to follow it")
         if hops > MOST_REDIRECTS:
-            return RedirectError(f"{said}, the eleventh in a row", hint="the server redirects in a loop")
-        if call.url.startswith("https:") and onward.url.startswith("http:"):
-            return RedirectError(
-                f"{said}, from https to plain http: not followed", hint="use the address it gives, if you trust it"
-            )
-        if onward.body is not None and not urls.same_origin(onward.url, self.base_url):
-            return RedirectError(
-                f"{said}: a body is not sent to another origin",
-                hint=f"if you trust it, use --base-url {_root(onward.url)}",
-            )
-        return None
+            raise RedirectError(f"{said}, the eleventh in a row", hint="the server redirects in a loop")
+        if call.url.startswith("https:") and url.startswith("http:"):
+            hint = "use the address it gives, if you trust it"
+            raise RedirectError(f"{said}, from https to plain http: not followed", hint=hint)
+        if onward.body is not None and not urls.same_origin(url, self.base_url):
+            hint = f"if you trust it, use --base-url {_root(url)}"
+            raise RedirectError(f"{said}: a body is not sent to another origin", hint=hint)
+        return onward
 
 
 def failure(answer: Answer, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
@@ -179,15 +184,23 @@ def failure(answer: Answer, credentials: Credentials | None, *, check_status: bo
             )
         credentials.refused()
         return TokenRejected(said, hint=credentials.advice())
-    if not check_status:
+    if not check_status and status != 401:
         return None
     if answer.refusal is not None:
         return answer.refusal
     if 300 <= status < 400 and status != 304:
         return RedirectError(said, hint="a redirect without a target that can be followed")
     if 400 <= status < 500:
-        return ClientStatusError(said, hint=_hint(status))
+        return ClientStatusError(said, hint=_hint(status, from_api=answer.from_api))
     return ServerStatusError(said, hint="the service is in trouble; try again later") if status >= 500 else None
+
+
+def _redirected(call: Call, url: str, status: int) -> Call:
+    """Return *call* as it goes to *url* after *status* (RFC 9110, section 15.4): some of them ask for a GET."""
+    if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
+        headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
+        return replace(call, method="GET", url=url, headers=headers, body=None)
+    return replace(call, url=url)
 
 
 def _request(call: Call, *, inside: bool) -> httpx.Request:
@@ -231,6 +244,10 @@ def _drop(response: httpx.Response) -> None:
     response.close()
 
 
+def _shown(url: str) -> str:
+    return printable(redacted_url(url))
+
+
 def _root(url: str) -> str:
     scheme, host, port = urls.origin(url)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -241,8 +258,8 @@ def _reason(response: httpx.Response) -> str:
     return f" {printable(phrase)[:60]}" if phrase else ""
 
 
-def _hint(status: int) -> str | None:
-    if status == 401:  # from the API itself it is no matter of this hint
+def _hint(status: int, *, from_api: bool) -> str | None:
+    if not from_api:
         return "a redirect led away from the API, where the token is not sent: is the base URL right?"
     if status == 403:
         return "the API serves only users with master rights"

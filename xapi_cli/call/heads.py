@@ -1,6 +1,7 @@
 """What --verbose shows: the heads of requests and responses, without their secrets."""
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ class Heads:
     def __init__(self, say: Callable[[str], None], secrets: Iterable[str | None] = ()) -> None:
         self._say = say
         self._secrets = {secret for secret in secrets if secret}
+        self._began = 0.0
 
     @property
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:
@@ -37,11 +39,13 @@ class Heads:
         if authorization:
             self._secrets.add(authorization.partition(" ")[2] or authorization)
         target = request.url.raw_path.decode("ascii", "replace")
+        self._began = time.monotonic()
         self._tell(">", f"{request.method} {redacted_url(target)} HTTP/1.1", request.headers.raw)
 
     def _response(self, response: "httpx.Response") -> None:
         version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
         reason = response.extensions.get("reason_phrase", b"").decode("latin-1")
+        self._say(f"* answered after {round((time.monotonic() - self._began) * 1000)} ms")
         self._tell("<", f"{version} {response.status_code} {reason}".rstrip(), response.headers.raw)
 
     def _tell(self, sign: str, first: str, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def demo(ctx: typer.Context) -> None:
-    """Show the main job: log in, call, lose the token, go on.
+    """Show what xapi is for, in seconds.
 
-    Everything happens against a server of its own on this machine, in a
-    temporary folder: your keyring, config, state and environment are not used.
+    Logs in, calls the API, loses the token, goes on. Everything happens against
+    a server of its own on this machine, in a temporary folder: your keyring,
+    config, state and environment are not used.
 
     Examples:
 

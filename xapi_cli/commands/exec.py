@@ -21,10 +21,11 @@ def exec_(
         str | None, typer.Option("--min-ttl", metavar="DURATION", help="Renew a token with less time left than this.")
     ] = None,
 ) -> None:
-    """Run COMMAND with XAPI_TOKEN and XAPI_BASE_URL set, logging in first where that is needed.
+    """Run a command that gets the token.
 
-    XAPI_PASSWORD is not passed on. The exit code is COMMAND's, 127 when it is
-    not found, 126 when it cannot be run.
+    COMMAND finds it in XAPI_TOKEN, and the base URL in XAPI_BASE_URL, after a
+    login where one is needed. XAPI_PASSWORD is not passed on. The exit code is
+    COMMAND's, 127 when it is not found, 126 when it cannot be run.
 
     Examples:
 

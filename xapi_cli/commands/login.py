@@ -20,19 +20,18 @@ def login(
     ] = False,
     password_command: Annotated[
         str | None,
-        typer.Option(
-            "--password-command", metavar="CMD", help="The command that prints the password, kept in the profile."
-        ),
+        typer.Option("--password-command", metavar="CMD", help="Let CMD print the password; kept in the profile."),
     ] = None,
     remember: Annotated[
         bool | None,
-        typer.Option("--remember/--no-remember", help="Keep the password too, in the keyring only, or drop one kept."),
+        typer.Option("--remember/--no-remember", help="Keep the password too, in the keyring; or drop the one kept."),
     ] = None,
 ) -> None:
-    """Get a token and keep it, with its expiry, for the commands that follow.
+    """Get a token and keep it.
 
-    Always gets a new one. Asks for what it needs to know where there is a
-    terminal; the password is never shown and never an argument. Base URL and
+    The commands that follow use it. A new one is asked for in any case, even
+    while the old one is good. On a terminal xapi asks for what it does not
+    know; the password is typed unseen and is never an argument. Base URL and
     username go into the profile, so that the next command needs neither.
 
     Examples:

@@ -5,21 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.commands.options import LOCAL, settings_flags
+from xapi_cli.errors import StoreError, TimeoutExpired
 
 if TYPE_CHECKING:
+    from xapi_cli.errors import XapiError
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Identity
 
 
-@settings_flags(*LOCAL)
+@settings_flags(*LOCAL, "no_input")
 def logout(
     ctx: typer.Context,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Forget every known account.")] = False,
 ) -> None:
-    """Delete the token and the remembered password from every store they are in.
+    """Forget the token and the password.
 
-    The server is not told: the API has no way to revoke a token.
+    Both are deleted from every store that they are in. The server is not told:
+    the API has no way to revoke a token.
 
     Examples:
 
@@ -31,15 +34,17 @@ def logout(
     runtime: Runtime = ctx.obj
     identities = _all(runtime) if everything else [runtime.identity]
     runtime.warn_of_token_in_environment("it stays in use until you unset it")
-    for identity in identities:
-        _forget(runtime, identity)
+    failures = [failure for identity in identities if (failure := _forget(runtime, identity))]
     if not identities:
         runtime.terminal.note("no account is known, so there is nothing to forget")
+    for failure in failures[:-1]:
+        runtime.terminal.fail(failure)
+    for failure in failures[-1:]:
+        raise failure
 
 
 def _all(runtime: "Runtime") -> "list[Identity]":
     from xapi_cli.auth.known import KnownAccounts
-    from xapi_cli.errors import StoreError
 
     try:
         return KnownAccounts(runtime.state / "known").all()
@@ -49,9 +54,12 @@ def _all(runtime: "Runtime") -> "list[Identity]":
         ) from error
 
 
-def _forget(runtime: "Runtime", identity: "Identity") -> None:
+def _forget(runtime: "Runtime", identity: "Identity") -> "XapiError | None":
+    """Log *identity* out; return what was in the way, so that the others are logged out all the same."""
     who = f"{identity.username} at {identity.base_url}"
-    if runtime.account(identity).log_out():
-        runtime.terminal.note(f"logged out: {who}")
-    else:
-        runtime.terminal.note(f"nothing was stored for {who}")
+    try:
+        found = runtime.account(identity).log_out()
+    except (StoreError, TimeoutExpired) as error:
+        return type(error)(f"{who} is not logged out: {error.message}", hint=error.hint)
+    runtime.terminal.note(f"logged out: {who}" if found else f"nothing was stored for {who}")
+    return None

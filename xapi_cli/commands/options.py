@@ -20,7 +20,8 @@ def profile_names(incomplete: str) -> list[str]:
         found = config.load(settings.config_file(os.environ))
     except Exception:  # noqa: BLE001 - a broken config must not break the shell
         return []
-    return [name for name in found.profiles if name.startswith(incomplete)]
+    usable = settings.is_profile_name  # a shell evaluates what it is offered
+    return [name for name in found.profiles if name.startswith(incomplete) and usable(name)]
 
 
 def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 - Typer's own word
@@ -28,19 +29,29 @@ def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 - Typer's
 
 
 _SETTINGS: dict[str, Any] = {
-    "profile": _option("--profile", "-p", metavar="NAME", autocompletion=profile_names, help="The profile to use."),
-    "base_url": _option("--base-url", metavar="URL", help="Where the API is."),
-    "username": _option("--username", "-u", metavar="EMAIL", help="The user's e-mail address."),
+    "profile": _option(
+        "--profile", "-p", metavar="NAME", autocompletion=profile_names, help="Profile to use (or XAPI_PROFILE)."
+    ),
+    "base_url": _option("--base-url", metavar="URL", help="Where the API is (or XAPI_BASE_URL)."),
+    "username": _option("--username", "-u", metavar="EMAIL", help="The user's e-mail address (or XAPI_USERNAME)."),
     "storage": _option(
         "--storage",
         metavar="auto|keyring|file|none",
         autocompletion=lambda: ["auto", "keyring", "file", "none"],
-        help="Where the token is kept.",
+        help="Where the token is kept (or XAPI_STORAGE).  [default: auto]",
     ),
-    "timeout": _option("--timeout", metavar="SECONDS", help="Limit of each phase of a request, and of a login.  [30]"),
-    "max_time": _option("--max-time", metavar="SECONDS", help="Limit of the whole command."),
-    "ca_bundle": _option("--ca-bundle", metavar="FILE", help="The certificates to trust, instead of the system's."),
-    "no_input": Annotated[bool, typer.Option("--no-input", help="Never ask.", rich_help_panel=_PANEL)],
+    "timeout": _option(
+        "--timeout",
+        metavar="SECONDS",
+        help="Limit of each wait, and of a login as a whole (or XAPI_TIMEOUT).  [default: 30]",
+    ),
+    "max_time": _option("--max-time", metavar="SECONDS", help="Limit of the whole command (or XAPI_MAX_TIME)."),
+    "ca_bundle": _option(
+        "--ca-bundle", metavar="FILE", help="Certificates to trust, not the system's (or SSL_CERT_FILE)."
+    ),
+    "no_input": Annotated[
+        bool, typer.Option("--no-input", help="Never ask for anything (or XAPI_NO_INPUT).", rich_help_panel=_PANEL)
+    ],
 }
 LOCAL = ("profile", "base_url", "username", "storage")
 WIRE = ("timeout", "max_time", "ca_bundle", "no_input")

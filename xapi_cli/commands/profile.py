@@ -1,4 +1,4 @@
-"""Read and edit the profiles in the config file."""
+"""Show and change the settings you keep."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,9 @@ Name = Annotated[
 
 
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
-    """List the profiles; the one in use is marked with a star.
+    """List the profiles.
+
+    The one in use is marked with a star.
 
     Examples:
 
@@ -34,7 +36,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
 
     runtime: Runtime = ctx.obj
     found = config.load(runtime.config_file)
-    current = runtime.environ.get("XAPI_PROFILE") or found.default_profile or "default"
+    current = settings.profile_in_use(runtime.flags, runtime.environ, found)
     if json:
         rows = [
             {"name": name, "current": name == current, **_shown(profile)} for name, profile in found.profiles.items()
@@ -68,7 +70,9 @@ def show(
     *,
     json: Json = False,
 ) -> None:
-    """Show one profile, the one in use where no NAME is given.
+    """Show one profile.
+
+    Without NAME, the one in use.
 
     Examples:
 
@@ -79,15 +83,16 @@ def show(
     from xapi_cli.render import json_line, table
 
     runtime: Runtime = ctx.obj
-    if name is not None:
-        runtime.flags = {"profile": name}
-    chosen = runtime.settings.profile
-    profile = {"name": chosen, **_shown(config.load(runtime.config_file).profiles.get(chosen, {}))}
+    found = config.load(runtime.config_file)
+    chosen = settings.profile_in_use({"profile": name} if name is not None else runtime.flags, runtime.environ, found)
+    if chosen not in found.profiles and chosen != "default":
+        raise settings.missing_profile(chosen, found)
+    profile = {"name": chosen, **_shown(found.profiles.get(chosen, {}))}
     runtime.terminal.out(json_line(profile) if json else table([(key, _cell(value)) for key, value in profile.items()]))
 
 
 def use(ctx: typer.Context, name: Name) -> None:
-    """Make a profile the one that commands use by default.
+    """Choose the profile used by default.
 
     Examples:
 
@@ -96,13 +101,13 @@ def use(ctx: typer.Context, name: Name) -> None:
     """
     runtime: Runtime = ctx.obj
     found = config.load(runtime.config_file)
-    if name not in found.profiles:
+    if settings.profile_name(name) not in found.profiles and name != "default":
         raise settings.missing_profile(name, found)
 
     def change(document: "TOMLDocument") -> None:
         document["default_profile"] = name
 
-    config.edit(runtime.config_file, change)
+    runtime.edit_config(change)
     runtime.terminal.note(f"profile {name} is used from now on")
 
 
@@ -117,7 +122,11 @@ def set_(
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="What to set it to.", show_default=False)],
 ) -> None:
-    """Set KEY of a profile to VALUE, checked first; makes the profile where there is none.
+    """Set KEY of a profile to VALUE.
+
+    VALUE is checked first. A profile that does not exist is made. KEY is one
+    of base_url, username, password_command, storage, timeout, max_time,
+    ca_bundle.
 
     Examples:
 
@@ -128,20 +137,19 @@ def set_(
     """
     runtime: Runtime = ctx.obj
     checked = _checked(key, value)
-    found = config.load(runtime.config_file)
-    name = settings.profile_name(
-        runtime.flags.get("profile") or runtime.environ.get("XAPI_PROFILE") or found.default_profile or "default"
-    )
+    name = settings.profile_in_use(runtime.flags, runtime.environ, config.load(runtime.config_file))
 
     def change(document: "TOMLDocument") -> None:
         config.profile_table(document, name)[key] = checked
 
-    config.edit(runtime.config_file, change)
+    runtime.edit_config(change)
     runtime.terminal.note(f"{key} of profile {name} is set")
 
 
 def remove(ctx: typer.Context, name: Name) -> None:
-    """Remove a profile from the config file; what is stored for its account stays until `xapi logout`.
+    """Remove a profile from the config file.
+
+    What is stored for its account stays, until `xapi logout`.
 
     Examples:
 
@@ -158,7 +166,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
         if document.get("default_profile") == name:
             del document["default_profile"]
 
-    config.edit(runtime.config_file, change)
+    runtime.edit_config(change)
     runtime.terminal.note(f"profile {name} is removed")
 
 

@@ -23,48 +23,62 @@ class ErrorBody(StrEnum):
 def request(
     ctx: typer.Context,
     words: Annotated[
-        list[str], typer.Argument(metavar="[METHOD] PATH [ITEM]...", help="What to ask for.", show_default=False)
+        list[str],
+        typer.Argument(metavar="[METHOD] PATH [ITEM]...", help="What to ask for, see above.", show_default=False),
     ],
     *,
     query: Annotated[
-        list[str], typer.Option("--query", "-q", metavar="NAME=VALUE", help="A query parameter; repeatable.")
+        list[str], typer.Option("--query", "-q", metavar="NAME=VALUE", help="Add a query parameter; repeatable.")
     ] = [],  # noqa: B006 - Typer copies it
     header: Annotated[
-        list[str], typer.Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
+        list[str],
+        typer.Option(
+            "--header", "-H", metavar="NAME:VALUE", help="Add a header, or without a value remove one; repeatable."
+        ),
     ] = [],  # noqa: B006 - Typer copies it
     data: Annotated[
-        str | None, typer.Option("--data", "-d", metavar="TEXT|@FILE|@-", help="The whole body, verbatim.")
+        str | None,
+        typer.Option("--data", "-d", metavar="TEXT|@FILE|@-", help="Send this as the body, verbatim; @- is stdin."),
     ] = None,
     form: Annotated[bool, typer.Option("--form", help="Send the fields as a form, not as JSON.")] = False,
     include: Annotated[
-        bool, typer.Option("--include", "-i", help="Print status line and headers before the body.")
+        bool, typer.Option("--include", "-i", help="Print status line and headers too, before the body.")
     ] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the body to FILE, whole or not at all.")
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the heads on stderr, without secrets.")
+        bool, typer.Option("--verbose", "-v", help="Show requests and responses on stderr, without bodies and secrets.")
     ] = False,
     retry: Annotated[
-        int, typer.Option("--retry", metavar="N", min=0, max=100, help="Try again up to N times where that is safe.")
+        int,
+        typer.Option(
+            "--retry",
+            metavar="N",
+            min=0,
+            max=100,
+            help="Try again up to N times after 429, 502 to 504 or a lost connection, but no POST or PATCH.",
+        ),
     ] = 0,
     error_body: Annotated[
         ErrorBody, typer.Option("--error-body", help="Where the body of a 4xx or 5xx goes.")
     ] = ErrorBody.STDOUT,
     meta: Annotated[
-        str | None, typer.Option("--meta", metavar="FILE", help="Write facts about the call as JSON; - is stderr.")
+        str | None,
+        typer.Option("--meta", metavar="FILE", help="Write status, headers, times as JSON to FILE; - is stderr."),
     ] = None,
     no_check_status: Annotated[
-        bool, typer.Option("--no-check-status", help="Exit 0 whatever the status, 401 excepted.")
+        bool, typer.Option("--no-check-status", help="Exit with 0 whatever the status is, 401 excepted.")
     ] = False,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Do not follow redirects: exit 3.")] = False,
-    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit 10 instead.")] = False,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Do not follow redirects: exit with 3.")] = False,
+    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit with 10 instead.")] = False,
     curl: Annotated[bool, typer.Option("--curl", help="Print a curl command instead of sending.")] = False,
 ) -> None:
-    """Call the API with the stored token; when it is rejected, log in and send the same request again.
+    """Call the API with the stored token.
 
-    METHOD is GET, or POST where there is a body. PATH is appended to the base
-    URL. An ITEM is one of
+    When the token is missing, expired or rejected, xapi logs in and sends the
+    same request again. METHOD is GET, or POST where there is a body. PATH is
+    appended to the base URL. An ITEM is one of
 
     \b
       name==value   query parameter       name=@file    field's value from a file
@@ -76,11 +90,11 @@ def request(
 
     \b
       xapi request /x-api/me | jq -r .email
-      xapi request /x-api/projects status==open
-      xapi request /x-api/projects name=Demo tags:='["a","b"]'
-      xapi request PUT /x-api/projects/1 -d @project.json
+      xapi request /x-api/projects status==active
+      xapi request /x-api/echo name=Demo tags:='["a","b"]'
+      xapi request PUT /x-api/echo -d @project.json
       tar c . | xapi request POST /x-api/echo -d @- Content-Type:application/x-tar
-      xapi request /x-api/export -o export.bin
+      xapi request /x-api/projects -o projects.json
     """
     from xapi_cli.jobs.request import Request, Wishes
 

@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 
 def sandbox(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 takes a free one.")
+    ] = 0,
     expires_in: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="Lifetime of the tokens it gives out.")
+        int, typer.Option("--expires-in", min=1, metavar="SECONDS", help="Lifetime of the tokens it gives out.")
     ] = 2_592_000,
 ) -> None:
-    """Serve the documented API on loopback, to try xapi without the real one.
+    """Serve the documented API on loopback.
 
-    Prints base URL and test credentials on stdout, as shell assignments, and
-    serves until Ctrl-C. A POST to /sandbox/kill-tokens makes all tokens
-    invalid at once. The second user lacks master rights.
+    For trying xapi without the real one. Prints base URL and test credentials
+    on stdout, as shell assignments, and serves until Ctrl-C. A POST to
+    /sandbox/kill-tokens makes all tokens invalid at once. The second user
+    lacks master rights.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Show the access token, or how it stands."""
+"""Print the token, or tell how it stands."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -31,17 +31,17 @@ MinTtl = Annotated[
 def show(
     ctx: typer.Context,
     *,
-    format: Annotated[Format | None, typer.Option("--format", help="What to print.  [token]")] = None,  # noqa: A002 - the flag's name
+    format: Annotated[Format | None, typer.Option("--format", help="What to print.  [default: token]")] = None,  # noqa: A002 - the flag's name
     header: Annotated[bool, typer.Option("--header", help="Short for --format header.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     min_ttl: MinTtl = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Log in anew in any case.")] = False,
-    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit 10 instead.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Log in anew, even if the token is good.")] = False,
+    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit with 10 instead.")] = False,
 ) -> None:
-    """Print a usable access token, logging in first where that is needed.
+    """Print a usable access token.
 
-    The only command that prints a token. With --min-ttl one with less time
-    left is renewed first.
+    Logs in first where that is needed. No other command prints a token. With
+    --min-ttl, one with less time left is renewed first.
 
     Examples:
 
@@ -71,15 +71,18 @@ def show(
 def status(
     ctx: typer.Context,
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, as is done where stdout is no terminal.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, as happens anyway where stdout is no terminal.")
+    ] = False,
     min_ttl: MinTtl = None,
     check: Annotated[
-        str | None, typer.Option("--check", metavar="PATH", help="Ask the API: GET PATH with the token.")
+        str | None, typer.Option("--check", metavar="PATH", help="Ask the API too: GET PATH with the token.")
     ] = None,
 ) -> None:
-    """Tell how the stored token stands, without showing it; exit 0 only when it is valid, else 10.
+    """Tell how the stored token stands.
 
-    Makes no request, unless --check asks for one.
+    The token itself is not shown. Exit code 0 means that it is valid, 10 that
+    it is not. No request is made, unless --check asks for one.
 
     Examples:
 

@@ -1,5 +1,6 @@
 """A person's own login: what it asks, what it keeps, what it says."""
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,8 @@ class Login:
         if settled.password_command:
             from xapi_cli.auth import passwords
 
-            return passwords.from_command(settled.password_command, self.runtime.environ), False
+            deadline = self.runtime.deadline
+            return passwords.from_command(settled.password_command, self.runtime.environ, deadline=deadline), False
         if terminal.interactive:
             return self._typed(identity), True
         record = account.keeper.read() if settled.storage != "none" else None
@@ -108,14 +110,18 @@ class Login:
 
     def _ask_to_remember(self, account: "Account", token: "Token", password: str, *, typed: bool) -> None:
         """Ask for consent, once, where a person typed the password and the storage is a keyring (RFC 6749, 4.3)."""
-        if typed and self.remember is None and account.keeper.remembers and self.runtime.terminal.confirm(_REMEMBER):
+        to_ask = typed and self.remember is None and account.keeper.may_ask_to_remember
+        if to_ask and self.runtime.terminal.confirm(_REMEMBER):
             account.remember(token, password)
 
     def _write_profile(self, identity: "Identity") -> None:
         """Put what the next command needs into the profile; a config file that cannot be written is only a warning."""
         flags = self.runtime.flags
         values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
-        values |= {key: flags[key] for key in ("storage", "ca_bundle") if flags.get(key)}
+        if storage := flags.get("storage"):
+            values["storage"] = storage
+        if ca_bundle := flags.get("ca_bundle"):
+            values["ca_bundle"] = os.path.abspath(ca_bundle)  # the next command may run in another folder
         if flags.get("password_command") and self.runtime.settings.password_command:
             values["password_command"] = list(self.runtime.settings.password_command)
         name = self.runtime.settings.profile
@@ -127,7 +133,7 @@ class Login:
                     table[key] = value
 
         try:
-            config.edit(self.runtime.config_file, change)
+            self.runtime.edit_config(change)
         except (OutputError, UsageError) as error:
             self.runtime.terminal.warn(f"the profile is not written: {error}")
 

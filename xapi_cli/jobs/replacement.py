@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from xapi_cli import signals
 from xapi_cli.render import printable
 from xapi_cli.terminal import Terminal
 
@@ -25,8 +26,10 @@ def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) 
             import subprocess
 
             return subprocess.run(command, env=environ, check=False).returncode
-        # Python ignores SIGPIPE, and so would the new program: `xapi exec -- yes | head` would not end.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signals.release()  # a timer would go on in the new program, and kill it
+        # Python ignores these, and so would the new program: `xapi exec -- yes | head` would not end.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
         terminal.say(f"xapi: error: {name}: not found; check the name and PATH")

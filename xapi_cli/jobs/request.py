@@ -49,6 +49,7 @@ class Request:
         self._items = items.parse(words, query=wishes.query, headers=wishes.headers, before=before)
         self._url = urls.resolve(runtime.base_url, path, self._items.query)
         self._method = method
+        self._refuse_contradictions()
 
     def run(self) -> None:
         """Send the request and deliver the answer; raises what its status, or the lack of one, means."""
@@ -86,6 +87,14 @@ class Request:
         )
         self._runtime.terminal.out(command.text())
 
+    def _refuse_contradictions(self) -> None:
+        wishes = self._wishes
+        body.refuse_contradictions(self._items, wishes.data, form=wishes.form)
+        if self._items.uploads and any(name.lower() == "content-type" for name, _ in self._items.headers):
+            raise UsageError("an upload makes its own Content-Type, which names the boundary", hint="leave the header out")
+        if wishes.output and wishes.meta not in (None, "-") and wishes.output == wishes.meta:
+            raise UsageError("-o and --meta name the same file", hint="choose two names")
+
     def _credentials(self) -> "Credentials | None":
         """Return what gives the token, None where the user gave or removed Authorization."""
         if any(name.lower() == "authorization" for name, _ in self._items.headers):
@@ -98,7 +107,10 @@ class Request:
             return None
         from xapi_cli.call.outfile import OutFile
 
-        return stack.enter_context(OutFile(str(name)))
+        file = OutFile(str(name))
+        stack.push(file)  # before it is there: a signal between the two would leave it lying about
+        file.open()
+        return file
 
     def _call(self, stack: ExitStack) -> "Call":
         from xapi_cli.call.exchange import Call
@@ -110,8 +122,6 @@ class Request:
         return Call(method, self._url, tuple(self._items.headers), content)
 
     def _body(self) -> "Body | None":
-        if self._items.uploads and any(name.lower() == "content-type" for name, _ in self._items.headers):
-            raise UsageError("an upload makes its own Content-Type, which names the boundary", hint="leave the header out")
         return body.build(
             self._items, data=self._wishes.data, form=self._wishes.form, stdin=self._runtime.terminal.stdin
         )
@@ -178,7 +188,7 @@ class _Report:
         response = self.answer.response if self.answer else None
         return {
             "status": response.status_code if response else None,
-            "headers": joined_headers(response.headers.raw) if response else None,
+            "headers": joined_headers(response.headers.raw) if response else {},
             "http_version": str(response.extensions.get("http_version", b""), "ascii") if response else None,
             "elapsed_ms": round((time.monotonic() - self._started) * 1000),
             "attempts": self._exchange.attempts,

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from xapi_cli import urls
 from xapi_cli.auth import report
-from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
+from xapi_cli.errors import AuthenticationError, LoginNeeded, RedirectError, ServerStatusError, TokenRejected
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,10 +37,11 @@ class Status:
     def tell(self, *, as_json: bool) -> None:
         """Print it, as a table for people; raises AuthenticationError unless the state is `valid`."""
         runtime = self.runtime
+        url = None if self.check is None else urls.resolve(runtime.base_url, self.check)
         runtime.warn_of_token_in_environment("its state is not known, this is the variable's")
         token, subject = runtime.present_token()
         state = state_of(token, runtime.now(), self.min_ttl)
-        if token is not None and self.check is not None and not self._accepted(token):
+        if token is not None and url is not None and not self._accepted(token, url):
             state = "rejected"
         if as_json or not runtime.terminal.stdout_is_terminal:
             runtime.terminal.out(json.dumps(report.described(token, subject, runtime.now()) | {"state": state}))
@@ -48,18 +50,19 @@ class Status:
         if state != "valid":
             raise _failure(state)
 
-    def _accepted(self, token: "Token") -> bool:
+    def _accepted(self, token: "Token", url: str) -> bool:
         """Ask the API; raises ServerStatusError, NetworkError or TimeoutExpired where it gives no usable answer."""
-        from xapi_cli import urls
         from xapi_cli.auth.account import ReadyMadeToken
         from xapi_cli.call.exchange import Call, Exchange
 
-        url = urls.resolve(self.runtime.base_url, self.check or "/")
         credentials = ReadyMadeToken(token.access_token)
         exchange = Exchange(
             self.runtime.wire, self.runtime.base_url, credentials, follow=False, deadline=self.runtime.deadline
         )
-        response = exchange.send(Call("GET", url)).response
+        try:
+            response = exchange.send(Call("GET", url)).response
+        except RedirectError:
+            return True  # to nowhere, but it is no 401
         response.close()
         if response.status_code >= 500:
             raise ServerStatusError(

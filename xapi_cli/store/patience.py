@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 _SLICE = 0.05
 _LONGEST_SLICE = 0.25  # of a slice that took longer, the process was stopped or starved: nobody else's fault
-_WORK = 0.02  # CPU seconds of this process that show it is at work, on an import say, and not waiting
+_WINDOW, _WORK = 0.2, 0.004  # a process that uses so many CPU seconds within so many is at work, on an import say
 _LONGEST_WORK = 10.0  # seconds for which such work counts, call by call
 _NOTICE = 1.5
 
@@ -26,7 +26,7 @@ class Patience:
         self._longest = longest
         self._notice = notice
         self._start = self._looked = time.monotonic()
-        self._worked = time.process_time()
+        self._window = self._worked = 0.0  # when the process was looked at last, and its CPU seconds then
         self._quiet = 0.0
 
     def renew(self) -> None:
@@ -61,7 +61,8 @@ class Patience:
 
         thread = threading.Thread(target=run, name="xapi-keyring", daemon=True)
         thread.start()
-        end = time.monotonic() + _LONGEST_WORK
+        self._window, self._worked = time.monotonic(), time.process_time()
+        end = self._window + _LONGEST_WORK
         while thread.is_alive():
             if time.monotonic() < end:
                 self._renew_if_at_work()
@@ -73,7 +74,9 @@ class Patience:
         return results[0]
 
     def _renew_if_at_work(self) -> None:
-        worked = time.process_time()
+        now, worked = time.monotonic(), time.process_time()
+        if now - self._window < _WINDOW:
+            return
         if worked - self._worked > _WORK:
-            self._worked = worked
             self.renew()
+        self._window, self._worked = now, worked

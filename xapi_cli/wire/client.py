@@ -39,8 +39,12 @@ def open_wire(
 
         return tls.context(ca_bundle, environ)
 
+    class Client(httpx.Client):
+        def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
+            return request  # httpx's raises for a Location that it cannot read, although nothing is to be followed
+
     transport = Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)
-    return httpx.Client(
+    return Client(
         transport=transport,
         timeout=timeout,
         trust_env=False,

@@ -1,0 +1,1 @@
+complete --command xapi --no-files --arguments "(env _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) xapi)" --condition "env _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) xapi"

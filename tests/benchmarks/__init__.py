@@ -1,0 +1,1 @@
+"""Measurements, as programs: nothing here is a test, because machines are noisy."""

@@ -1,0 +1,34 @@
+"""Check what xapi needs, and say what to do about what is missing."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+
+@settings_flags(*LOCAL, *WIRE)
+def doctor(
+    ctx: typer.Context,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check settings, network, keyring and token, one line each.
+
+    Each line is pass, warn or fail, with what to do about it. Exit 0 when
+    nothing failed, else 1. Prints no secret and never logs in.
+
+    Examples:
+
+    \b
+      xapi doctor
+      xapi doctor --json | jq -r '.checks[] | select(.status != "pass") | .hint'
+    """
+    from xapi_cli.jobs.doctor import Doctor
+
+    runtime: Runtime = ctx.obj
+    if not Doctor(runtime).tell(as_json=json):
+        raise typer.Exit(1)
