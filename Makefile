@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak check format coverage docs completions wheel lock venv program clean help
+.PHONY: demo test soak bench-memory check format coverage docs completions wheel lock venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -59,6 +59,9 @@ coverage: $(DEVELOPMENT)
 
 docs completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
+
+bench-memory: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.memory
 
 wheel: $(DEVELOPMENT)
 	$(VENV)/bin/python -m build --no-isolation --outdir dist .
@@ -109,6 +112,7 @@ help:
 	@echo "demo      see the main job work"
 	@echo "test      the tests, against an ordinary install (TESTS=tests/test_items.py for some of them)"
 	@echo "soak      the tests that take too long for every run"
+	@echo "bench-memory  the memory that bodies of 2 GiB need"
 	@echo "check     lint, types, imports"
 	@echo "format    put the code into the form that check wants"
 	@echo "coverage  the tests against the checkout, with what they reach"

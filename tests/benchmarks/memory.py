@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         pass
 
-    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+    def do_POST(self) -> None:
         digest, left = hashlib.sha256(), int(self.headers["Content-Length"])
         while left and (data := self.rfile.read(min(left, MIB))):
             digest.update(data)
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(401, b"{}")
         return self._answer(200, b"{}")
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+    def do_GET(self) -> None:
         self.send_response(200)
         if self.path == "/plain":
             self.send_header("Content-Length", str(self.server.size))
@@ -144,7 +144,7 @@ def main() -> int:
             print(f"| {what} | {code} | {peak:.0f} | {seconds:.1f} |", flush=True)
             good = good and code == 0 and peak < 100
     whole = [entry for entry in server.received if entry == (size, digest.hexdigest())]
-    print(f"\n{len(whole)} of {len(server.received)} bodies that arrived were the file's bytes alone; multipart ones are longer")
+    print(f"\n{len(whole)} of {len(server.received)} bodies were the file's bytes alone; multipart ones are longer")
     return 0 if good and len(whole) == 5 else 1
 
 
