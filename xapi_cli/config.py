@@ -67,10 +67,14 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
     load(path)  # never build on what is broken
     target = path.resolve()  # a config file may be a link into somebody's dotfiles: keep the link
     before = _text(path) or ""
-    document = tomlkit.parse(before)
-    change(document)
-    after = tomlkit.dumps(document)
-    if tomllib.loads(after) != document.unwrap():
+    try:
+        document = tomlkit.parse(before)
+        change(document)
+        after = tomlkit.dumps(document)
+        changed_well = tomllib.loads(after) == document.unwrap()
+    except ValueError:  # tomlkit's and tomllib's errors are such
+        changed_well, after = False, ""
+    if not changed_well:
         raise UsageError(f"{_name(path)} is written in a way that xapi cannot change", hint="edit the file by hand")
     if after == before:
         return
@@ -88,7 +92,8 @@ def profile_table(document: "TOMLDocument", name: str) -> "Table":
     import tomlkit
 
     profiles = document.setdefault("profiles", tomlkit.table(is_super_table=True))
-    return cast("Table", profiles.setdefault(name, tomlkit.table()))
+    inline = isinstance(profiles, tomlkit.items.InlineTable)  # which cannot hold any other table
+    return cast("Table", profiles.setdefault(name, tomlkit.inline_table() if inline else tomlkit.table()))
 
 
 def _text(path: Path) -> str | None:

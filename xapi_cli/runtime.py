@@ -13,8 +13,6 @@ from xapi_cli.errors import UsageError
 from xapi_cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import httpx
     from tomlkit import TOMLDocument
 

@@ -286,9 +286,10 @@ def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
 @pytest.mark.parametrize("location", [b"https://x.test/\x1b[2J", b"javascript:alert(1)", b"http://[", b"//:99999/"])
 def test_a_redirect_to_nonsense_is_named_safely(location: bytes) -> None:
     answer = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
-    with Server([request(), send(answer)]) as server, pytest.raises(RedirectError) as caught:
-        with open_wire(timeout=5, ca_bundle=None, environ={}) as client:
-            request_token(client, Identity(server.url, "me@example.com"), PASSWORD, limit=5, now=lambda: NOW)
+    with Server([request(), send(answer)]) as server, open_wire(timeout=5, ca_bundle=None, environ={}) as client:
+        me = Identity(server.url, "me@example.com")
+        with pytest.raises(RedirectError) as caught:
+            request_token(client, me, PASSWORD, limit=5, now=lambda: NOW)
 
     assert caught.value.exit_code == 3
     assert "\x1b" not in str(caught.value)

@@ -32,9 +32,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
 
     def open_one(storage: Storage, backend: str = "Plain") -> Keeper:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.keyrings.fake_keyrings.{backend}"}
-        return Keeper(
-            ME, storage, state=tmp_path / "state", environ=environ, warn=warnings.append, interactive=False
-        )
+        return Keeper(ME, storage, state=tmp_path / "state", environ=environ, warn=warnings.append, interactive=False)
 
     return open_one
 
@@ -87,8 +85,10 @@ def test_auto_without_a_keyring_keeps_for_one_command_and_says_how_to_keep_longe
     assert keeper.storage == "none"
     assert keeper.read(again=True) is None
     assert warnings == [
-        "the keyring backend cannot be loaded (AttributeError); the token is kept for this command only"
-        " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+        (
+            "the keyring backend cannot be loaded (AttributeError); the token is kept for this command only"
+            " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+        )
     ]
 
 

@@ -201,7 +201,7 @@ class Account:
     # automatic login
 
     def _log_in(self, reason: Reason, stale: Token | None) -> Token:
-        """Return a token in place of *stale*: one that another process has stored in the meantime, else a login's."""
+        """Return a token in place of *stale*: another process's, stored in the meantime, else one from a login."""
         if not self._automatic:
             raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
         if reason != "fresh":
@@ -248,9 +248,8 @@ class Account:
     def _granted_for(self, password: str) -> Token:
         """Return the token that *password* gets; keep a failure for those who wait."""
         if self.identity.base_url.startswith("http:") and not urls.is_loopback(self.identity.base_url):
-            self._warn(
-                f"{printable(self.identity.base_url)} is plain http: password and token can be read on the way; use https"
-            )
+            where = printable(self.identity.base_url)
+            self._warn(f"{where} is plain http: password and token can be read on the way; use https")
         try:
             token = self._grant(password)
         except LoginRefused as error:

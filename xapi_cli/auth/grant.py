@@ -5,8 +5,8 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
 from contextlib import closing, suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 

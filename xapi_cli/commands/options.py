@@ -83,7 +83,7 @@ def settings_flags(*names: str) -> Callable[[Callable[..., None]], Callable[...,
             ctx.obj.flags = flags
             command(ctx, **given)
 
-        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]
+        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]  # inspect's
         with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in extra}
         del with_settings.__wrapped__  # the wrapper's own signature counts
         return with_settings

@@ -22,6 +22,8 @@ def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) 
     """Become *command*; return an exit code where that cannot be or, on Windows, when it has ended."""
     name = printable(command[0])
     try:
+        if not command[0]:
+            raise FileNotFoundError
         if sys.platform == "win32":
             import subprocess
 

@@ -38,7 +38,7 @@ class Status:
         """Print it, as a table for people; raises AuthenticationError unless the state is `valid`."""
         runtime = self.runtime
         url = None if self.check is None else urls.resolve(runtime.base_url, self.check)
-        runtime.warn_of_token_in_environment("its state is not known, this is the variable's")
+        runtime.warn_of_token_in_environment("this is about the variable")
         token, subject = runtime.present_token()
         state = state_of(token, runtime.now(), self.min_ttl)
         if token is not None and url is not None and not self._accepted(token, url):
@@ -53,7 +53,8 @@ class Status:
     def _accepted(self, token: "Token", url: str) -> bool:
         """Ask the API; raises ServerStatusError, NetworkError or TimeoutExpired where it gives no usable answer."""
         from xapi_cli.auth.account import ReadyMadeToken
-        from xapi_cli.call.exchange import Call, Exchange
+        from xapi_cli.call.exchange import Exchange
+        from xapi_cli.call.outgoing import Call
 
         credentials = ReadyMadeToken(token.access_token)
         exchange = Exchange(

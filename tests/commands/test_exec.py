@@ -1,0 +1,133 @@
+"""`xapi exec`: a command in xapi's place, with the token in its environment."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.program import PYTHON, Outcome, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
+
+SHOW = (str(PYTHON), "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+
+
+def test_the_command_gets_token_and_base_url_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("exec", "--", *SHOW, env={**sandbox.settings, "OTHER": "kept"})
+
+    environ = json.loads(outcome.out)
+    assert sandbox.user_of(environ["XAPI_TOKEN"]) == MASTER
+    assert (environ["XAPI_BASE_URL"], environ["OTHER"]) == (sandbox.base_url, "kept")
+    assert "XAPI_PASSWORD" not in environ
+    assert MASTER.password not in outcome.out
+    assert outcome.err == f"xapi: no token was stored: logged in as {MASTER.email} at {sandbox.base_url}\n"
+
+
+def test_the_profiles_base_url_is_passed_on(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+
+    assert json.loads(xapi("exec", "--", *SHOW).out)["XAPI_BASE_URL"] == sandbox.base_url
+
+
+def test_a_ready_made_token_is_passed_on_without_a_base_url(xapi: Xapi) -> None:
+    environ = json.loads(xapi("exec", "--", *SHOW, env={"XAPI_TOKEN": "abc"}).out)
+
+    assert (environ["XAPI_TOKEN"], "XAPI_BASE_URL" in environ) == ("abc", False)
+
+
+def test_xapi_in_the_command_uses_that_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("exec", "--", "xapi", "request", "/x-api/me", env=sandbox.settings)
+
+    assert json.loads(outcome.out)["email"] == MASTER.email
+    assert sandbox.logins == 1
+
+
+@pytest.mark.parametrize(
+    "command, code",
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 7"), 7),
+        (("sh", "-c", "exit 255"), 255),
+        (("sh", "-c", "kill -TERM $$"), -signal.SIGTERM),
+        (("sh", "-c", "kill -PIPE $$"), -signal.SIGPIPE),
+        (("--help-me",), 127),
+    ],
+)
+def test_the_exit_code_is_the_commands(xapi: Xapi, command: tuple[str, ...], code: int) -> None:
+    assert xapi("exec", "--", *command, env={"XAPI_TOKEN": "abc"}).code == code
+
+
+def test_words_streams_and_folder_are_the_commands(xapi: Xapi, tmp_path: Path) -> None:
+    code = "import os, sys; print(sys.argv[1:], os.getcwd(), sys.stdin.read())"
+    words = ["--profile", "-v", "--", "a b", ""]
+
+    outcome = xapi("exec", "--", str(PYTHON), "-c", code, *words, input="body", cwd=tmp_path, env={"XAPI_TOKEN": "abc"})
+
+    assert outcome == Outcome(0, f"{words} {tmp_path} body\n", "")
+
+
+def test_the_command_takes_xapis_place(xapi: Xapi) -> None:
+    process = xapi.start("exec", "--", "sh", "-c", "echo $$", env={"XAPI_TOKEN": "abc"})
+
+    assert process.communicate(timeout=20)[0] == f"{process.pid}\n".encode()
+
+
+def test_signals_that_python_ignores_are_not_ignored_by_the_command(xapi: Xapi) -> None:
+    outcome = xapi("exec", "--", "grep", "SigIgn", "/proc/self/status", env={"XAPI_TOKEN": "abc"})
+
+    ignored = int(outcome.out.split()[1], 16)
+    assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGTERM - 1)
+
+
+def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(xapi: Xapi) -> None:
+    env: dict[str, str | None] = {"XAPI_TOKEN": "abc"}
+    (xapi.home / "plain").write_text("text")
+
+    assert xapi("exec", "--", "no-such-program", env=env) == Outcome(
+        127, "", "xapi: error: no-such-program: not found; check the name and PATH\n"
+    )
+    assert xapi("exec", "--", "", env=env).code == 127
+    assert xapi("exec", "--", "./plain", env=env) == Outcome(
+        126, "", "xapi: error: ./plain: cannot be run: Permission denied; is it an executable file?\n"
+    )
+    assert xapi("exec", "--", str(xapi.home), env=env).code == 126
+
+
+def test_a_login_that_fails_runs_nothing(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**sandbox.settings, "XAPI_PASSWORD": "wrong"}
+
+    outcome = xapi("exec", "--", "touch", "ran", env=env)
+
+    assert (outcome.code, outcome.out, (xapi.home / "ran").exists()) == (10, "", False)
+
+
+def test_min_ttl_renews_first(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+
+    assert xapi("exec", "--min-ttl", "29d", "--", "true").code == 0
+    assert sandbox.logins == 1
+    assert xapi("exec", "--min-ttl", "31d", "--", "true", env=sandbox.settings).code == 0
+    assert sandbox.logins == 2
+
+
+def test_the_limit_of_the_whole_command_ends_where_the_other_one_begins(xapi: Xapi) -> None:
+    outcome = xapi("exec", "--max-time", "0.6", "--", "sh", "-c", "sleep 0.9; exit 7", env={"XAPI_TOKEN": "abc"})
+
+    assert outcome == Outcome(7, "", "")
+
+
+def test_without_a_command_it_is_exit_2(xapi: Xapi) -> None:
+    assert xapi("exec", env={"XAPI_TOKEN": "abc"}).code == 2
+    assert xapi("exec", "--", env={"XAPI_TOKEN": "abc"}).code == 2
+
+
+def test_the_token_is_never_in_argv(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    token = xapi("token", "show").out.strip()
+
+    shown = xapi("exec", "--", "cat", "/proc/self/cmdline").out
+
+    assert shown == "cat\0/proc/self/cmdline\0"
+    assert token not in shown
+    assert os.path.exists("/proc/self/cmdline")

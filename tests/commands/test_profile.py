@@ -1,0 +1,202 @@
+"""`xapi profile`: reads and edits the config file."""
+
+import json
+
+import pytest
+
+from tests.program import Outcome, Xapi
+
+WRITTEN = """\
+default_profile = "work"
+# mine
+[profiles.work]
+base_url = "https://api.test"
+username = "me@example.com"
+password_command = ["pass", "it's"]
+[profiles.home]
+timeout = 2.5
+"""
+
+
+def _written(xapi: Xapi, text: str = WRITTEN) -> None:
+    xapi.config.mkdir(exist_ok=True)
+    (xapi.config / "config.toml").write_text(text)
+
+
+def _config(xapi: Xapi) -> str:
+    return (xapi.config / "config.toml").read_text()
+
+
+def test_the_profiles_are_listed_with_a_star_at_the_one_in_use(xapi: Xapi) -> None:
+    _written(xapi)
+
+    listed = "*  work  me@example.com  https://api.test\n   home  -               -\n"
+    assert xapi("profile", "list") == Outcome(0, listed, "")
+    starred = xapi("profile", "list", env={"XAPI_PROFILE": "home"}).out
+    assert [line[0] for line in starred.splitlines()] == [" ", "*"]
+
+
+def test_the_list_for_scripts(xapi: Xapi) -> None:
+    assert xapi("profile", "list", "--json") == Outcome(0, "[]\n", "")
+    assert xapi("profile", "list") == Outcome(0, "", "xapi: there are no profiles yet; `xapi login` makes one\n")
+    _written(xapi)
+
+    assert json.loads(xapi("profile", "list", "--json").out) == [
+        {
+            "name": "work",
+            "current": True,
+            "base_url": "https://api.test",
+            "username": "me@example.com",
+            "password_command": ["pass", "it's"],
+        },
+        {"name": "home", "current": False, "timeout": 2.5},
+    ]
+
+
+def test_one_profile_is_shown(xapi: Xapi) -> None:
+    _written(xapi)
+
+    shown = (
+        "name              work\nbase_url          https://api.test\nusername          me@example.com\n"
+        "password_command  pass 'it'\"'\"'s'\n"
+    )
+    assert xapi("profile", "show") == Outcome(0, shown, "")
+    assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home", "timeout": 2.5}
+    assert json.loads(xapi("profile", "show", "-p", "home", "--json").out) == {"name": "home", "timeout": 2.5}
+    assert json.loads(xapi("profile", "show", "default", "--json").out) == {"name": "default"}
+
+
+def test_a_profile_with_a_value_that_cannot_be_used_is_shown_all_the_same(xapi: Xapi) -> None:
+    _written(xapi, "[profiles.default]\nbase_url = 'ftp://x'\n")
+
+    assert xapi("profile", "show") == Outcome(0, "name      default\nbase_url  ftp://x\n", "")
+    assert xapi("token", "show").code == 2
+
+
+def test_what_a_file_says_cannot_speak_to_the_terminal(xapi: Xapi) -> None:
+    _written(xapi, '[profiles.default]\nusername = "\\u001b[2J\\u202e"\n')
+
+    assert xapi("profile", "show").out == "name      default\nusername  \\x1b[2J\\u202e\n"
+    assert "\x1b" not in xapi("profile", "list").out
+    error = xapi("token", "show", "--base-url", "api.test")
+    assert (error.code, error.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "key, value, line",
+    [
+        ("base_url", "HTTPS://API.test:443/v1/", 'base_url = "https://api.test/v1"'),
+        ("username", "me@example.com", 'username = "me@example.com"'),
+        ("storage", "file", 'storage = "file"'),
+        ("timeout", "10", "timeout = 10"),
+        ("max_time", "2.5", "max_time = 2.5"),
+        ("password_command", "pass 'a b' c", 'password_command = ["pass", "a b", "c"]'),
+        ("ca_bundle", "/etc/ssl/ca.pem", 'ca_bundle = "/etc/ssl/ca.pem"'),
+    ],
+)
+def test_a_setting_is_checked_and_kept(xapi: Xapi, key: str, value: str, line: str) -> None:
+    assert xapi("profile", "set", key, value) == Outcome(0, "", f"xapi: {key} of profile default is set\n")
+
+    assert _config(xapi) == f"[profiles.default]\n{line}\n"
+    assert xapi("profile", "list").code == 0
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("base_url", "ftp://x"),
+        ("base_url", "http://u:CANARY@x"),
+        ("base_url", ""),
+        ("username", ""),
+        ("username", "a\nb"),
+        ("username", "a\u202eb"),
+        ("storage", "cloud"),
+        ("timeout", "0"),
+        ("timeout", "-1"),
+        ("timeout", "nan"),
+        ("timeout", "inf"),
+        ("timeout", "1_0"),
+        ("max_time", "soon"),
+        ("password_command", ""),
+        ("password_command", "'open"),
+        ("ca_bundle", ""),
+        ("password", "CANARY"),
+        ("base-url", "x"),
+    ],
+)
+def test_what_cannot_be_used_is_exit_2_and_changes_nothing(xapi: Xapi, key: str, value: str) -> None:
+    outcome = xapi("profile", "set", key, value)
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert "CANARY" not in outcome.err
+    assert not xapi.config.exists()
+
+
+def test_a_relative_ca_bundle_is_kept_absolute(xapi: Xapi) -> None:
+    xapi("profile", "set", "ca_bundle", "ca.pem")
+
+    assert _config(xapi) == f'[profiles.default]\nca_bundle = "{xapi.home}/ca.pem"\n'
+
+
+def test_setting_makes_the_profile_and_goes_to_the_one_in_use(xapi: Xapi) -> None:
+    xapi("profile", "set", "username", "a", "-p", "new")
+    xapi("profile", "set", "username", "b", env={"XAPI_PROFILE": "other"})
+    xapi("profile", "use", "new")
+    xapi("profile", "set", "timeout", "5")
+
+    names = json.loads(xapi("profile", "list", "--json").out)
+    assert names == [
+        {"name": "new", "current": True, "username": "a", "timeout": 5},
+        {"name": "other", "current": False, "username": "b"},
+    ]
+
+
+def test_using_and_removing_keep_what_a_person_wrote(xapi: Xapi) -> None:
+    _written(xapi)
+
+    assert xapi("profile", "use", "home") == Outcome(0, "", "xapi: profile home is used from now on\n")
+    assert _config(xapi) == WRITTEN.replace('"work"', '"home"', 1)
+    assert xapi("profile", "remove", "home") == Outcome(0, "", "xapi: profile home is removed\n")
+    assert _config(xapi) == WRITTEN.partition("[profiles.home]")[0].replace('default_profile = "work"\n', "")
+    assert xapi("profile", "use", "default").code == 0
+
+
+@pytest.mark.parametrize("verb", ["use", "remove", "show"])
+def test_a_profile_that_is_not_there_is_exit_2_and_the_known_ones_are_named(xapi: Xapi, verb: str) -> None:
+    _written(xapi)
+
+    assert xapi("profile", verb, "nowhere") == Outcome(
+        2,
+        "",
+        "xapi: error: there is no profile 'nowhere'; known: work, home; `xapi login --profile NAME` makes one\n",
+    )
+    assert _config(xapi) == WRITTEN
+
+
+def test_a_broken_file_is_named_and_left_alone_by_every_command(xapi: Xapi) -> None:
+    _written(xapi, "[profiles.work]\nbaseurl = 'x'\n")
+
+    for words in (("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("remove", "work")):
+        outcome = xapi("profile", *words)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"xapi: error: {xapi.config}/config.toml: unknown key profiles.work.baseurl; ")
+    assert _config(xapi) == "[profiles.work]\nbaseurl = 'x'\n"
+    assert [xapi(word).code for word in ("--version", "--help")] == [0, 0]
+    assert xapi("login", "--help").code == 0
+
+
+def test_profiles_that_are_set_at_the_same_time_are_all_there(xapi: Xapi) -> None:
+    running = [xapi.start("profile", "set", "timeout", "1", "-p", f"p{number}") for number in range(12)]
+    for process in running:
+        process.communicate(timeout=60)
+
+    names = [each["name"] for each in json.loads(xapi("profile", "list", "--json").out)]
+    assert sorted(names) == sorted(f"p{number}" for number in range(12))
+
+
+def test_a_config_file_that_cannot_be_written_is_exit_14(xapi: Xapi) -> None:
+    xapi.config.symlink_to("/proc/self")
+
+    outcome = xapi("profile", "set", "timeout", "1")
+
+    assert (outcome.code, outcome.err.count("\n")) == (14, 1)

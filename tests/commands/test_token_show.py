@@ -1,0 +1,248 @@
+"""`xapi token show` in all its formats."""
+
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.program import Outcome, Xapi
+from xapi_cli.sandbox import MASTER, MONTH, Sandbox
+
+
+@pytest.fixture
+def token(xapi: Xapi, sandbox: Sandbox) -> str:
+    """A stored token."""
+    xapi("login", env=sandbox.settings)
+    return xapi("token", "show").out.removesuffix("\n")
+
+
+def test_the_token_and_a_newline_is_all_there_is(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+    assert xapi("token", "show") == Outcome(0, f"{token}\n", "")
+    assert sandbox.user_of(token) == MASTER
+
+
+def test_it_logs_in_where_needed_and_says_why(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("token", "show", env=sandbox.settings)
+
+    assert sandbox.user_of(outcome.out.removesuffix("\n")) == MASTER
+    assert outcome.err == f"xapi: no token was stored: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert not xapi.config.exists()  # only a login writes a profile
+
+
+@pytest.mark.parametrize(
+    "words, shown",
+    [
+        (("--format", "token"), "{}\n"),
+        (("--format", "header"), "Authorization: Bearer {}\n"),
+        (("--header",), "Authorization: Bearer {}\n"),
+        (("--header", "--format", "header"), "Authorization: Bearer {}\n"),
+        (("--format", "env"), "export XAPI_TOKEN='{}'\n"),
+    ],
+)
+def test_the_text_formats(xapi: Xapi, token: str, words: tuple[str, ...], shown: str) -> None:
+    assert xapi("token", "show", *words) == Outcome(0, shown.format(token), "")
+
+
+@pytest.mark.parametrize("words", [("--json",), ("--format", "json")])
+def test_the_json_format(xapi: Xapi, token: str, sandbox: Sandbox, words: tuple[str, ...]) -> None:
+    shown = json.loads(xapi("token", "show", *words).out)
+
+    expires_at = datetime.now(UTC) + timedelta(seconds=MONTH)
+    assert abs(shown["expires_at_epoch"] - expires_at.timestamp()) < 60
+    assert shown == {
+        "access_token": token,
+        "token_type": "bearer",
+        "expires_at": datetime.fromtimestamp(shown["expires_at_epoch"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "expires_at_epoch": shown["expires_at_epoch"],
+        "expires_in": shown["expires_in"],
+        "base_url": sandbox.base_url,
+        "username": MASTER.email,
+        "profile": "default",
+        "storage": "file",
+        "source": "store",
+    }
+    assert MONTH - 60 < shown["expires_in"] <= MONTH
+
+
+def test_the_source_tells_where_the_token_comes_from(xapi: Xapi, sandbox: Sandbox) -> None:
+    def source(**env: str) -> tuple[str, str]:
+        shown = json.loads(xapi("token", "show", "--json", env={**sandbox.settings, **env}).out)
+        return shown["source"], shown["storage"]
+
+    assert source() == ("login", "file")
+    assert source() == ("store", "file")
+    assert source(XAPI_STORAGE="none") == ("login", "none")
+    assert source(XAPI_TOKEN="abc") == ("env", "none")
+
+
+def test_a_ready_made_token_needs_nothing_else_and_knows_no_expiry(xapi: Xapi) -> None:
+    outcome = xapi("token", "show", "--json", "--min-ttl", "1000d", env={"XAPI_TOKEN": "abc~/+"})
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(outcome.out) == {
+        "access_token": "abc~/+",
+        "token_type": "bearer",
+        "expires_at": None,
+        "expires_at_epoch": None,
+        "expires_in": None,
+        "base_url": None,
+        "username": None,
+        "profile": "default",
+        "storage": "none",
+        "source": "env",
+    }
+
+
+@pytest.mark.parametrize("command", [("token", "show"), ("token", "status"), ("exec", "--", "true")])
+def test_with_a_ready_made_token_the_keyring_is_not_even_imported(xapi: Xapi, command: tuple[str, ...]) -> None:
+    env = {"XAPI_TOKEN": "abc", "XAPI_STORAGE": "keyring", "PYTHONPROFILEIMPORTTIME": "1"}
+    outcome = xapi(*command, env=env)
+
+    imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines() if line.startswith("import time:")}
+    assert outcome.code == 0
+    assert "typer" in imported
+    assert not {"keyring", "secretstorage", "xapi_cli.store.keyring", "httpx"} & imported
+
+
+def test_a_ready_made_token_that_no_header_can_hold_is_exit_2_and_not_shown(xapi: Xapi) -> None:
+    outcome = xapi("token", "show", env={"XAPI_TOKEN": "CANARY\n"})
+
+    assert (outcome.code, outcome.err) == (
+        2,
+        (
+            "xapi: error: XAPI_TOKEN holds characters that no token can have; "
+            "set it to the bare token: no blanks, no newline\n"
+        ),
+    )
+
+
+def test_what_env_prints_is_what_a_shell_evaluates(xapi: Xapi) -> None:
+    token = "a'b\"c$d`e\\f!g*h;i"
+    printed = xapi("token", "show", "--format", "env", env={"XAPI_TOKEN": token}).out
+
+    shell = subprocess.run(
+        ["sh", "-c", 'eval "$1"; printf %s "$XAPI_TOKEN"', "sh", printed], capture_output=True, check=True
+    )
+    assert shell.stdout.decode() == token
+
+
+def test_the_exec_credential_is_what_kubectl_wants(xapi: Xapi, token: str) -> None:
+    shown = json.loads(xapi("token", "show", "--format", "exec-credential").out)
+
+    expires_at = shown["status"].pop("expirationTimestamp")
+    assert datetime.fromisoformat(expires_at) > datetime.now(UTC)
+    assert shown == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token},
+    }
+    assert json.loads(xapi("token", "show", "--format", "exec-credential", env={"XAPI_TOKEN": "abc"}).out)[
+        "status"
+    ] == {"token": "abc"}
+
+
+def test_min_ttl_renews_a_token_with_less_left(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+    assert xapi("token", "show", "--min-ttl", "29d").out == f"{token}\n"
+
+    outcome = xapi("token", "show", "--min-ttl", "31d", env=sandbox.settings)
+
+    assert outcome.code == 0
+    assert outcome.out != f"{token}\n"
+    assert outcome.err == (
+        f"xapi: the stored token has too little time left: logged in as {MASTER.email} at {sandbox.base_url}\n"
+        "xapi: warning: the new token, too, has less time left than --min-ttl wants\n"
+    )
+    assert sandbox.logins == 2
+
+
+def test_fresh_always_logs_in(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+    outcome = xapi("token", "show", "--fresh", env=sandbox.settings)
+
+    assert outcome.out != f"{token}\n"
+    assert outcome.err == f"xapi: a fresh token was asked for: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert xapi("token", "show").out == outcome.out
+
+
+def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
+    assert xapi("token", "show", "--no-login", env=sandbox.settings) == Outcome(
+        10,
+        "",
+        f"xapi: error: no token was stored for {MASTER.email} at {sandbox.base_url}, and --no-login was given;"
+        " run `xapi login`\n",
+    )
+    assert sandbox.login_attempts == 0
+
+
+@pytest.mark.parametrize(
+    "words, env",
+    [
+        (("--fresh", "--no-login"), {}),
+        (("--fresh",), {"XAPI_TOKEN": "abc"}),
+        (("--header", "--json"), {}),
+        (("--format", "env", "--json"), {}),
+        (("--format", "xml"), {}),
+        (("--min-ttl", "soon"), {}),
+        (("--min-ttl", ""), {}),
+        (("CANARY",), {}),
+        (("-p", "nowhere"), {}),
+    ],
+)
+def test_wrong_usage_is_one_line_and_nothing_is_sent(
+    xapi: Xapi, sandbox: Sandbox, words: tuple[str, ...], env: dict[str, str]
+) -> None:
+    outcome = xapi("token", "show", *words, env={**sandbox.settings, **env})
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n"), sandbox.login_attempts) == (2, "", 1, 0)
+    assert "CANARY" not in outcome.err
+
+
+def test_a_github_runner_is_told_to_hide_the_token(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "ab%0Ac", "GITHUB_ACTIONS": "true"}
+
+    assert xapi("token", "show", env=env) == Outcome(0, "ab%0Ac\n", "::add-mask::ab%250Ac\n")
+    assert xapi("token", "show", env={**env, "GITHUB_ACTIONS": "1"}).err == ""
+
+
+def test_a_record_that_is_garbage_is_no_token(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+    (path,) = (xapi.state / "tokens").iterdir()
+    good = path.read_text()
+    for bad in (
+        "",
+        good[:-9],
+        good.replace('"version": 1', '"version": 2'),
+        "[" * 9999,
+        "\0",
+        good.replace(token, "a b"),
+    ):
+        path.write_text(bad)
+        assert xapi("token", "show", "--no-login").code == 10
+    path.write_text(good)
+    assert xapi("token", "show", "--no-login").code == 0
+
+
+def test_accounts_differ_by_url_and_name_and_not_by_how_the_url_is_written(
+    xapi: Xapi, token: str, sandbox: Sandbox
+) -> None:
+    def code(base_url: str, username: str = MASTER.email) -> int:
+        return xapi("token", "show", "--no-login", "--base-url", base_url, "-u", username).code
+
+    same = sandbox.base_url.replace("http", "HTTP")
+    assert [code(sandbox.base_url), code(same), code(f"{sandbox.base_url}/")] == [0, 0, 0]
+    others = [code(f"{sandbox.base_url}/v2"), code(sandbox.base_url.replace("127.0.0.1", "localhost"))]
+    assert [*others, code(sandbox.base_url, MASTER.email.upper())] == [10, 10, 10]
+
+
+def test_a_token_file_is_private_whatever_the_umask(xapi: Xapi, sandbox: Sandbox) -> None:
+    shell = ("sh", "-c", 'umask 0; exec "$@"', "sh")
+    process = xapi.start("login", env=sandbox.settings, argv=(*shell, "xapi"))
+    process.communicate(timeout=20)
+
+    everything = [xapi.state, xapi.config, *xapi.state.rglob("*"), *xapi.config.rglob("*")]
+    assert process.returncode == 0
+    assert {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in everything} == {
+        (True, "0o700"),
+        (False, "0o600"),
+    }
+    assert Path(everything[0]) == xapi.state

@@ -1,0 +1,70 @@
+"""Each failure has the exit code that the documented table gives it."""
+
+import inspect
+import signal
+from typing import Any
+
+import pytest
+
+from xapi_cli import errors
+from xapi_cli.errors import XapiError
+
+CODES = {
+    "XapiError": 1,
+    "UsageError": 2,
+    "RedirectError": 3,
+    "ClientStatusError": 4,
+    "ServerStatusError": 5,
+    "AuthenticationError": 10,
+    "LoginRefused": 10,
+    "LoginNeeded": 10,
+    "TokenRejected": 10,
+    "NetworkError": 11,
+    "InvalidTokenResponse": 11,
+    "TimeoutExpired": 12,
+    "StoreError": 13,
+    "OutputError": 14,
+    "Interrupted": 130,
+    "ClosedPipe": 141,
+}
+CLASSES: dict[str, Any] = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
+
+
+def test_every_failure_is_in_the_table_and_in_the_tree_of_the_docstring() -> None:
+    assert sorted(CLASSES) == sorted(CODES)
+    tree = dict(line.split()[-20:][:2] for line in _tree())
+    assert tree == {name: str(code) for name, code in CODES.items()}
+
+
+def _tree() -> list[str]:
+    """Return the lines of the drawn tree, without what draws it."""
+    lines = (errors.__doc__ or "").split("\n\n")[1].splitlines()
+    return [line.translate(str.maketrans("", "", "│├└─")).strip() for line in lines]
+
+
+@pytest.mark.parametrize("name", [name for name in CODES if name != "Interrupted"])
+def test_a_failure_has_its_exit_code_and_says_what_to_do(name: str) -> None:
+    error = CLASSES[name]("it happened", hint="do this")
+
+    assert isinstance(error, XapiError)
+    assert (error.exit_code, error.message, error.hint) == (CODES[name], "it happened", "do this")
+    assert str(error) == "it happened; do this"
+    assert str(CLASSES[name]("it happened")) == "it happened"
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
+def test_a_signal_ends_with_128_and_its_number(number: signal.Signals, code: int) -> None:
+    assert errors.Interrupted(number).exit_code == code
+    assert errors.Interrupted().exit_code == 130
+
+
+def test_the_tree_is_drawn_as_the_classes_are_made() -> None:
+    for name, kind in CLASSES.items():
+        if name != "XapiError":
+            assert issubclass(kind, XapiError)
+    assert {kind.__name__ for kind in errors.AuthenticationError.__subclasses__()} == {
+        "LoginRefused",
+        "LoginNeeded",
+        "TokenRejected",
+    }
+    assert issubclass(errors.InvalidTokenResponse, errors.NetworkError)
