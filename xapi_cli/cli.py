@@ -113,7 +113,7 @@ def xapi(
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
     reserve_standard_streams()
-    # Where click is installed, httpx imports its own command line, with rich and pygments: 35 ms that serve nobody here.
+    # Where click is installed, httpx imports its own command line, rich and pygments included: 35 ms for nobody.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: an import of it fails, as httpx expects
     sys.exit(run(sys.argv[1:], os.environ))
 
@@ -124,14 +124,15 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         signals.obey()
         code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
+        signals.release()
         _flush()
         return code if isinstance(code, int) else 0
     except BaseException as error:  # noqa: BLE001 - everything ends here: it is what turns a failure into an exit code
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             return error.code if isinstance(error.code, int) else 0  # completion ends so; to fish 1 means "none"
-        if not isinstance(error, KeyboardInterrupt | signals.Ended):
-            signals.release()
         failure = _as_failure(error)
+        if not isinstance(failure, Interrupted):  # whose alarm makes sure that this ends
+            signals.release()
         if not isinstance(failure, ClosedPipe | Interrupted):
             runtime.terminal.fail(failure)
         if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
@@ -157,7 +158,7 @@ def _as_failure(error: BaseException) -> XapiError:
         return _usage(error)
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return ClosedPipe("the reader of stdout has gone")  # while the help was printed
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF):
         return OutputError(f"stdout cannot be written: {os.strerror(error.errno)}", hint="redirect it elsewhere")
     frame = _last_frame(error)
     return XapiError(

@@ -24,6 +24,7 @@ class Terminal:
         self._environ = environ
         self.no_input = no_input
         self._stdout: BinaryIO | None = open_descriptor(1)
+        self._warned: set[str] = set()
 
     # what a script reads
 
@@ -75,8 +76,10 @@ class Terminal:
         self.say(f"xapi: {printable(text)}")
 
     def warn(self, text: str) -> None:
-        """Tell what needs attention, though the command goes on: one line on stderr."""
-        self.say(f"xapi: warning: {printable(text)}")
+        """Tell what needs attention, though the command goes on: one line on stderr, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.say(f"xapi: warning: {printable(text)}")
 
     def fail(self, error: XapiError) -> None:
         """Tell why the command failed: one line on stderr."""
@@ -154,8 +157,8 @@ def reserve_standard_streams() -> None:
             _CLOSED.add(number)
             os.open(os.devnull, os.O_RDONLY)  # takes the lowest free number: this one; writing to it still fails
     if sys.stdout is None:  # Typer would print a help or a version to nobody, and call that a success
-        raw = open(1, "wb", buffering=0, closefd=False)
-        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)  # type: ignore[type-var]  # fails at once
+        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - for the life of the process
+        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
 
 
 _CLOSED: set[int] = set()

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.body.build import FORM, JSON, build
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Items, parse
 from xapi_cli.body.spool import CHUNK, IN_MEMORY, Body
+from xapi_cli.errors import UsageError
 
 BIG = IN_MEMORY + CHUNK + 7
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Items, Upload, header, is_item, method, parse, query_parameter, split_words
+from xapi_cli.errors import UsageError
 
 PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?\\", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
@@ -186,7 +186,7 @@ def test_no_representation_shows_a_value() -> None:
 
 def test_items_are_plain_values() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Field("a", "b").text = "c"  # type: ignore[misc]
+        Field("a", "b").text = "c"  # type: ignore[misc]  # what mypy sees is what is tested
 
 
 @pytest.mark.parametrize(

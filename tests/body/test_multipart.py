@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Upload
 from xapi_cli.body.multipart import multipart
 from xapi_cli.body.spool import IN_MEMORY, Body
+from xapi_cli.errors import UsageError
 
 Part = tuple[dict[str, bytes], bytes]
 ARGUMENTS = st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrogateescape"))

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import pytest
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.sources import body_of, text_of
 from xapi_cli.body.spool import CHUNK, IN_MEMORY, Stretch
+from xapi_cli.errors import UsageError
 
 BIG = IN_MEMORY + CHUNK + 7
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.errors import OutputError, UsageError, XapiError
 from xapi_cli.body.spool import CHUNK, Body, Chain, Spool, Stretch, Text
+from xapi_cli.errors import OutputError, UsageError, XapiError
 
 SIZES = st.one_of(st.integers(0, 200), st.integers(CHUNK - 1, CHUNK + 1), st.just(3 * CHUNK + 5))
 

@@ -315,7 +315,7 @@ def test_a_long_line_of_healthy_processes_is_waited_for(run: Run) -> None:
 
 def test_each_visit_costs_what_it_must(opened: Open) -> None:
     store = opened("Plain")
-    from fake_keyrings import Plain  # type: ignore[import-not-found]
+    from fake_keyrings import Plain  # type: ignore[import-not-found]  # on the path only while this runs
 
     def calls_of(visit: Callable[[], object]) -> list[str]:
         Plain.calls.clear()

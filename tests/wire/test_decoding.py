@@ -3,14 +3,14 @@ import itertools
 import random
 import tracemalloc
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.wire.decoding import decoded
 from xapi_cli.errors import NetworkError
+from xapi_cli.wire.decoding import decoded
 
 
 def raw(data: bytes) -> bytes:
@@ -18,7 +18,13 @@ def raw(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-PACKED = [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", raw)]
+Pack = Callable[[bytes], bytes]
+PACKED: list[tuple[str, Pack]] = [
+    ("gzip", gzip.compress),
+    ("x-gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("deflate", raw),
+]
 
 
 def undone(data: bytes | Iterable[bytes], coding: str | None) -> bytes:
@@ -41,12 +47,14 @@ def test_a_body_without_a_coding_passes_as_it_is(coding: str | None) -> None:
 
 @pytest.mark.parametrize(("coding", "pack"), PACKED)
 @pytest.mark.parametrize("name", [str, str.upper, " {} ".format, "identity,{}".format])
-def test_a_coding_is_undone(coding: str, pack, name) -> None:  # type: ignore[no-untyped-def]
+def test_a_coding_is_undone(coding: str, pack: Pack, name: Callable[[str], str]) -> None:
     assert undone(pack(b"hello" * 100), name(coding)) == b"hello" * 100
 
 
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 700), min_size=1), st.sampled_from(PACKED))
-def test_it_does_not_matter_in_what_pieces_a_body_comes(data: bytes, sizes: list[int], packed) -> None:  # type: ignore[no-untyped-def]
+def test_it_does_not_matter_in_what_pieces_a_body_comes(
+    data: bytes, sizes: list[int], packed: tuple[str, Pack]
+) -> None:
     coding, pack = packed
     assert undone(split(pack(data), sizes), coding) == data
 
@@ -83,7 +91,7 @@ def test_an_empty_body_is_empty_in_every_coding(coding: str | None, chunks: list
 
 
 @pytest.mark.parametrize(("coding", "pack"), PACKED)
-def test_a_body_that_ends_early_was_cut_off_wherever_that_is(coding: str, pack) -> None:  # type: ignore[no-untyped-def]
+def test_a_body_that_ends_early_was_cut_off_wherever_that_is(coding: str, pack: Pack) -> None:
     whole = pack(b"hello world" * 3)
     for end in range(1, len(whole)):
         with pytest.raises(NetworkError, match="was cut off") as caught:
@@ -99,7 +107,7 @@ def test_a_second_member_that_ends_early_was_cut_off_too() -> None:
 
 
 @pytest.mark.parametrize(("coding", "pack"), PACKED[:3])
-def test_a_corrupt_body_is_an_error(coding: str, pack) -> None:  # type: ignore[no-untyped-def]
+def test_a_corrupt_body_is_an_error(coding: str, pack: Pack) -> None:
     body = bytearray(pack(random.Random(1).randbytes(1000)))
     body[-3] ^= 1
     with pytest.raises(NetworkError, match="is corrupt or was cut off"):
@@ -115,7 +123,7 @@ def test_garbage_is_decoded_or_a_failure_of_ours(data: bytes, coding: str) -> No
 
 
 @given(st.data(), st.sampled_from(PACKED))
-def test_mutated_bodies_are_decoded_or_a_failure_of_ours(data: st.DataObject, packed) -> None:  # type: ignore[no-untyped-def]
+def test_mutated_bodies_are_decoded_or_a_failure_of_ours(data: st.DataObject, packed: tuple[str, Pack]) -> None:
     coding, pack = packed
     body = bytearray(pack(b"some text, some text"))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from tests.servers import Peer, Server, send, serve
-from xapi_cli.wire import tls
 from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.wire import tls
 from xapi_cli.wire.transport import Transport
 
 

@@ -16,6 +16,7 @@ import trustme
 
 from tests.servers import (
     OK,
+    Peer,
     Server,
     Step,
     Stopwatch,
@@ -298,7 +299,7 @@ def test_threads_share_a_transport() -> None:
         except (XapiError, AssertionError) as error:
             failures.append(error)
 
-    def echoing(peer) -> None:  # type: ignore[no-untyped-def]
+    def echoing(peer: Peer) -> None:
         while True:
             peer.read_request()
             body = bytes(peer.received).rpartition(b"\r\n\r\n")[2]
@@ -393,7 +394,7 @@ def test_discarding_and_closing_twice_does_no_harm() -> None:
         response = http.send(http.build_request("GET", server.url), stream=True)
         response.extensions["discard"]()
         response.extensions["discard"]()
-        response.stream.close()  # type: ignore[union-attr]
+        response.stream.close()  # type: ignore[union-attr]  # httpx types it as sync or async
         response.close()
         response.close()
         assert http.get(server.url).content == b"ok"
@@ -570,7 +571,7 @@ def test_a_server_that_does_not_read_ends_in_a_timeout() -> None:
 
 
 def test_a_server_that_reads_slowly_but_steadily_is_no_timeout() -> None:
-    def sip(peer) -> None:  # type: ignore[no-untyped-def]
+    def sip(peer: Peer) -> None:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         for _ in range(10):
             time.sleep(0.1)
@@ -824,7 +825,7 @@ def test_mutated_answers_end_in_a_response_or_a_failure_of_ours() -> None:
     answers = [mutated(dice, dice.choice(seeds)) for _ in range(1500)]
     waiting = iter(answers)
 
-    def next_answer(peer) -> None:  # type: ignore[no-untyped-def]
+    def next_answer(peer: Peer) -> None:
         peer.read_request()
         peer.sock.sendall(next(waiting))
 
@@ -984,8 +985,9 @@ def test_a_body_that_ends_without_tls_saying_so_was_cut_off(
 def test_a_body_that_ends_with_tls_saying_so_is_complete(
     server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    def good_bye(peer) -> None:  # type: ignore[no-untyped-def]
+    def good_bye(peer: Peer) -> None:
         peer.sock.settimeout(2)
+        assert isinstance(peer.sock, ssl.SSLSocket)
         peer.sock.unwrap()
 
     with (

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Items
 from xapi_cli.body.jsontext import NotJSON, checked, string
 from xapi_cli.body.multipart import multipart
-from xapi_cli.render import printable
 from xapi_cli.body.sources import STDIN, Stdin, body_of, text_of
 from xapi_cli.body.spool import Body, Spool, Text
+from xapi_cli.errors import UsageError
+from xapi_cli.render import printable
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"

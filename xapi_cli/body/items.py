@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.jsontext import NotJSON, checked
+from xapi_cli.errors import UsageError
 from xapi_cli.render import printable
 
 _SEPARATOR = ":=@|:=|:|==|=@|=|@"  # at any one place the longest that fits

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Upload
 from xapi_cli.body.sources import STDIN, Stdin, body_of, text_of
 from xapi_cli.body.spool import IN_MEMORY, Body, Chain, Spool, Text
+from xapi_cli.errors import UsageError
 
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as HTML's form submission has it
 _COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -28,13 +28,23 @@ def multipart(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin) 
     return Chain(bodies, f"multipart/form-data; boundary={boundary}")
 
 
+def content_type(upload: Upload) -> str:
+    """Return the media type of *upload*: the given one, else what its name suggests."""
+    if upload.content_type:
+        return upload.content_type
+    from mimetypes import guess_type  # reads the system's tables
+
+    guessed, coding = guess_type(_filename(upload))
+    return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN
+
+
 def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
     """Yield the head and the content of each part, at most *keep* bytes of it in memory."""
     for field in fields:
         yield f'Content-Disposition: form-data; name="{_quoted(field.name)}"', _content(field, stdin, keep)
     for upload in uploads:
         head = f'Content-Disposition: form-data; name="{_quoted(upload.name)}"; filename="{_quoted(_filename(upload))}"'
-        yield f"{head}\r\nContent-Type: {_content_type(upload)}", body_of(upload.path, stdin, keep=keep)
+        yield f"{head}\r\nContent-Type: {content_type(upload)}", body_of(upload.path, stdin, keep=keep)
 
 
 def _content(field: Field, stdin: Stdin, keep: int) -> Body:
@@ -57,12 +67,3 @@ def _encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise UsageError("a form field or a file name holds half a surrogate pair, which is no text") from None
-
-
-def _content_type(upload: Upload) -> str:
-    if upload.content_type:
-        return upload.content_type
-    from mimetypes import guess_type  # reads the system's tables
-
-    guessed, coding = guess_type(_filename(upload))
-    return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN

@@ -6,9 +6,9 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from xapi_cli.body.spool import CHUNK, IN_MEMORY, Body, Spool, Stretch
 from xapi_cli.errors import UsageError
 from xapi_cli.render import printable
-from xapi_cli.body.spool import CHUNK, IN_MEMORY, Body, Spool, Stretch
 
 STDIN = "-"
 Stdin = Callable[[], BinaryIO | None]

@@ -1,14 +1,19 @@
 """The curl command that does what a `xapi request` would do, without the token in it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from xapi_cli.body import build as body
-from xapi_cli.errors import UsageError
 from xapi_cli.body.items import Field, Items, Upload
+from xapi_cli.body.multipart import content_type
+from xapi_cli.body.sources import STDIN
+from xapi_cli.errors import UsageError
 from xapi_cli.render import shell_quoted
 
-_SOURCES = ("profile", "base_url", "username", "storage")  # the settings that say whose token it is
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # a request without a body says so, by Content-Length: 0
+_STDIN = "/dev/fd/3"  # where stdin is when the token comes in on 0
 
 
 @dataclass(frozen=True)
@@ -18,50 +23,77 @@ class CurlCommand:
     method: str | None
     url: str
     items: Items
-    data: str | None
-    form: bool
-    flags: Mapping[str, str | None]
+    data: str | None = None
+    form: bool = False
+    flags: Mapping[str, str | None] | None = None
     include: bool = False
     output: str | None = None
     follow: bool = True
+    check_status: bool = True
+    automatic: bool = True
+    max_time: float | None = None
+    ca_bundle: str | None = None
 
     def text(self) -> str:
         """Return the command for a POSIX shell."""
-        words = ["curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--compressed", "--fail-with-body"]
-        words += self._method() + self._switches() + self._token() + self._headers() + self._body()
+        words = ["curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--compressed"]
+        words += self._method_words() + self._switches() + self._token() + self._headers() + self._body()
         command = " ".join([*words, shell_quoted(self.url)])
         if not self._sends_token:
             return command
         piped = f"{self._token_command()} | {command}"
         # The token comes in on stdin; a body that does as well moves to another descriptor.
-        return f"{{ {piped}; }} 3<&0" if self._body_from_stdin else piped
+        return f"{{ {piped}; }} 3<&0" if self._reads_stdin else piped
 
     @property
     def _sends_token(self) -> bool:
-        return not any(name.lower() == "authorization" for name, _ in self.items.headers)
+        return not self._has_header("Authorization")
 
     @property
-    def _body_from_stdin(self) -> bool:
-        return self.data == "@-" and self._sends_token
+    def _has_body(self) -> bool:
+        return self.data is not None or bool(self.items.fields or self.items.uploads)
+
+    @property
+    def _verb(self) -> str:
+        return self.method or ("POST" if self._has_body else "GET")
+
+    @property
+    def _reads_stdin(self) -> bool:
+        parts: list[Field | Upload] = [*self.items.fields, *self.items.uploads]
+        return self.data == f"@{STDIN}" or any(part.path == STDIN for part in parts)
+
+    def _has_header(self, name: str) -> bool:
+        return any(own.lower() == name.lower() for own, _ in self.items.headers)
 
     def _token_command(self) -> str:
-        given = [(name, self.flags.get(name)) for name in _SOURCES]
-        options = [f"--{name.replace('_', '-')} {shell_quoted(value)}" for name, value in given if value]
-        return " ".join(["xapi", "token", "show", "--header", *options])
+        given = {name: value for name, value in (self.flags or {}).items() if value}
+        switches = ["--no-input"] if given.pop("no_input", None) else []
+        switches += [] if self.automatic else ["--no-login"]
+        options = [f"--{name.replace('_', '-')} {shell_quoted(value)}" for name, value in given.items()]
+        return " ".join(["xapi", "token", "show", "--header", *switches, *options])
 
-    def _method(self) -> list[str]:
-        has_body = self.data is not None or self.items.fields or self.items.uploads
-        method = self.method or ("POST" if has_body else "GET")
-        if method == "HEAD":
-            return ["--head"]
-        return [] if method == ("POST" if has_body else "GET") else ["--request", method]
+    def _method_words(self) -> list[str]:
+        if self._verb != "HEAD":
+            return [] if self._verb == ("POST" if self._has_body else "GET") else ["--request", self._verb]
+        if self._has_body:
+            raise UsageError("curl sends no HEAD with a body", hint="leave --curl or the body out")
+        return ["--head"]
 
     def _switches(self) -> list[str]:
-        switches = ["--include"] if self.include else []
-        switches += ["--output", shell_quoted(self.output)] if self.output else []
+        switches = ["--include"] if self.include and self._verb != "HEAD" else []
+        switches += self._output()
+        switches += ["--max-time", f"{self.max_time:g}"] if self.max_time else []
+        if self.ca_bundle:
+            switches += ["--capath" if os.path.isdir(self.ca_bundle) else "--cacert", shell_quoted(self.ca_bundle)]
         # curl would carry a body, and headers of one's own, to whatever host it is redirected to.
-        bare = self.data is None and not self.items.fields and not self.items.uploads and not self.items.headers
-        return [*switches, "--location"] if self.follow and bare else switches
+        return [*switches, "--location"] if self.follow and not self._has_body and not self.items.headers else switches
+
+    def _output(self) -> list[str]:
+        """Return what sends the body where xapi does: FILE keeps its content when the answer is an error."""
+        fail = ["--fail" if self.output else "--fail-with-body"] if self.check_status else []
+        if self._verb == "HEAD":  # curl takes the head for the body
+            return fail if self.include else [*fail, "--output", "/dev/null"]
+        return [*fail, "--output", shell_quoted(self.output)] if self.output else fail
 
     def _token(self) -> list[str]:
         return ["--header", "@-"] if self._sends_token else []
@@ -76,39 +108,48 @@ class CurlCommand:
     def _body(self) -> list[str]:
         if self.items.uploads:
             parts: list[Field | Upload] = [*self.items.fields, *self.items.uploads]
-            return [word for part in parts for word in _part(part)]
+            return [word for part in parts for word in self._part(part)]
+        if not self._has_body:
+            return self._typed("", ["--data-raw", "''"]) if self._verb in _WITH_BODY else []
         content = body.FORM if self.form else body.JSON
-        typed = any(name.lower() == "content-type" for name, _ in self.items.headers)
-        header = [] if typed else ["--header", shell_quoted(f"Content-Type: {content}")]
-        if self.data is not None:
-            return [*header, *self._data(self.data)]
-        if not self.items.fields:
-            return []
-        return [*header, "--data-raw", shell_quoted(_text_of(self.items, form=self.form))]
+        return self._typed(f" {content}", self._data())
 
-    def _data(self, data: str) -> list[str]:
-        if data == "@-":
-            return ["--data-binary", "@/dev/fd/3" if self._sends_token else "@-"]
-        return ["--data-binary", shell_quoted(data)] if data.startswith("@") else ["--data-raw", shell_quoted(data)]
+    def _typed(self, content: str, data: list[str]) -> list[str]:
+        """Return *data* with its type, which to curl would always be a form."""
+        return (
+            data if self._has_header("Content-Type") else ["--header", shell_quoted(f"Content-Type:{content}"), *data]
+        )
+
+    def _data(self) -> list[str]:
+        if self.data is None:
+            return ["--data-raw", shell_quoted(_text_of(self.items, form=self.form))]
+        if self.data.startswith("@"):
+            return ["--data-binary", shell_quoted(f"@{self._file(self.data[1:])}")]
+        return ["--data-raw", shell_quoted(self.data)]
+
+    def _part(self, part: Field | Upload) -> Sequence[str]:
+        if isinstance(part, Upload):
+            name = ';filename="-"' if part.path == STDIN else ""
+            file = f'"{_escaped(self._file(part.path))}";type={content_type(part)}{name}'
+            return "--form", shell_quoted(f"{part.name}=@{file}")
+        if part.path is not None:
+            return "--form", shell_quoted(f'{part.name}=<"{_escaped(self._file(part.path))}"')
+        return "--form-string", shell_quoted(f"{part.name}={part.text}")
+
+    def _file(self, path: str) -> str:
+        if path == STDIN:
+            return _STDIN if self._sends_token else STDIN
+        return os.path.expanduser(path)
 
 
-def _part(part: Field | Upload) -> Sequence[str]:
-    if isinstance(part, Upload):
-        kind = f";type={part.content_type}" if part.content_type else ""
-        return "--form", shell_quoted(f"{part.name}=@{_form_quoted(part.path)}{kind}")
-    if part.path is not None:
-        return "--form", shell_quoted(f"{part.name}=<{_form_quoted(part.path)}")
-    return "--form-string", shell_quoted(f"{part.name}={part.text}")
-
-
-def _form_quoted(path: str) -> str:
-    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _text_of(items: Items, *, form: bool) -> str:
     """Return the body that the fields make, as text; what is to come from stdin cannot be shown."""
 
-    def no_stdin() -> None:
+    def no_stdin() -> NoReturn:
         raise UsageError("--curl cannot show a field that comes from stdin", hint="put it into a file")
 
     made = body.build(items, data=None, form=form, stdin=no_stdin)

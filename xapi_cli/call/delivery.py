@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from xapi_cli.wire.decoding import decoded
 from xapi_cli.render import printable
 from xapi_cli.terminal import Terminal
+from xapi_cli.wire.decoding import decoded
 
 if TYPE_CHECKING:
     import httpx

@@ -1,8 +1,8 @@
 """One call of the API: the request, its replay after a 401, its retries, its redirects, until the final answer."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -11,9 +11,8 @@ from xapi_cli import urls
 from xapi_cli.auth.account import Credentials
 from xapi_cli.auth.bearer import BearerAuth
 from xapi_cli.body.build import Body
-from xapi_cli.call import retries
-from xapi_cli.call.heads import redacted_url
-from xapi_cli.wire.client import USER_AGENT
+from xapi_cli.call import outgoing, retries
+from xapi_cli.call.outgoing import Call, shown
 from xapi_cli.errors import (
     ClientStatusError,
     NetworkError,
@@ -23,23 +22,6 @@ from xapi_cli.errors import (
     XapiError,
 )
 from xapi_cli.render import printable
-
-MOST_REDIRECTS = 10
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", USER_AGENT))
-
-Header = tuple[str, str | None]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request as the user means it; a header whose value is None removes a default one."""
-
-    method: str
-    url: str
-    headers: Sequence[Header] = ()
-    body: Body | None = None
-
 
 @dataclass
 class Answer:
@@ -70,6 +52,7 @@ class Exchange:
     retries: int = 0
     deadline: float | None = None
     note: Callable[[str], None] = lambda text: None
+    sleep: Callable[[float], None] = time.sleep
     tries: int = field(default=0, init=False)  # beyond the first
     replays: int = field(default=0, init=False)
     _login_failure: XapiError | None = field(default=None, init=False)
@@ -87,11 +70,14 @@ class Exchange:
         inside, hops = True, 0
         while True:
             response = self._tried(call, inside=inside)
-            if response.status_code not in _REDIRECTS or "Location" not in response.headers:
+            location = response.headers.get("Location")
+            if location is None or not outgoing.is_redirect(response.status_code, location):
                 return Answer(response, inside)
             hops += 1
             try:
-                onward = self._onward(call, response, hops)
+                onward = outgoing.onward(
+                    call, response.status_code, location, hops, base_url=self.base_url, follow=self.follow
+                )
             except RedirectError as refusal:
                 return Answer(response, inside, refusal)
             inside = inside and urls.same_origin(onward.url, self.base_url)
@@ -112,11 +98,11 @@ class Exchange:
                 wait = self._wait(call, response.headers.get("Retry-After"))
                 if response.status_code not in retries.STATUSES or wait is None:
                     return response
-                what = f"{_shown(call.url)} answered {response.status_code}"
+                what = f"{shown(call.url)} answered {response.status_code}"
                 _drop(response)
             self.tries += 1
             self.note(f"{what}; trying again in {wait:.1f} s ({self.tries} of {self.retries})")
-            time.sleep(wait)
+            self.sleep(wait)
 
     def _wait(self, call: Call, retry_after: str | None) -> float | None:
         """Return the seconds until *call* may be tried again; None where it may not, or not in time."""
@@ -134,9 +120,9 @@ class Exchange:
         try:
             return self.client.send(request, auth=auth, stream=True)
         except httpx.InvalidURL as error:
-            raise NetworkError(f"{_shown(call.url)} cannot be sent: {printable(str(error))}") from error
+            raise NetworkError(f"{shown(call.url)} cannot be sent: {printable(str(error))}") from error
         except httpx.HTTPError as error:  # a transport other than ours
-            raise NetworkError(f"no answer from {_shown(call.url)}: {type(error).__name__}") from error
+            raise NetworkError(f"no answer from {shown(call.url)}: {type(error).__name__}") from error
         finally:
             self.replays += auth.replays if auth else 0
 
@@ -154,23 +140,6 @@ class Exchange:
             return got
 
         return BearerAuth(noted(credentials.current), noted(credentials.renew))
-
-    def _onward(self, call: Call, response: httpx.Response, hops: int) -> Call:
-        """Return the call that the redirect asks for; raises RedirectError where it is not followed."""
-        url = urls.join(call.url, response.headers["Location"])
-        onward = _redirected(call, url, response.status_code)
-        said = f"{_shown(call.url)} answered {response.status_code}, a redirect to {_shown(url)}"
-        if not self.follow:
-            raise RedirectError(f"{said}, not followed", hint="leave --no-follow out to follow it")
-        if hops > MOST_REDIRECTS:
-            raise RedirectError(f"{said}, the eleventh in a row", hint="the server redirects in a loop")
-        if call.url.startswith("https:") and url.startswith("http:"):
-            hint = "use the address it gives, if you trust it"
-            raise RedirectError(f"{said}, from https to plain http: not followed", hint=hint)
-        if onward.body is not None and not urls.same_origin(url, self.base_url):
-            hint = f"if you trust it, use --base-url {_root(url)}"
-            raise RedirectError(f"{said}: a body is not sent to another origin", hint=hint)
-        return onward
 
 
 def failure(answer: Answer, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
@@ -195,36 +164,16 @@ def failure(answer: Answer, credentials: Credentials | None, *, check_status: bo
     return ServerStatusError(said, hint="the service is in trouble; try again later") if status >= 500 else None
 
 
-def _redirected(call: Call, url: str, status: int) -> Call:
-    """Return *call* as it goes to *url* after *status* (RFC 9110, section 15.4): some of them ask for a GET."""
-    if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
-        headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
-        return replace(call, method="GET", url=url, headers=headers, body=None)
-    return replace(call, url=url)
-
-
 def _request(call: Call, *, inside: bool) -> httpx.Request:
     """Return the request; outside the API's origin it bears none of the user's headers and no body."""
     body = call.body if inside else None
-    user = list(call.headers) if inside else []
-    if body is not None and body.content_type:
-        user = _with_default(user, "Content-Type", body.content_type)
-    for name, value in _DEFAULT_HEADERS:
-        user = _with_default(user, name, value)
-    headers = [
-        (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None
-    ]
+    headers = outgoing.headers_of(call, inside=inside)
     if body is None:
         return httpx.Request(call.method, call.url, headers=headers)
     if not any(name.lower() == b"host" for name, _ in headers):
         headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx adds it only to bodies it makes itself
     headers.append((b"Content-Length", b"%d" % body.length))
     return httpx.Request(call.method, call.url, headers=headers, stream=_BodyStream(body))
-
-
-def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:
-    given = any(own.lower() == name.lower() for own, _ in headers)
-    return headers if given else [*headers, (name, value)]
 
 
 class _BodyStream(httpx.SyncByteStream):
@@ -242,15 +191,6 @@ def _drop(response: httpx.Response) -> None:
     if discard is not None:
         discard()
     response.close()
-
-
-def _shown(url: str) -> str:
-    return printable(redacted_url(url))
-
-
-def _root(url: str) -> str:
-    scheme, host, port = urls.origin(url)
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _reason(response: httpx.Response) -> str:

@@ -75,3 +75,12 @@ def redacted(name: str, value: str) -> str:
 def redacted_url(url: str) -> str:
     """Return *url* with the values of query parameters hidden whose names speak of a secret."""
     return _PARAMETER.sub(lambda m: f"{m[1]}{m[2]}={HIDDEN if _SECRET_NAME.search(m[2]) else m[3]}", url)
+
+
+def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers by lower-case name, the values of a repeated one joined by `, `."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined

@@ -96,7 +96,7 @@ class Doctor:
         found = config.load(path)
         if not path.exists():
             return Check("config", "pass", f"{path} does not exist yet", "`xapi login` writes it")
-        return Check("config", "pass", f"{path}, {len(found.profiles)} profiles")
+        return Check("config", "pass", f"{path}, profiles: {', '.join(found.profiles) or 'none'}")
 
     def _profile(self) -> Check:
         self._settings = settled = self._runtime.settings
@@ -109,7 +109,8 @@ class Doctor:
 
     def _network(self) -> Check:
         from xapi_cli import urls
-        from xapi_cli.call.exchange import Call, Exchange
+        from xapi_cli.call.exchange import Exchange
+        from xapi_cli.call.outgoing import Call
 
         base_url = self._base_url()
         exchange = Exchange(self._runtime.wire, base_url, None, follow=False, deadline=self._runtime.deadline)

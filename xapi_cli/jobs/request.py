@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from xapi_cli.auth.account import Credentials
     from xapi_cli.body.build import Body
     from xapi_cli.call.delivery import Delivery, ErrorBody
-    from xapi_cli.call.exchange import Answer, Call, Exchange
+    from xapi_cli.call.exchange import Answer, Exchange
     from xapi_cli.call.outfile import OutFile
+    from xapi_cli.call.outgoing import Call
     from xapi_cli.runtime import Runtime
 
 
@@ -82,8 +83,12 @@ class Request:
             form=wishes.form,
             flags=self._runtime.flags,
             include=wishes.include,
-            output=wishes.output,
+            output=None if wishes.output == "-" else wishes.output,
             follow=wishes.follow,
+            check_status=wishes.check_status,
+            automatic=wishes.automatic,
+            max_time=self._runtime.settings.max_time,
+            ca_bundle=self._runtime.settings.ca_bundle,
         )
         self._runtime.terminal.out(command.text())
 
@@ -91,7 +96,9 @@ class Request:
         wishes = self._wishes
         body.refuse_contradictions(self._items, wishes.data, form=wishes.form)
         if self._items.uploads and any(name.lower() == "content-type" for name, _ in self._items.headers):
-            raise UsageError("an upload makes its own Content-Type, which names the boundary", hint="leave the header out")
+            raise UsageError(
+                "an upload makes its own Content-Type, which names the boundary", hint="leave the header out"
+            )
         if wishes.output and wishes.meta not in (None, "-") and wishes.output == wishes.meta:
             raise UsageError("-o and --meta name the same file", hint="choose two names")
 
@@ -113,7 +120,7 @@ class Request:
         return file
 
     def _call(self, stack: ExitStack) -> "Call":
-        from xapi_cli.call.exchange import Call
+        from xapi_cli.call.outgoing import Call
 
         content = self._body()
         if content is not None:
@@ -185,6 +192,8 @@ class _Report:
             file.keep()
 
     def _facts(self) -> dict[str, Any]:
+        from xapi_cli.call.heads import joined_headers
+
         response = self.answer.response if self.answer else None
         return {
             "status": response.status_code if response else None,
@@ -195,12 +204,3 @@ class _Report:
             "login": self._credentials.login_reason if self._credentials else None,
             "bytes": self._delivery.delivered,
         }
-
-
-def joined_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by lower-case name, the values of a repeated one joined by `, `."""
-    joined: dict[str, str] = {}
-    for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")
-        joined[name] = f"{joined[name]}, {value}" if name in joined else value
-    return joined

@@ -109,10 +109,17 @@ class Connection:
     def wait(self, limit: "Limit", *, receiving: bool = False, sending: bool = False) -> None:
         """Wait a while until trying again may help; TimeoutExpired when *limit* has passed."""
         pause = limit.pause()
-        events = (self._receives_when if receiving else 0) | (self._sends_when if sending else 0)
         with Selector() as selector:
-            selector.register(self._socket, events)
+            selector.register(self._socket, self.events(receiving=receiving, sending=sending))
             selector.select(pause)
+
+    def events(self, *, receiving: bool = False, sending: bool = False) -> int:
+        """Return the events of `selectors` after which trying again may help."""
+        return (self._receives_when if receiving else 0) | (self._sends_when if sending else 0)
+
+    def fileno(self) -> int:
+        """Return the descriptor, for who waits for many connections at once."""
+        return self._socket.fileno()
 
     def is_idle(self) -> bool:
         """Tell whether the connection is open and silent, as it must be between two requests."""

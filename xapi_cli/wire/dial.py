@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 import h11
 
-from xapi_cli.wire.connection import Connection, Route, Selector
 from xapi_cli.errors import NetworkError
+from xapi_cli.wire.connection import Connection, Route, Selector
 from xapi_cli.wire.failures import explained
 from xapi_cli.wire.http1 import Incoming, new_protocol
 from xapi_cli.wire.names import Address, Names

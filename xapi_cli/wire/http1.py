@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import h11
 
-from xapi_cli.wire.connection import BLOCK, Connection, Route
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.wire.connection import BLOCK, Connection, Route
 from xapi_cli.wire.failures import explained
 
 if TYPE_CHECKING:

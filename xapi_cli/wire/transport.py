@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.wire.connection import Connection, Route
 from xapi_cli.wire.dial import Dialler, refused_by_proxy
-from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.wire.http1 import Exchange, request_head
 from xapi_cli.wire.limits import Limits
 from xapi_cli.wire.pool import Pool

@@ -1,0 +1,107 @@
+import re
+
+import httpx
+import pytest
+
+from xapi_cli.call.heads import Heads, redacted, redacted_url
+
+
+def _said(request: httpx.Request, response: httpx.Response | None = None, secrets: tuple[str | None, ...] = ()) -> str:
+    lines: list[str] = []
+    heads = Heads(lines.append, secrets)
+    (before,), (after,) = heads.hooks["request"], heads.hooks["response"]
+    before(request)
+    if response is not None:
+        after(response)
+    return re.sub(r"after \d+ ms", "after N ms", "\n".join(lines))
+
+
+def test_both_heads_are_shown_with_how_long_the_answer_took() -> None:
+    request = httpx.Request("GET", "https://api.test/a?b=c", headers={"Accept": "*/*"})
+    response = httpx.Response(
+        200,
+        headers=[("Content-Type", "text/plain"), ("X-Two", "1"), ("X-Two", "2")],
+        extensions={"http_version": b"HTTP/1.1", "reason_phrase": b"Fine"},
+    )
+
+    assert _said(request, response).splitlines() == [
+        "> GET /a?b=c HTTP/1.1",
+        "> Host: api.test",
+        "> Accept: */*",
+        ">",
+        "* answered after N ms",
+        "< HTTP/1.1 200 Fine",
+        "< Content-Type: text/plain",
+        "< X-Two: 1",
+        "< X-Two: 2",
+        "<",
+    ]
+
+
+def test_the_token_is_hidden_wherever_it_comes_back() -> None:
+    request = httpx.Request("GET", "https://api.test/", headers={"Authorization": "Bearer canary-token"})
+    response = httpx.Response(302, headers={"Location": "/x?y=canary-token", "X-Echo": "you sent canary-token!"})
+
+    said = _said(request, response)
+
+    assert "canary" not in said
+    assert "> Authorization: Bearer ***" in said
+    assert "< X-Echo: you sent ***!" in said
+
+
+def test_known_secrets_are_hidden_in_heads_and_in_lines_about_connections() -> None:
+    lines: list[str] = []
+    heads = Heads(lines.append, ["canary-password", None, ""])
+
+    heads.trace("* connected to canary-password\x1b[2J")
+    heads.hooks["request"][0](httpx.Request("GET", "https://api.test/canary-password"))
+
+    assert lines == ["* connected to ***\\x1b[2J", "> GET /*** HTTP/1.1", "> Host: api.test", ">"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "X-API_KEY", "apikey",
+        "X-Amz-Security-Token", "Client-Secret", "X-Password", "X-Session-Id", "Authentication-Info", "X-Auth-Token",
+    ],
+)  # fmt: skip
+def test_the_values_of_headers_that_speak_of_secrets_are_hidden(name: str) -> None:
+    assert redacted(name, "canary") == "***"
+
+
+@pytest.mark.parametrize("name", ["Accept", "Content-Type", "WWW-Authenticate", "X-Request-Id", "ETag", "Keyboard"])
+def test_other_headers_are_shown(name: str) -> None:
+    assert redacted(name, "value") == "value"
+
+
+def test_of_an_authorization_its_scheme_is_shown() -> None:
+    assert redacted("Authorization", "Basic Y2FuYXJ5") == "Basic ***"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("/a?token=canary&b=1", "/a?token=***&b=1"),
+        ("/a?b=1&api_key=canary", "/a?b=1&api_key=***"),
+        ("https://h/a?X-Amz-Signature=canary#f", "https://h/a?X-Amz-Signature=***#f"),
+        ("/a?code=canary&state=1", "/a?code=***&state=1"),
+        ("/a?postcode=1", "/a?postcode=1"),
+        ("/token=seen", "/token=seen"),
+    ],
+)
+def test_query_parameters_that_speak_of_secrets_are_hidden(url: str, shown: str) -> None:
+    assert redacted_url(url) == shown
+    assert redacted("Location", url) == shown
+
+
+def test_what_a_terminal_would_obey_is_shown_inert() -> None:
+    response = httpx.Response(
+        200, headers=[(b"X-Odd", b"\x1b]0;title\x07\xff\xc2\x9b")], extensions={"reason_phrase": b"\x9b1m"}
+    )
+
+    said = _said(httpx.Request("GET", "https://api.test/"), response)
+
+    assert said.isprintable() or said.replace("\n", "").isprintable()
+    assert "< X-Odd: \\x1b]0;title\\x07\\xff\\x9b" in said
+    assert "200 \\x9b1m" in said

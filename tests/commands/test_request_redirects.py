@@ -1,0 +1,172 @@
+"""What follows a redirect and what stays behind: token, headers and body belong to the base URL's origin alone."""
+
+import ssl
+
+import pytest
+import trustme
+
+from tests.commands.api import TOKEN, answer, bearing, heads
+from tests.program import Outcome, Xapi
+from tests.servers import OK, Server, request, send, serve
+from xapi_cli.sandbox import Sandbox
+
+CODES = [301, 302, 303, 307, 308]
+
+
+def _to(target: str, status: int = 302) -> bytes:
+    return answer(f"{status} Elsewhere", b"see there", f"Location: {target}")
+
+
+@pytest.mark.parametrize("status", CODES)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("target", ["http://{other}/x", "//{other}/x", "http://user:pass@{other}/x", "http://{name}/x"])
+def test_nothing_of_the_user_reaches_another_origin(xapi: Xapi, status: int, method: str, target: str) -> None:
+    body = ["a=canary-body"] if method == "POST" else []
+    with Server([serve(OK)]) as other, Server() as api:
+        location = target.format(other=other.name, name=f"localhost:{other.port}")
+        api._scripts = ([request(), send(_to(location, status))],)  # noqa: SLF001 - it has to know the other's address
+        outcome = xapi("request", method, "/", *body, "X-Mine:canary-header", "Cookie:canary", env=bearing(api))
+
+    received = b"".join(other.received)
+    assert b"canary" not in received
+    assert TOKEN.encode() in api.received[0]
+    if method == "POST" and status in {307, 308}:
+        assert (outcome.code, outcome.out, received) == (3, "see there", b"")
+        assert outcome.err.count("\n") == 1
+        assert "a body is not sent to another origin" in outcome.err
+    else:
+        assert outcome == Outcome(0, "ok")
+        assert received.startswith(b"GET /x HTTP/1.1\r\n")
+        assert b"uthorization" not in received
+
+
+@pytest.mark.parametrize("status", CODES)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("target", ["/x-api/echo?q=1", "echo?q=1", "./a/../echo?q=1#fragment", "{base}/x-api/echo?q=1"])
+def test_within_the_api_everything_goes_along(xapi: Xapi, status: int, method: str, target: str) -> None:
+    body = ["a=b"] if method == "POST" else []
+    with Server() as api:
+        location = target.format(base=api.url)
+        api._scripts = ([request(), send(_to(location, status)), request(), send(OK)],)  # noqa: SLF001 - the same
+        outcome = xapi("request", method, "/x-api/old", *body, "X-Mine:1", env=bearing(api))
+
+    assert outcome == Outcome(0, "ok")
+    keeps = method == "GET" or status in {307, 308}
+    before, mark, after = api.received[0].rpartition(b" /x-api/echo?q=1 HTTP/1.1\r\n")
+    assert mark
+    assert before.endswith(method.encode() if keeps else b"GET")
+    assert {f"Authorization: Bearer {TOKEN}", "X-Mine: 1"} < set(heads(after))
+    assert after.endswith(b'\r\n\r\n{"a": "b"}' if method == "POST" and keeps else b"\r\n\r\n")
+
+
+def test_once_the_chain_has_left_it_stays_bare(xapi: Xapi, sandbox: Sandbox) -> None:
+    with Server([request(), send(_to(f"{sandbox.base_url}/x-api/me"))]) as other, Server() as api:
+        api._scripts = ([request(), send(_to(f"{other.url}/x"))],)  # noqa: SLF001 - the same
+        outcome = xapi("request", "/", env=bearing(api))
+
+    assert (outcome.code, sandbox.unauthorized, sandbox.login_attempts) == (4, 1, 0)
+
+
+def test_a_401_from_elsewhere_is_exit_4_and_no_reason_to_log_in(xapi: Xapi, sandbox: Sandbox) -> None:
+    token = sandbox.settings
+    xapi("login", env=token)
+    logins = sandbox.login_attempts
+    with Server([serve(answer("401 Unauthorized", b"who?"))]) as other, Server() as api:
+        api._scripts = ([request(), send(_to(f"{other.url}/x"))],)  # noqa: SLF001 - the same
+        outcome = xapi("request", "/", env=bearing(api) | {"XAPI_TOKEN": "canary"})
+
+    assert (outcome.code, outcome.out) == (4, "who?")
+    assert "a redirect led away from the API, where the token is not sent" in outcome.err
+    assert sandbox.login_attempts == logins
+
+
+def test_no_follow_is_exit_3_with_the_body_and_the_target(xapi: Xapi) -> None:
+    with Server([request(), send(_to("/b", 307))]) as server:
+        outcome = xapi("request", "/a", "--no-follow", env=bearing(server))
+
+    assert outcome == Outcome(
+        3,
+        "see there",
+        f"xapi: error: {server.url}/a answered 307, a redirect to {server.url}/b, not followed; "
+        "leave --no-follow out to follow it\n",
+    )
+
+
+def test_ten_redirects_are_followed_and_the_eleventh_is_exit_3(xapi: Xapi) -> None:
+    ten = [step for number in range(10) for step in (request(), send(_to(f"/{number}")))]
+    with Server([*ten, request(), send(OK)]) as server:
+        assert xapi("request", "/", env=bearing(server)) == Outcome(0, "ok")
+
+    with Server([serve(_to("/again"))]) as server:
+        outcome = xapi("request", "/", env=bearing(server))
+    assert (outcome.code, outcome.out) == (3, "see there")
+    assert b"".join(server.received).count(b"GET ") == 11
+    assert "the eleventh in a row" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/", "javascript:alert(1)", "http://", "http://[::1", "/\\evil", ""]
+)
+def test_a_target_that_is_none_is_exit_3(xapi: Xapi, target: str) -> None:
+    with Server([serve(_to(target))]) as server:
+        outcome = xapi("request", "/", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (3, "see there")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_target_with_control_characters_is_shown_inert(xapi: Xapi) -> None:
+    with Server([serve(_to("/a\x1b]0;x\x07b", 307))]) as server:
+        outcome = xapi("request", "/", "--no-follow", env=bearing(server))
+
+    assert outcome.code == 3
+    assert outcome.err.rstrip("\n").isprintable()
+
+
+def test_nothing_goes_from_https_to_http(xapi: Xapi) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    bundle = xapi.home / "ca.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    with Server([serve(OK)]) as plain, Server([request(), send(_to(f"{plain.url}/x"))], tls=context) as api:
+        outcome = xapi("request", "/", "--ca-bundle", str(bundle), env=bearing(api))
+
+    assert (outcome.code, outcome.out, plain.received) == (3, "see there", [])
+    assert "from https to plain http: not followed" in outcome.err
+
+
+def test_no_cookie_is_kept(xapi: Xapi) -> None:
+    first = answer("302 Found", b"", "Location: /b", "Set-Cookie: sid=1; Path=/")
+    with Server([request(), send(first), request(), send(OK)]) as server:
+        assert xapi("request", "/", env=bearing(server)) == Outcome(0, "ok")
+
+    assert b"ookie" not in server.received[0]
+
+
+def test_netrc_is_not_read(xapi: Xapi) -> None:
+    (xapi.home / ".netrc").write_text("machine 127.0.0.1 login me password canary\ndefault login me password canary\n")
+    (xapi.home / ".netrc").chmod(0o600)
+    with Server([request(), send(OK)]) as server:
+        assert xapi("request", "/", env=bearing(server)) == Outcome(0, "ok")
+
+    assert f"Authorization: Bearer {TOKEN}" in heads(server.received[0])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "http://other.test/x", "https://127.0.0.1:{port}/", "http://127.0.0.1:{port}.other.test/", "//other.test/x",
+        "http://canary:x@127.0.0.1:{port}/", "http://127.0.0.1:1/", "http://127.0.0.1:{port}@other.test/",
+        "/\\other.test", "\\\\other.test", "C:/Program Files/Git/x-api/me", "c:\\x", "/a%0d%0aX: y", "/a%00b", "/../x",
+        "/%2e%2e/x", "/a\r\nX: y", "ftp://127.0.0.1:{port}/", "http:/x", "/%2f/other.test", "/a#b", " ", "",
+    ],
+)  # fmt: skip
+def test_a_path_that_leads_elsewhere_is_refused_before_anything_is_sent(xapi: Xapi, path: str) -> None:
+    with Server([serve(OK)]) as server:
+        outcome = xapi("request", path.format(port=server.port), env=bearing(server))
+
+    assert (outcome.code, outcome.out, server.received) == (2, "", [])
+    assert outcome.err.startswith("xapi: error: PATH ")
+    assert outcome.err.count("\n") == 1
+    assert "canary" not in outcome.err

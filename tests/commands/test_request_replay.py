@@ -1,0 +1,230 @@
+"""After a 401: one login, and the same request again, byte for byte, whatever its body is made of."""
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.api import answer
+from tests.program import Outcome, Xapi
+from tests.servers import OK, Peer, Server, close, head, request, reset, send
+from xapi_cli.sandbox import Sandbox
+
+SMALL = bytes(range(256))
+LARGE = os.urandom(1024) * 6_000  # more than is kept in memory
+
+
+def _fifo(folder: Path) -> list[str]:
+    os.mkfifo(folder / "fifo")
+    threading.Thread(target=lambda: (folder / "fifo").write_bytes(LARGE), daemon=True).start()
+    return ["-d", "@fifo"]
+
+
+KINDS: dict[str, Callable[[Path], tuple[list[str], bytes | str | None]]] = {
+    "text": lambda folder: (["-d", "verbatim é"], None),
+    "JSON fields": lambda folder: (["a=1", "b:=1.10"], None),
+    "form fields": lambda folder: (["--form", "a=x y", "b=@small.txt"], None),
+    "a small file": lambda folder: (["-d", "@small"], None),
+    "a large file": lambda folder: (["-d", "@large"], None),
+    "a FIFO": lambda folder: (_fifo(folder), None),
+    "a small pipe": lambda folder: (["-d", "@-"], SMALL),
+    "a large pipe": lambda folder: (["-d", "@-"], LARGE),
+    "a redirected file": lambda folder: (["-d", "@-"], "large"),
+    "multipart": lambda folder: (["title=x", "file@large", "pipe@-"], SMALL),
+    "nothing": lambda folder: ([], None),
+}
+
+
+class _Api:
+    """Answers 401 to the first request and 200 to others, and keeps their bodies."""
+
+    def __init__(self, refuse: Callable[[Peer], None]) -> None:
+        self.bodies: list[bytes] = []
+        self.tokens: list[str] = []
+        self._refuse = refuse
+        self.logins = 0
+
+    def __call__(self, peer: Peer) -> None:
+        while True:
+            start = len(peer.received)
+            while b"\r\n\r\n" not in peer.received[start:]:
+                peer.read_some()
+            target = bytes(peer.received[start:]).split()[1]
+            if target == b"/x-api/token":
+                _rest(peer, start)
+                self.logins += 1
+                body = b'{"access_token":"token-%d","token_type":"bearer","expires_in":3600}' % self.logins
+                peer.sock.sendall(answer("200 OK", body, "Content-Type: application/json"))
+                continue
+            token = re.search(rb"Authorization: Bearer (\S+)", bytes(peer.received[start:]))
+            self.tokens.append(token[1].decode() if token else "")
+            if len(self.tokens) == 1:
+                self._refuse(peer)
+                return
+            self.bodies.append(_rest(peer, start))
+            peer.sock.sendall(OK)
+
+
+def _rest(peer: Peer, start: int) -> bytes:
+    """Read the body of the request whose head begins at *start*."""
+    end = peer.received.index(b"\r\n\r\n", start) + 4
+    length = re.search(rb"content-length: *(\d+)", bytes(peer.received[start:end]).lower())
+    size = int(length[1]) if length else 0
+    while len(peer.received) < end + size:
+        peer.read_some()
+    return bytes(peer.received[end : end + size])
+
+
+UNAUTHORIZED = answer("401 Unauthorized", b"", "WWW-Authenticate: Bearer")
+
+
+def _after_the_body(peer: Peer) -> None:
+    _rest(peer, 0)
+    peer.sock.sendall(UNAUTHORIZED)
+
+
+def _early_and_close(peer: Peer) -> None:
+    peer.sock.sendall(answer("401 Unauthorized", b"", "Connection: close"))
+    peer.sock.settimeout(0.3)
+    peer.read_request()  # as much as comes, so that closing does not reset
+
+
+def _endless(peer: Peer) -> None:
+    _rest(peer, 0)
+    peer.sock.sendall(b"HTTP/1.1 401 No\r\n\r\n")
+    while True:
+        peer.sock.sendall(b"x" * 65536)
+
+
+@pytest.mark.parametrize("refuse", [_after_the_body, _early_and_close, _endless])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_body_is_the_same_again(xapi: Xapi, tmp_path: Path, kind: str, refuse: Callable[[Peer], None]) -> None:
+    folder = xapi.home
+    (folder / "small").write_bytes(SMALL)
+    (folder / "small.txt").write_text("é &=\n" * 100, "utf-8")
+    (folder / "large").write_bytes(LARGE)
+    words, given = KINDS[kind](folder)
+    api, plain = _Api(refuse), _Api(_after_the_body)
+    plain.tokens.append("not refused")
+
+    def called(served: _Api) -> Outcome:
+        with Server([served]) as server:
+            env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+            assert xapi("login", env=env).code == 0
+            if not isinstance(given, str):
+                return xapi("request", "PUT", "/a", *words, input=given, env=env)
+            with (folder / given).open("rb") as file:
+                process = xapi.start("request", "PUT", "/a", *words, stdin=file, env=env)
+                out, err = process.communicate(timeout=30)
+                return Outcome(process.returncode, out.decode(), err.decode())
+
+    outcome = called(api)
+
+    assert (outcome.code, outcome.out, api.logins) == (0, "ok", 2)
+    assert outcome.err.startswith("xapi: the API rejected the stored token (401): logged in as me at ")
+    assert outcome.err.count("\n") == 1
+    assert api.tokens == ["token-1", "token-2"]
+    if kind == "a FIFO":
+        (folder / "fifo").unlink()
+        words, given = KINDS[kind](folder)
+    assert called(plain).code == 0
+    assert _without_boundary(api.bodies[0]) == _without_boundary(plain.bodies[0])
+    assert list(xapi.temporary.iterdir()) == []
+
+
+def _without_boundary(body: bytes) -> str:
+    found = re.match(rb"--[0-9a-f]{32}\r\n", body)
+    plain = body.replace(found[0][2:-2], b"boundary") if found else body
+    return f"{len(body)} bytes, {hashlib.sha256(plain).hexdigest()}"
+
+
+def test_a_large_upload_from_a_pipe_survives_a_killed_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    sandbox.kill_tokens()
+    body = os.urandom(3_000_000)
+
+    outcome = xapi("request", "/x-api/echo", "-d", "@-", input=body, env=sandbox.settings)
+
+    assert outcome.code == 0
+    assert f'"length":3000000,"sha256":"{hashlib.sha256(body).hexdigest()}"' in outcome.out
+    assert outcome.err == (
+        f"xapi: the API rejected the stored token (401): logged in as master@example.com at {sandbox.base_url}\n"
+    )
+    assert (sandbox.login_attempts, sandbox.unauthorized) == (2, 1)
+
+
+def test_a_second_401_is_exit_10_with_its_body(xapi: Xapi) -> None:
+    no = answer("401 No", b'{"error":"invalid_token"}')
+    api: dict[str, Any] = {"logins": 0}
+
+    def play(peer: Peer) -> None:
+        while True:
+            start = len(peer.received)
+            peer.read_request()
+            if b"POST /x-api/token" in peer.received[start:]:
+                api["logins"] += 1
+                peer.sock.sendall(answer("200 OK", b'{"access_token":"t%d","token_type":"bearer"}' % api["logins"]))
+            else:
+                peer.sock.sendall(no)
+
+    with Server([play]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+        outcome = xapi("request", "POST", "/a", "a=1", env=env)
+
+    assert (outcome.code, outcome.out) == (10, '{"error":"invalid_token"}')
+    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: POST {server.url}/a answered 401 No; ")
+    received = b"".join(server.received)
+    assert received.count(b"POST /a ") <= 2
+    assert api["logins"] <= 2
+
+
+def test_a_login_that_fails_after_a_401_leaves_stdout_empty(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    sandbox.kill_tokens()
+
+    outcome = xapi("request", "/x-api/me", env=sandbox.settings | {"XAPI_PASSWORD": "canary-wrong"})
+
+    assert (outcome.code, outcome.out) == (10, "")
+    assert outcome.err.splitlines()[-1].startswith("xapi: error: ")
+    assert "canary" not in outcome.err
+
+
+def test_the_token_from_the_environment_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/me", env=sandbox.settings | {"XAPI_TOKEN": "canary"})
+
+    assert (outcome.code, sandbox.login_attempts, sandbox.requests) == (10, 0, 1)
+    assert "XAPI_TOKEN is not accepted" in outcome.err
+    assert "canary" not in outcome.err
+
+
+@pytest.mark.parametrize("end", [close(), reset()])
+def test_a_server_that_breaks_off_an_upload_is_exit_11(xapi: Xapi, end: Callable[[Peer], None]) -> None:
+    with Server([head(), end]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("request", "POST", "/", "-d", "@-", input=LARGE, env=env)
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert "the POST may have been processed" in outcome.err
+    assert list(xapi.temporary.iterdir()) == []
+
+
+def test_a_413_that_comes_early_is_the_answer(xapi: Xapi) -> None:
+    with Server([head(), send(answer("413 Too Large", b"no", "Connection: close")), request()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("request", "POST", "/", "-d", "@-", input=LARGE, env=env)
+
+    assert (outcome.code, outcome.out) == (4, "no")
+
+
+def test_the_password_prompt_does_not_read_the_body(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": "master@example.com"}
+
+    outcome = xapi("request", "/x-api/echo", "-d", "@-", input=b"canary-body\n", env=env)
+
+    assert (outcome.code, outcome.out, sandbox.login_attempts) == (10, "", 0)
+    assert "there is no password to log in with" in outcome.err
