@@ -237,7 +237,7 @@ def test_kill_9_while_the_config_is_written_leaves_the_old_file_or_the_new_one(
         path.write_text(before)
         if call == "openat":  # the last ones are those that write
             total = _calls(xapi, strace)
-            number = total - number  # noqa: PLW2901
+            number = total - number  # noqa: PLW2901  # counted from the end
         _killed_at(xapi, strace, call, number, ("profile", "set", "timeout", "2"), {"PYTHONDONTWRITEBYTECODE": "1"})
         seen.add(path.read_text())
         assert xapi("profile", "show").code == 0

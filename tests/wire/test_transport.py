@@ -9,6 +9,8 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -36,6 +38,7 @@ from tests.servers import (
     wait_for,
 )
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.wire import tls
 from xapi_cli.wire.proxies import Proxy
 from xapi_cli.wire.transport import Transport
 
@@ -57,10 +60,10 @@ def server_tls(ca: trustme.CA) -> ssl.SSLContext:
 
 
 @pytest.fixture(scope="module")
-def client_tls(ca: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    ca.configure_trust(context)
-    return context
+def client_tls(ca: trustme.CA, tmp_path: Path) -> ssl.SSLContext:
+    bundle = tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(bundle)
+    return tls.context(str(bundle), {})
 
 
 def tls_of(certificate: trustme.LeafCert) -> ssl.SSLContext:
@@ -482,7 +485,7 @@ def test_an_error_of_the_body_itself_passes_through_and_ends_the_connection() ->
     with Server([until_closed()]) as server, client() as http:
         with pytest.raises(OSError, match="disk on fire"):
             http.post(server.url, content=body())
-        assert not http._transport._pool._lent  # type: ignore[attr-defined]  # noqa: SLF001
+        assert not http._transport._pool._lent  # type: ignore[attr-defined]  # noqa: SLF001  # nothing else tells
 
 
 # --- Time ------------------------------------------------------------------------
@@ -613,7 +616,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, resolve: Callable[[str, int], lis
     """Let the resolver of this machine answer for names under .test."""
     real = socket.getaddrinfo
 
-    def getaddrinfo(host, port, type=0, flags=0):  # type: ignore[no-untyped-def]  # noqa: A002
+    def getaddrinfo(host: str, port: int, type: int = 0, flags: int = 0) -> Any:  # noqa: A002  # socket's own names
         if isinstance(host, bytes) and host.endswith(b".test") and not flags:
             infos = []
             for address in resolve(host.decode(), port):

@@ -18,7 +18,7 @@ def context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContex
     """Return how TLS is to be spoken: only with servers whose certificate a trusted CA has signed for their name."""
     sources = list(_named(ca_bundle, environ))
     made = _bundled(sources) if sources else _system()
-    _forgive_nothing(made)
+    _be_strict(made)
     return made
 
 
@@ -84,8 +84,12 @@ def _system() -> "ssl.SSLContext":
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _forgive_nothing(made: "ssl.SSLContext") -> None:
-    """Let a connection that ends without TLS's own good-bye be an error: a body may have been cut off there."""
+def _be_strict(made: "ssl.SSLContext") -> None:
+    """Refuse what some builds of Python let pass: TLS before 1.2 (RFC 8996), and an end without TLS's own good-bye.
+
+    A body may have been cut off where a connection just ends.
+    """
     import ssl
 
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
