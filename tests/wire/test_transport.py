@@ -9,7 +9,6 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -60,8 +59,8 @@ def server_tls(ca: trustme.CA) -> ssl.SSLContext:
 
 
 @pytest.fixture(scope="module")
-def client_tls(ca: trustme.CA, tmp_path: Path) -> ssl.SSLContext:
-    bundle = tmp_path / "ca.pem"
+def client_tls(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    bundle = tmp_path_factory.mktemp("ca") / "ca.pem"
     ca.cert_pem.write_to_path(bundle)
     return tls.context(str(bundle), {})
 
