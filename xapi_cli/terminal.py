@@ -161,6 +161,13 @@ def reserve_standard_streams() -> None:
         sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
 
 
+def abandon_stdout() -> None:
+    """Let what Python still holds for stdout go nowhere: it would fail once more when the program ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
 _CLOSED: set[int] = set()
 
 

@@ -79,8 +79,8 @@ def _no_wait(seconds: float) -> None:
 
 def _exchange(router: _Router, **more: Any) -> Exchange:
     client = httpx.Client(transport=httpx.MockTransport(router.handler), follow_redirects=False)
-    more = {"credentials": _Credentials(), "sleep": _no_wait} | more
-    return Exchange(client, BASE, **more)
+    wishes: dict[str, Any] = {"credentials": _Credentials(), "sleep": _no_wait} | more
+    return Exchange(client, BASE, **wishes)
 
 
 def test_a_plain_call_sends_the_token_the_defaults_and_what_the_user_gave(router: _Router) -> None:

@@ -3,7 +3,7 @@ import re
 import httpx
 import pytest
 
-from xapi_cli.call.heads import Heads, redacted, redacted_url
+from xapi_cli.call.heads import Heads, joined_headers, redacted, redacted_url
 
 
 def _said(request: httpx.Request, response: httpx.Response | None = None, secrets: tuple[str | None, ...] = ()) -> str:
@@ -105,3 +105,9 @@ def test_what_a_terminal_would_obey_is_shown_inert() -> None:
     assert said.isprintable() or said.replace("\n", "").isprintable()
     assert "< X-Odd: \\x1b]0;title\\x07\\xff\\x9b" in said
     assert "200 \\x9b1m" in said
+
+
+def test_headers_are_joined_by_lower_case_name() -> None:
+    raw = [(b"X-Two", b"1"), (b"Content-Type", b"text/plain"), (b"x-two", "é".encode()), (b"X-Odd", b"\xff")]
+
+    assert joined_headers(raw) == {"x-two": "1, é", "content-type": "text/plain", "x-odd": "\\xff"}

@@ -3,16 +3,19 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import threading
+import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.commands.api import TOKEN, answer, bearing
-from tests.program import Outcome, Xapi
+from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
 from xapi_cli.sandbox import Sandbox
 
@@ -209,33 +212,53 @@ def test_a_file_that_cannot_be_written_is_exit_14_before_anything_is_sent(
     assert outcome.err.startswith(f"xapi: error: {name or 'a file without a name'} cannot be written: ")
 
 
-def test_a_disk_that_gets_full_is_exit_14_and_the_old_file_stays(xapi: Xapi, small_disk: Path) -> None:
-    (small_disk / "out").write_bytes(b"old")
-    with Server([request(), send(answer("200 OK", b"x" * 3_000_000))]) as server:
-        outcome = xapi("request", "/", "-o", str(small_disk / "out"), env=bearing(server))
+@dataclass
+class SmallDisk:
+    """A folder with room for a mebibyte, for whatever is started by *argv*."""
 
-    assert (outcome.code, outcome.out) == (14, "")
-    assert "out cannot be written: No space left on device" in outcome.err
-    assert {path.name: path.read_bytes() for path in small_disk.iterdir()} == {"out": b"old"}
-
-
-def test_a_body_that_finds_no_room_for_its_copy_is_exit_14(xapi: Xapi, small_disk: Path) -> None:
-    with Server([request(), send(OK)]) as server:
-        env = bearing(server) | {"TMPDIR": str(small_disk)}
-        outcome = xapi("request", "/", "-d", "@-", input=b"x" * 8_000_000, env=env)
-
-    assert (outcome.code, server.received) == (14, [])
-    assert "No space left on device; set TMPDIR to a folder with room" in outcome.err
+    folder: Path
+    argv: tuple[str, ...]
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for one mebibyte; where nobody may mount one, a limit of the file size has to do."""
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of a mebibyte, or, where nobody may mount one, a limit of the size of files."""
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False).returncode == 0
+    limited = ("sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", str(PROGRAM))
+    yield SmallDisk(folder, (str(PROGRAM),) if mounted else limited)
+    if mounted:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+_FULL = re.compile("No space left on device|File too large")
+
+
+def test_a_disk_that_gets_full_is_exit_14_and_the_old_file_stays(xapi: Xapi, small_disk: SmallDisk) -> None:
+    (small_disk.folder / "out").write_bytes(b"old")
+    with Server([request(), send(answer("200 OK", b"x" * 3_000_000))]) as server:
+        words = ["request", "/", "-o", str(small_disk.folder / "out")]
+        process = xapi.start(*words, env=bearing(server), argv=small_disk.argv)
+        out, err = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (14, b"")
+    assert _FULL.sub("full", err.decode()) == (
+        f"xapi: error: {small_disk.folder}/out cannot be written: full; give another file\n"
+    )
+    assert {path.name: path.read_bytes() for path in small_disk.folder.iterdir()} == {"out": b"old"}
+
+
+def test_a_body_that_finds_no_room_for_its_copy_is_exit_14(xapi: Xapi, small_disk: SmallDisk) -> None:
+    with Server([request(), send(OK)]) as server:
+        env = bearing(server) | {"TMPDIR": str(small_disk.folder)}
+        process = xapi.start("request", "/", "-d", "@-", stdin=subprocess.PIPE, env=env, argv=small_disk.argv)
+        _, err = process.communicate(b"x" * 8_000_000, timeout=20)
+
+    assert (process.returncode, server.received) == (14, [])
+    assert _FULL.sub("full", err.decode()) == (
+        "xapi: error: the request body cannot be kept in a temporary file: full; set TMPDIR to a folder with room\n"
+    )
 
 
 @pytest.mark.parametrize("end", ["interrupt", "reset"])
@@ -255,8 +278,6 @@ def test_a_download_that_ends_early_leaves_nothing(xapi: Xapi, tmp_path: Path, e
 
 
 def _wait_for_part(folder: Path) -> None:
-    import time
-
     end = time.monotonic() + 10
     while not list(folder.glob(".xapi-*.part")):
         assert time.monotonic() < end
@@ -267,10 +288,12 @@ def _wait_for_part(folder: Path) -> None:
 
 
 def test_a_terminal_gets_json_indented_and_coloured(xapi: Xapi) -> None:
-    with Server([request(), send(answer("200 OK", JSON, "Content-Type: text/plain"))]) as server:
-        with xapi.on_terminal("request", "/", env=bearing(server)) as terminal:
-            assert terminal.wait() == 0
-            coloured = _screen(terminal.seen)
+    with (
+        Server([request(), send(answer("200 OK", JSON, "Content-Type: text/plain"))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+        coloured = _screen(terminal.seen)
 
     assert coloured == (
         '{\n  \x1b[34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
@@ -280,9 +303,11 @@ def test_a_terminal_gets_json_indented_and_coloured(xapi: Xapi) -> None:
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_without_colours_gets_no_escape_at_all(xapi: Xapi, env: dict[str, str]) -> None:
-    with Server([request(), send(answer("200 OK", JSON))]) as server:
-        with xapi.on_terminal("request", "/", env=bearing(server) | env) as terminal:
-            assert terminal.wait() == 0
+    with (
+        Server([request(), send(answer("200 OK", JSON))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server) | env) as terminal,
+    ):
+        assert terminal.wait() == 0
 
     assert _screen(terminal.seen) == INDENTED
 
@@ -314,18 +339,22 @@ def test_a_terminal_gets_no_character_that_it_would_obey(xapi: Xapi, kind: str) 
 
 @pytest.mark.parametrize("text", ["[/x] [link=https://x]y[/link] :smile: [bold]", "x" * 300])
 def test_a_terminal_gets_text_as_it_is_without_markup_or_wrapping(xapi: Xapi, text: str) -> None:
-    with Server([request(), send(answer("200 OK", text.encode()))]) as server:
-        with xapi.on_terminal("request", "/", env=bearing(server), columns=40) as terminal:
-            assert terminal.wait() == 0
+    with (
+        Server([request(), send(answer("200 OK", text.encode()))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server), columns=40) as terminal,
+    ):
+        assert terminal.wait() == 0
 
     assert _screen(terminal.seen) == text + "\n"
 
 
 def test_a_terminal_gets_no_binary_but_its_size(xapi: Xapi) -> None:
     body = b"\x89PNG\r\n\x1a\n\0" + b"x" * 5000
-    with Server([request(), send(answer("200 OK", body, "Content-Type: text/plain"))]) as server:
-        with xapi.on_terminal("request", "/", env=bearing(server)) as terminal:
-            assert terminal.wait() == 0
+    with (
+        Server([request(), send(answer("200 OK", body, "Content-Type: text/plain"))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
 
     assert _screen(terminal.seen) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
 
@@ -333,11 +362,13 @@ def test_a_terminal_gets_no_binary_but_its_size(xapi: Xapi) -> None:
 def test_a_terminal_sees_text_as_it_arrives(xapi: Xapi) -> None:
     seen = threading.Event()
     head = b"HTTP/1.1 200 OK\r\n\r\n"
-    with Server([request(), send(head + b"first line\n"), wait_for(seen), send(b"second\n")]) as server:
-        with xapi.on_terminal("request", "/", env=bearing(server)) as terminal:
-            terminal.expect("first line\r\n")
-            seen.set()
-            assert terminal.wait() == 0
+    with (
+        Server([request(), send(head + b"first line\n"), wait_for(seen), send(b"second\n")]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("first line\r\n")
+        seen.set()
+        assert terminal.wait() == 0
 
     assert _screen(terminal.seen) == "first line\nsecond\n"
 
@@ -356,19 +387,23 @@ def test_an_error_body_on_a_terminals_stderr_is_readable_and_harmless(xapi: Xapi
 def test_a_download_shows_its_progress_on_a_terminal_and_nowhere_else(xapi: Xapi, tmp_path: Path) -> None:
     body, seen = b"x" * 2_000_000, threading.Event()
     steps = [request(), send(answer("200 OK", body[:1_000_000], "Content-Length: 2000000")), wait_for(seen)]
-    with Server([*steps, send(body[1_000_000:])]) as server:
-        with xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server)) as terminal:
-            terminal.expect("1.0/2.0 MB")
-            seen.set()
-            assert terminal.wait() == 0
+    with (
+        Server([*steps, send(body[1_000_000:])]) as server,
+        xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server)) as terminal,
+    ):
+        terminal.expect("1.0/2.0 MB")
+        seen.set()
+        assert terminal.wait() == 0
 
     assert (tmp_path / "out").read_bytes() == body
 
 
 def test_verbose_and_curl_show_no_token_on_a_terminal(xapi: Xapi) -> None:
-    with Server([request(), send(OK)]) as server:
-        with xapi.on_terminal("request", "/", "-v", env=bearing(server)) as terminal:
-            assert terminal.wait() == 0
+    with (
+        Server([request(), send(OK)]) as server,
+        xapi.on_terminal("request", "/", "-v", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
 
     assert TOKEN.encode() not in terminal.seen
     assert b"> Authorization: Bearer ***" in terminal.seen

@@ -97,6 +97,11 @@ def header(text: str) -> tuple[str, str | None]:
     return _header(name, value, "-H"), value.strip(" \t") or None
 
 
+def checked_header(name: str, value: str | None) -> tuple[str, str | None]:
+    """Return the header as it is sent; a *value* of None removes it."""
+    return _header(name, value or "", "the line"), None if value is None else value.strip(" \t")
+
+
 def query_parameter(text: str) -> tuple[str, str]:
     """Return name and value of *text* as `-q` takes it: `name=value`."""
     name, equals, value = text.partition("=")

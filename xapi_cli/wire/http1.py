@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HEAD_LIMIT = 100_000  # bytes, informational responses included
 
-_IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
+IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
 _TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
 _PLAINER = {  # than h11's own words
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
@@ -186,9 +186,7 @@ class Exchange:
             limit = self._limits.wait(self._limits.read, f"no answer from {self._connection.route}")
             return self._incoming.wait_for_head(limit)
         except (NetworkError, TimeoutExpired) as error:
-            error.sent = self._is_sent
-            if self._is_sent and self._request.method not in _IDEMPOTENT:
-                error.hint = f"the {self._request.method} may have been processed: check before you send it again"
+            note_sent(error, self._request.method, is_sent=self._is_sent)
             raise
 
     def block(self) -> bytes | None:
@@ -220,7 +218,7 @@ class Exchange:
         if self._incoming.has_begun:
             return False
         is_replayable = self._length is not None or not self._is_body_begun
-        return is_replayable and (not self._is_sent or self._request.method in _IDEMPOTENT)
+        return is_replayable and (not self._is_sent or self._request.method in IDEMPOTENT)
 
     @property
     def is_reusable(self) -> bool:
@@ -296,6 +294,13 @@ class Exchange:
 
     def _changed(self) -> XapiError:
         return XapiError("the request's body changed while it was sent", hint="send a copy that nothing writes to")
+
+
+def note_sent(error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool) -> None:
+    """Let *error* tell whether the request had left, and what that may mean."""
+    error.sent = is_sent
+    if is_sent and method not in IDEMPOTENT:
+        error.hint = f"the {method} may have been processed: check before you send it again"
 
 
 def _declared_length(head: h11.Request) -> int | None:

@@ -1,0 +1,121 @@
+"""Bodies of any size go through in constant memory, both ways."""
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import answer, bearing
+from tests.program import PROGRAM, Xapi
+from tests.servers import OK, Peer, Server, forever, request, send
+
+MEBIBYTE = 1024 * 1024
+LIMIT = 100 * MEBIBYTE  # of resident memory
+SIZES = [pytest.param(300, id="300 MiB"), pytest.param(2048, id="2 GiB", marks=pytest.mark.soak)]
+
+# Runs a program and writes its greatest resident size, in bytes, to a file.
+_MEASURED = """
+import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
+sys.exit(code)
+"""
+
+
+def _run(
+    xapi: Xapi, server: Server, *words: str, stdin: bytes | None = None, mebibytes: int = 0
+) -> tuple[int, int, str]:
+    """Return exit code, peak memory and stderr; *stdin* is written again and again."""
+    peak = xapi.home / "peak"
+    process = xapi.start(
+        *words,
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=bearing(server),
+        argv=(sys.executable, "-c", _MEASURED, str(peak), str(PROGRAM)),
+    )
+    if stdin:
+        assert process.stdin
+        for _ in range(mebibytes):
+            process.stdin.write(stdin)
+        process.stdin.close()
+        process.stdin = None
+    _, err = process.communicate(timeout=600)
+    return process.returncode, int(peak.read_text()), err.decode()
+
+
+def _count(peer: Peer) -> None:
+    """Take a request of any size without keeping it, and answer."""
+    while b"\r\n\r\n" not in peer.received:
+        peer.read_some()
+    head, _, start = bytes(peer.received).partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    left = length - len(start)
+    while left:
+        data = peer.sock.recv(MEBIBYTE)
+        if not data:
+            raise EOFError
+        left -= len(data)
+    peer.sock.sendall(OK)
+
+
+def _body(mebibytes: int) -> bytes:
+    return answer("200 OK", b"", f"Content-Length: {mebibytes * MEBIBYTE}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", SIZES)
+@pytest.mark.parametrize("words", [[], ["-o", "out"]])
+def test_a_download(xapi: Xapi, words: list[str], mebibytes: int) -> None:
+    def stream(peer: Peer) -> None:
+        for _ in range(mebibytes):
+            peer.sock.sendall(b"x" * MEBIBYTE)
+
+    with Server([request(), send(_body(mebibytes)), stream]) as server:
+        code, peak, err = _run(xapi, server, "request", "/", *words)
+
+    assert (code, err) == (0, "")
+    assert peak < LIMIT
+    if words:
+        assert (xapi.home / "out").stat().st_size == mebibytes * MEBIBYTE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", SIZES)
+@pytest.mark.parametrize("kind", ["pipe", "file", "upload"])
+def test_an_upload(xapi: Xapi, kind: str, mebibytes: int) -> None:
+    words = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
+    with Path(xapi.home / "large").open("wb") as file:
+        file.truncate(mebibytes * MEBIBYTE)
+    with Server([_count]) as server:
+        stdin = b"x" * MEBIBYTE if kind == "pipe" else None
+        code, peak, err = _run(xapi, server, "request", "/", *words, stdin=stdin, mebibytes=mebibytes)
+
+    assert (code, err) == (0, "")
+    assert peak < LIMIT
+    assert list(xapi.temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", SIZES)
+def test_a_bomb(xapi: Xapi, mebibytes: int) -> None:
+    packer = zlib.compressobj(wbits=31)
+    packed = b"".join(packer.compress(b"\0" * MEBIBYTE) for _ in range(mebibytes)) + packer.flush()
+    with Server([request(), send(answer("200 OK", packed, "Content-Encoding: gzip"))]) as server:
+        code, peak, err = _run(xapi, server, "request", "/")
+
+    assert (code, err) == (0, "")
+    assert peak < LIMIT
+
+
+@pytest.mark.parametrize("piece", [b"X-Header: value\r\n", b"x"])
+def test_a_head_without_an_end(xapi: Xapi, piece: bytes) -> None:
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\n"), forever(piece * 1000)]) as server:
+        code, peak, err = _run(xapi, server, "request", "/")
+
+    assert code == 11
+    assert peak < LIMIT
+    assert err.count("\n") == 1
