@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from xapi_cli import __version__, signals
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError
 from xapi_cli.runtime import Runtime
-from xapi_cli.terminal import reserve_standard_streams
+from xapi_cli.terminal import abandon_stdout, reserve_standard_streams
 
 # The commands, and the verbs of those that have some: `commands/NAME.py` holds a function for each.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -133,6 +133,8 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         failure = _as_failure(error)
         if not isinstance(failure, Interrupted):  # whose alarm makes sure that this ends
             signals.release()
+        if isinstance(failure, OutputError | ClosedPipe):
+            abandon_stdout()
         if not isinstance(failure, ClosedPipe | Interrupted):
             runtime.terminal.fail(failure)
         if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":

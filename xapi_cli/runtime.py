@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli import settings as settings_module
 from xapi_cli.errors import UsageError
@@ -53,6 +53,8 @@ class Runtime:
         """What flags, environment and config file say."""
         found = settings_module.resolve(self.flags, self.environ, may_create_profile=self.may_create_profile)
         self.terminal.no_input = found.no_input
+        self.terminal.hide(found.password)
+        self.terminal.hide(found.token)
         if found.max_time is not None:
             self._bound(found.max_time, self._started)
         return found
@@ -159,8 +161,17 @@ class Runtime:
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
             trace=self.heads.trace if self.heads else None,
-            hooks=self.heads.hooks if self.heads else None,
+            hooks=self._hooks(),
         )
+
+    def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":
+        """Return what httpx is to tell of requests and responses: the heads for --verbose, the token to be hidden."""
+
+        def hide_token(request: "httpx.Request") -> None:
+            self.terminal.hide(request.headers.get("Authorization", "").partition(" ")[2])
+
+        hooks = self.heads.hooks if self.heads else {"request": [], "response": []}
+        return {**hooks, "request": [hide_token, *hooks["request"]]}
 
     def usable_token(
         self, *, min_ttl: float = 0, fresh: bool = False, automatic: bool = True
@@ -170,7 +181,7 @@ class Runtime:
             return self.present_token()  # type: ignore[return-value]  # with XAPI_TOKEN there is one
         account = self.account(automatic=automatic)
         token = account.token(min_ttl=min_ttl, fresh=fresh)
-        if not token.lasts(self.now(), min_ttl):
+        if min_ttl and not token.lasts(self.now(), min_ttl):
             self.terminal.warn("the new token, too, has less time left than --min-ttl wants")
         return token, self._subject(account)
 
@@ -202,6 +213,7 @@ class Runtime:
     def _grant(self, identity: "Identity", password: str) -> "Token":
         from xapi_cli.auth.grant import request_token
 
+        self.terminal.hide(password)
         return request_token(
             self.wire, identity, password, limit=self.settings.timeout, now=self.now, deadline=self.deadline
         )

@@ -12,6 +12,7 @@ from xapi_cli.errors import Interrupted, TimeoutExpired, XapiError
 _GRACE = 0.1  # seconds; what waits for the network notices the end by itself, and can say what it waited for
 _AGAIN = 1.0  # seconds; Python swallows what is raised in a finaliser, so that one alarm may not be enough
 _CLEANING = 0.4  # seconds that tidying up may take after a signal
+_SOON = 0.01  # seconds
 _LONGEST = 1e8  # seconds; a timer takes no more
 
 
@@ -32,6 +33,7 @@ def obey() -> None:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
+    sys.unraisablehook = _raise_again
 
 
 def end_within(seconds: float, started: float) -> None:
@@ -63,3 +65,20 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Ended(Interrupted(number))
+
+
+def _raise_again(swallowed: "sys.UnraisableHookArgs") -> None:
+    """Raise once more, a moment later, what was to end the command when Python was in a finaliser or an import."""
+    error = swallowed.exc_value
+    if sys.platform == "win32" or not isinstance(error, Ended | KeyboardInterrupt):
+        sys.__unraisablehook__(swallowed)
+        return
+    then = signal.getsignal(signal.SIGALRM)
+
+    def ring(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGALRM, then)
+        signal.setitimer(signal.ITIMER_REAL, _CLEANING, _AGAIN)
+        raise error
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, _SOON)

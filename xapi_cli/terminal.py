@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from io import TextIOWrapper
 from typing import BinaryIO
+from urllib.parse import quote
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
 from xapi_cli.render import printable
@@ -24,7 +25,9 @@ class Terminal:
         self._environ = environ
         self.no_input = no_input
         self._stdout: BinaryIO | None = open_descriptor(1)
+        self._stderr = _duplicate_of_stderr()
         self._warned: set[str] = set()
+        self._secrets: set[str] = set()
 
     # what a script reads
 
@@ -65,7 +68,7 @@ class Terminal:
         rest = memoryview(data)
         while rest:
             try:
-                rest = rest[os.write(2, rest) :]
+                rest = rest[os.write(self._stderr, rest) :]
             except BlockingIOError:
                 select.select([], [2], [])
             except OSError:
@@ -73,17 +76,27 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Tell what xapi did: one line on stderr."""
-        self.say(f"xapi: {printable(text)}")
+        self.say(f"xapi: {printable(self._without_secrets(text))}")
 
     def warn(self, text: str) -> None:
         """Tell what needs attention, though the command goes on: one line on stderr, once."""
         if text not in self._warned:
             self._warned.add(text)
-            self.say(f"xapi: warning: {printable(text)}")
+            self.say(f"xapi: warning: {printable(self._without_secrets(text))}")
 
     def fail(self, error: XapiError) -> None:
         """Tell why the command failed: one line on stderr."""
-        self.say(f"xapi: error: {printable(str(error))}")
+        self.say(f"xapi: error: {printable(self._without_secrets(str(error)))}")
+
+    def hide(self, secret: str | None) -> None:
+        """Never show *secret* in what is told, as it is or percent-encoded: servers repeat what they got."""
+        if secret and len(secret) >= _SHORTEST_SECRET:
+            self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
     # what kind of terminal it is
 
@@ -169,6 +182,15 @@ def abandon_stdout() -> None:
 
 
 _CLOSED: set[int] = set()
+_SHORTEST_SECRET = 4  # characters; hiding less would garble every message, and tell it by doing so
+
+
+def _duplicate_of_stderr() -> int:
+    """Return a descriptor that stays stderr's while `store.quiet` points the standard one elsewhere."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return 2
 
 
 def _isatty(number: int) -> bool:

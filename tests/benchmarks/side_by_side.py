@@ -206,15 +206,17 @@ def outcome(program: str, path: str, call: Call, folder: Path) -> Outcome:
 def main() -> int:
     """Print the table; exit 1 where xapi let a secret out."""
     own = os.environ.get("XAPI_TESTS_PROGRAM") or str(Path(sys.executable).with_name("xapi"))
-    found: dict[str, str | None] = {"xapi": own} | {name: shutil.which(name) for name in ("curl", "http", "gh")}
-    programs = {name: path for name, path in found.items() if path}
+    programs: dict[str, str] = {"xapi": own}
+    for name in ("curl", "http", "gh"):
+        if path := shutil.which(name):
+            programs[name] = path
     print("| call | " + " | ".join(programs) + " |\n|" + " --- |" * (len(programs) + 1))
     leaks = 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "upload.txt").write_text("hello\n")
         for call in calls(folder, "http://127.0.0.1:1"):
-            row = {program: outcome(program, path, call, folder) for program, path in programs.items()}
+            row = {each: outcome(each, where, call, folder) for each, where in programs.items()}
             leaks += row["xapi"].leaked
             print(f"| {call.name} | " + " | ".join(str(each) for each in row.values()) + " |", flush=True)
     return 1 if leaks else 0

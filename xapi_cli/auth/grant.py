@@ -132,7 +132,7 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
     status, url = response.status_code, printable(token_url(identity.base_url))
     said = f"the token endpoint answered {status}"
     if 300 <= status < 400:
-        return _redirected(response, url)
+        return _redirected(response, url, password)
     if status in (400, 401, 403, 422):
         reason = _reason(response, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
@@ -153,17 +153,22 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
     return ServerStatusError(f"{said} at {url}", hint="the service is in trouble; try again later")
 
 
-def _redirected(response: "httpx.Response", url: str) -> RedirectError:
+def _redirected(response: "httpx.Response", url: str, password: str) -> RedirectError:
     location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # whatever it says is shown
         location = urls.join(url, location) if location else ""
-    target = printable(re.sub(r"//[^/?#]*@", "//", location)) or "nowhere"
+    target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location))) or "nowhere"
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
     base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
         f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
         hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
     )
+
+
+def _without(password: str, text: str) -> str:
+    """Return *text* without the password, as it is or percent-encoded: a server may repeat what it got."""
+    return text.replace(_encoded(password).decode(), "***").replace(password, "***")
 
 
 def _reason(response: "httpx.Response", password: str) -> str:

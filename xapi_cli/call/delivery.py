@@ -47,7 +47,7 @@ class Delivery:
     def _belongs_to_file(self, response: "httpx.Response") -> bool:
         if response.request.method == "HEAD" or response.status_code in _NEVER_IN_FILE:
             return False
-        return response.status_code < 300 or self.file_takes_errors
+        return response.status_code < 400 or self.file_takes_errors
 
     def _counted(self, response: "httpx.Response") -> Iterator[bytes]:
         if response.request.method == "HEAD" or response.status_code in (204, 304):

@@ -23,6 +23,7 @@ from xapi_cli.errors import (
 )
 from xapi_cli.render import printable
 
+
 @dataclass
 class Answer:
     """The final response, whether it came from the API's own origin, and why a redirect was not followed."""

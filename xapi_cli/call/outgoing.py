@@ -34,7 +34,9 @@ def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
         user = _with_default(user, "Content-Type", call.body.content_type)
     for name, value in _DEFAULT_HEADERS:
         user = _with_default(user, name, value)
-    return [(name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None]
+    return [
+        (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None
+    ]
 
 
 def is_redirect(status: int, location: str | None) -> bool:
@@ -43,7 +45,7 @@ def is_redirect(status: int, location: str | None) -> bool:
 
 
 def onward(call: Call, status: int, location: str, hops: int, *, base_url: str, follow: bool) -> Call:
-    """Return the call that the redirect asks for, the *hops*th in a row; raises RedirectError where it is not followed."""
+    """Return the call that a redirect asks for, the *hops*th in a row; raises RedirectError where none is followed."""
     url = urls.join(call.url, location)
     following = _redirected(call, url, status)
     said = f"{shown(call.url)} answered {status}, a redirect to {shown(url)}"

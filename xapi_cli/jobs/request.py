@@ -1,5 +1,6 @@
 """One `xapi request`, from the words of the command line to the exit code."""
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -99,7 +100,8 @@ class Request:
             raise UsageError(
                 "an upload makes its own Content-Type, which names the boundary", hint="leave the header out"
             )
-        if wishes.output and wishes.meta not in (None, "-") and wishes.output == wishes.meta:
+        both = wishes.output and wishes.meta and wishes.meta != "-"
+        if both and os.path.realpath(str(wishes.output)) == os.path.realpath(str(wishes.meta)):
             raise UsageError("-o and --meta name the same file", hint="choose two names")
 
     def _credentials(self) -> "Credentials | None":

@@ -25,6 +25,7 @@ from xapi_cli.store.items import (
 )
 from xapi_cli.store.patience import OutOfPatience, Patience
 from xapi_cli.store.pieces import HEAD, Pieces
+from xapi_cli.store.quiet import quiet
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
@@ -113,9 +114,13 @@ class KeyringStore:
         patience = Patience(self._seconds, longest=self._seconds + _LONGEST_QUEUE, notice=self._notice)
         try:
             if self._backend is None:
-                self._backend = patience.call(lambda: translated("loading the keyring", self._backends.without_asking))
-            with self._turn(patience):
-                return patience.call(lambda: translated(doing, lambda: self._operate(operation)))
+                with quiet():
+                    self._backend = patience.call(
+                        lambda: translated("loading the keyring", self._backends.without_asking), imports=True
+                    )
+            imports = self._backend is None  # then all there are have to be loaded
+            with self._turn(patience), quiet():
+                return patience.call(lambda: translated(doing, lambda: self._operate(operation)), imports=imports)
         except OutOfPatience:
             self._silent = True
             raise self._no_answer() from None

@@ -48,8 +48,11 @@ class Patience:
             self._notice = None
         return min(self._seconds - self._quiet, self._start + self._longest - now)
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Return what *function* returns, or raise what it raises, or OutOfPatience; then it is left to itself."""
+    def call(self, function: Callable[[], T], *, imports: bool = False) -> T:
+        """Return what *function* returns, or raise what it raises, or OutOfPatience; then it is left to itself.
+
+        While it *imports*, which is our own work and not somebody's silence, what the process does counts as life.
+        """
         results: list[T] = []
         errors: list[BaseException] = []
 
@@ -64,7 +67,7 @@ class Patience:
         self._window, self._worked = time.monotonic(), time.process_time()
         end = self._window + _LONGEST_WORK
         while thread.is_alive():
-            if time.monotonic() < end:
+            if imports and time.monotonic() < end:
                 self._renew_if_at_work()
             if self.left() <= 0:
                 raise OutOfPatience
