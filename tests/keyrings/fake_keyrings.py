@@ -186,3 +186,36 @@ class Flaky(Plain):
         if Flaky.failures % 3:
             raise keyring.errors.InitError("CANARY")
         return super().get_password(service, username)
+
+
+class Noisy(Plain):
+    """Say on every stream what it is given, and read stdin, as debugging aids and password dialogs do."""
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.say(password)
+        super().set_password(service, username, password)
+
+    def get_password(self, service: str, username: str) -> str | None:
+        text = super().get_password(service, username)
+        self.say(str(text))
+        return text
+
+    def say(self, text: str) -> None:
+        import logging
+        import sys
+        import warnings
+
+        print("NOISE", text)  # noqa: T201  # what it is for
+        os.write(1, b"NOISE " + text.encode())
+        os.write(2, b"NOISE " + text.encode())
+        warnings.warn(f"NOISE {text}", stacklevel=1)
+        logging.getLogger("noisy").error("NOISE %s", text)
+        sys.stdin.read()
+
+
+class Busy(Plain):
+    """Work for ever, as a polling loop does."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        while True:
+            pass

@@ -73,7 +73,7 @@ from xapi_cli.tokens import Identity, Record, Token
 OUT = os.dup(1)  # while a keyring is visited, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):
-    say = lambda text: os.write(OUT, f"note: {text}\n".encode())
+    say = lambda text: os.write(OUT, f"note: {text}".encode() + bytes([10]))
     return open_store(name, state=Path(os.environ["STATE"]), environ=os.environ, notify=say, **options)
 def failing(function):
     start = time.monotonic()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from xapi_cli import urls
 from xapi_cli.errors import (
@@ -166,9 +166,12 @@ def _redirected(response: "httpx.Response", url: str, password: str) -> Redirect
     )
 
 
-def _without(password: str, text: str) -> str:
-    """Return *text* without the password, as it is or percent-encoded: a server may repeat what it got."""
-    return text.replace(_encoded(password).decode(), "***").replace(password, "***")
+def _without(password: str, url: str) -> str:
+    """Return *url*, only its origin where the rest repeats the password, however encoded."""
+    if password not in unquote(url, errors="surrogateescape"):
+        return url
+    origin = re.match(r"[A-Za-z]+://[^/?#]*", url)
+    return f"{origin[0]}/***" if origin else "***"
 
 
 def _reason(response: "httpx.Response", password: str) -> str:

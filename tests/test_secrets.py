@@ -1,0 +1,93 @@
+"""What others repeat or say aloud: a secret stays out of xapi's own words, and theirs out of its streams."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import Outcome, Xapi
+from tests.servers import Server, request, send
+from xapi_cli.sandbox import MASTER, Sandbox
+
+TOKEN = "canary-of-a-token"
+PASSWORD = "canary & passwörd"
+KEYRINGS = Path(__file__).parent / "keyrings"
+
+
+def noisy(xapi: Xapi, sandbox: Sandbox, backend: str = "Noisy") -> dict[str, Any]:
+    return {
+        **sandbox.settings,
+        "XAPI_STORAGE": "keyring",
+        "PYTHONPATH": str(KEYRINGS),
+        "PYTHON_KEYRING_BACKEND": f"fake_keyrings.{backend}",
+        "FAKE_KEYRING": str(xapi.home / "fake.json"),
+    }
+
+
+def test_a_keyring_backend_that_talks_is_not_heard(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = noisy(xapi, sandbox)
+
+    login = xapi("login", env=env)
+    shown = xapi("token", "show", env=env)
+    answered = xapi("request", "/x-api/echo", "-d", "@-", input=b'"the body"', env=env)
+
+    assert login.code == 0
+    assert login.out == ""
+    assert login.err.startswith("xapi: logged in as ")
+    assert login.err.count("\n") == 1
+    assert (shown.code, shown.err) == (0, "")
+    assert sandbox.user_of(shown.out.strip()) == MASTER
+    assert (answered.code, answered.err) == (0, "")
+    assert '"json":"the body"' in answered.out
+    assert "NOISE" not in answered.out
+
+
+def test_a_keyring_backend_that_works_for_ever_is_given_up(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = noisy(xapi, sandbox, "Busy")
+    started = time.monotonic()
+
+    outcome = xapi("token", "show", env=env)
+
+    assert (outcome.code, outcome.out) == (13, "")
+    assert time.monotonic() - started < 8  # 3 s of patience, and a machine with other things to do
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"HTTP/1.1 400 what is {TOKEN}\r\nContent-Length: 0\r\n\r\n",
+        f"HTTP/1.1 302 Found\r\nLocation: /{TOKEN}/here\r\nContent-Length: 0\r\n\r\n",
+        f"HTTP/1.1 307 Away\r\nLocation: http://127.0.0.1:1/{TOKEN}\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_a_token_that_the_api_repeats_is_not_told(xapi: Xapi, answer: str) -> None:
+    with Server([request(), send(answer.encode())]) as server:
+        outcome = xapi(
+            "request", "/x", "a=b", "--no-follow", "-v", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": TOKEN}
+        )
+
+    assert outcome.code in {3, 4}
+    assert "xapi: error: " in outcome.err
+    assert "***" in outcome.err
+    assert TOKEN not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("repeated", [PASSWORD, "canary%20%26%20passw%C3%B6rd"])
+def test_a_password_that_the_token_endpoint_repeats_is_not_told(xapi: Xapi, repeated: str) -> None:
+    answer = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/{repeated}/x\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(answer.encode())]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": PASSWORD}
+        outcome = xapi("request", "/x", env=env)
+        kept = b"".join(path.read_bytes() for path in xapi.state.rglob("*") if path.is_file())
+
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "canary" not in outcome.err
+    assert b"canary" not in kept
+
+
+def test_one_file_cannot_take_the_body_and_the_facts(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/me", "-o", "f", "--meta", "./f", env=sandbox.settings)
+
+    assert outcome == Outcome(2, "", "xapi: error: -o and --meta name the same file; choose two names\n")
+    assert sandbox.requests == 0
