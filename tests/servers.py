@@ -14,8 +14,8 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -280,6 +280,21 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """Give a port on which a connection is neither taken nor refused."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        callers = [socket.socket() for _ in range(4)]
+        for caller in callers:
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+        for caller in callers:
+            caller.close()
 
 
 class Stopwatch:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ import pytest
 
 from tests.commands.api import answer, bearing
 from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import OK, Server, Step, Stopwatch, drip, forever, hang, head, request, send, serve
+from tests.servers import OK, Server, Step, Stopwatch, drip, forever, full_backlog, hang, head, request, send, serve
 from xapi_cli.sandbox import Sandbox
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -42,7 +41,7 @@ def _stuck(xapi: Xapi, phase: str, *more: str) -> Iterator["subprocess.Popen[byt
     }
     (xapi.home / "large").write_bytes(b"x" * 20_000_000)
     os.mkfifo(xapi.home / "fifo")
-    with Server(scripts.get(phase, [serve(OK)])) as server, _full_backlog() as dead:
+    with Server(scripts.get(phase, [serve(OK)])) as server, full_backlog() as dead:
         env = bearing(server)
         if phase == "connect":
             env["XAPI_BASE_URL"] = f"http://127.0.0.1:{dead}"
@@ -59,21 +58,6 @@ def _stuck(xapi: Xapi, phase: str, *more: str) -> Iterator["subprocess.Popen[byt
             yield process
         finally:
             process.kill()
-
-
-@contextmanager
-def _full_backlog() -> Iterator[int]:
-    """Give a port on which a connection is neither taken nor refused."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        callers = [socket.socket() for _ in range(4)]
-        for caller in callers:
-            caller.setblocking(False)
-            caller.connect_ex(listener.getsockname())
-        yield listener.getsockname()[1]
-        for caller in callers:
-            caller.close()
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,205 @@
+"""Every fault meets several commands, and every command faults of every kind: one line, in time, without harm."""
+
+import json
+import ssl
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.hostile import crowd
+from tests.hostile.faults import FAULTS, GROUPS, TOKEN, Fault, HostileServer
+from tests.program import PROGRAM, Xapi
+from tests.servers import OK, Server, free_port, full_backlog, serve
+from xapi_cli.store.file import FileStore
+from xapi_cli.tokens import Identity, Record, Token
+
+PASSWORD = "canary-of-a-password"
+STORED = "canary-of-a-stored-token"
+USERNAME = "me@example.com"
+SECRETS = [secret.encode() for secret in (PASSWORD, STORED, "canary-of-a-proxy")]
+
+PATIENCE = 30  # seconds: when they are over, something hangs; xapi itself is given one for each wait
+LARGEST = 100  # MiB of resident memory
+PAIRS_A_FAULT = 4
+
+
+@dataclass(frozen=True)
+class Caller:
+    """One way to run into a fault: *meets* names what is asked for, *stored* tells whether there is a token already."""
+
+    words: tuple[str, ...]
+    meets: str
+    stored: bool = True
+    stdin: bytes = b""
+
+
+# Neighbours differ, because they take turns by this order.
+CALLERS = {
+    "login": Caller(("login",), "token", stored=False),
+    "request": Caller(("request", "/x"), "api"),
+    "token show": Caller(("token", "show"), "token", stored=False),
+    "POST": Caller(("request", "/x", "-d", "@-"), "api", stdin=b"hello"),
+    "token status --check": Caller(("token", "status", "--check", "/x"), "check"),
+    "upload": Caller(("request", "/x", "f@large"), "api"),
+    "exec": Caller(("exec", "--", "printenv", "HOME"), "token", stored=False),
+    "-o": Caller(("request", "/x", "-o", "out"), "api"),
+    "doctor": Caller(("doctor",), "doctor"),
+    "request without a token": Caller(("request", "/x"), "token", stored=False),
+    "login again": Caller(("login",), "token"),
+    "request -v": Caller(("request", "-v", "/x"), "api"),
+    "logout": Caller(("logout",), "nothing"),
+    "--retry": Caller(("request", "/x", "--retry", "1"), "api"),
+    "token show --fresh": Caller(("token", "show", "--fresh"), "token"),
+}
+
+
+def _pairs() -> dict[str, list[str]]:
+    """Return for each fault the callers that meet it, which take turns within a group."""
+    turns: dict[str, Iterator[str]] = defaultdict(lambda: cycle(CALLERS))
+    return {name: list(islice(turns[fault.group], PAIRS_A_FAULT)) for name, fault in FAULTS.items()}
+
+
+PAIRS = _pairs()
+
+
+def test_each_fault_meets_two_commands_and_each_command_every_group_of_faults() -> None:
+    commands = {name: {CALLERS[caller].words[0] for caller in callers} for name, callers in PAIRS.items()}
+    met = {caller: {FAULTS[name].group for name, callers in PAIRS.items() if caller in callers} for caller in CALLERS}
+
+    assert {name for name in PAIRS if len(commands[name]) < 2} == set()
+    assert {caller for caller in CALLERS if met[caller] != set(GROUPS)} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_one_clear_line_in_time_and_memory_and_harms_nothing(tmp_path: Path, name: str) -> None:
+    _let_meet(tmp_path, FAULTS[name], PAIRS[name])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_meets_every_command(tmp_path: Path, name: str) -> None:
+    _let_meet(tmp_path, FAULTS[name], list(CALLERS))
+
+
+def _let_meet(folder: Path, fault: Fault, callers: list[str]) -> None:
+    """Run *callers* into *fault*, all at once, and look at what each of them did."""
+    with ExitStack() as stack:
+        elsewhere = stack.enter_context(Server([serve(OK)]))
+        server = HostileServer(fault.script, tls=_certified() if fault.tls else None)
+        server.elsewhere = elsewhere.name
+        stack.enter_context(server)
+        places = {"url": server.url, "name": server.name, "closed": free_port()}
+        places["full"] = stack.enter_context(full_backlog())
+        meetings = [Meeting(folder / str(number), CALLERS[name], fault, places) for number, name in enumerate(callers)]
+        runner = stack.enter_context(_ended(Xapi(folder / "crowd")))
+        for meeting, outcome in zip(meetings, _run(runner, meetings), strict=True):
+            meeting.judge(outcome)
+        assert not any(secret in data for data in elsewhere.received for secret in SECRETS)
+        if all(CALLERS[name].meets == "nothing" for name in callers):
+            assert server.received == []
+
+
+@contextmanager
+def _ended(xapi: Xapi) -> Iterator[Xapi]:
+    yield xapi
+    xapi.end()
+
+
+def _run(xapi: Xapi, meetings: "list[Meeting]") -> list[dict[str, Any]]:
+    jobs = [meeting.job for meeting in meetings]
+    process = xapi.start(stdin=subprocess.PIPE, argv=(sys.executable, "-I", crowd.__file__))
+    out, err = process.communicate(json.dumps({"jobs": jobs, "limit": PATIENCE}).encode(), PATIENCE + 30)
+    assert (process.returncode, err) == (0, b"")
+    ended: list[dict[str, Any]] = json.loads(out)
+    return ended
+
+
+class Meeting:
+    """One caller, in a home of its own, and the fault that it runs into."""
+
+    def __init__(self, folder: Path, caller: Caller, fault: Fault, places: Mapping[str, object]) -> None:
+        self.caller = caller
+        self.fault = fault
+        self.xapi = Xapi(folder)
+        self.base_url = fault.base_url.format(**places)
+        env = {name: value.format(**places) for name, value in fault.env.items()}
+        self.env = {
+            "XAPI_BASE_URL": self.base_url,
+            "XAPI_USERNAME": USERNAME,
+            "XAPI_PASSWORD": PASSWORD,
+            "XAPI_TIMEOUT": "1",
+            **env,
+        }
+        self._out, self._err, stdin = folder / "stdout", folder / "stderr", folder / "stdin"
+        stdin.write_bytes(caller.stdin)
+        with (folder / "large").open("wb") as file:
+            file.truncate(3_000_000)
+        if caller.stored:
+            self._store()
+        self._before = self._kept()
+        self.job = {
+            "argv": [str(PROGRAM), *caller.words],
+            "env": self.xapi.environment(self.env),
+            "cwd": str(folder),
+            "stdin": str(stdin),
+            "out": "/dev/null" if fault.flood else str(self._out),
+            "err": str(self._err),
+        }
+
+    def judge(self, outcome: Mapping[str, Any]) -> None:
+        """Look at how the command ended, what it said and what it left."""
+        err = self._err.read_bytes()
+        out = self._out.read_bytes() if self._out.exists() else b""
+        told = (self.caller.words, outcome, out[:2000], err)
+        assert outcome["code"] in self._expected(), told
+        assert outcome["mebibytes"] < LARGEST, told
+        self._judge_words(err.decode(), outcome["code"], told)
+        secrets = [*SECRETS, TOKEN.encode()] if self.caller.meets == "token" else SECRETS
+        assert not any(secret in out + err for secret in secrets), told
+        assert self._kept() == ({} if self.caller.meets == "nothing" else self._before), told
+        assert list(self.xapi.temporary.iterdir()) == [], told
+        assert not self.xapi.config.exists(), told
+        output = self.xapi.home / "out"
+        assert output.exists() == ("-o" in self.caller.words and outcome["code"] in {0, 3}), told  # 3xx have bodies too
+        output.unlink(missing_ok=True)
+
+    def _expected(self) -> frozenset[int]:
+        by_what = {"api": self.fault.api, "token": self.fault.token, "check": self.fault.check}
+        return by_what.get(self.caller.meets, frozenset({0, 1} if self.caller.meets == "doctor" else {0}))
+
+    def _judge_words(self, err: str, code: int, told: object) -> None:
+        lines = err.splitlines()
+        heads = (">", "<", "*") if "-v" in self.caller.words else ()
+        assert all(line.isprintable() and line.startswith(("xapi: ", *heads)) for line in lines), told
+        errors = [line for line in lines if line.startswith("xapi: error: ")]
+        if self.caller.meets == "doctor":
+            return
+        assert len(errors) == (code != 0), told
+        if errors:
+            assert errors == lines[-1:], told
+            assert "unexpected failure" not in errors[0], told
+
+    def _store(self) -> None:
+        now = datetime.now(UTC)
+        token = Token(STORED, "bearer", now, now + timedelta(days=1))
+        FileStore(self.xapi.state, print).write(Identity(self.base_url, USERNAME), Record(token))
+
+    def _kept(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (self.xapi.state / "tokens").glob("*")}
+
+
+def _certified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    return context
