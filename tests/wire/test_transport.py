@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import select
 import socket
 import ssl
 import threading
@@ -42,6 +43,7 @@ from xapi_cli.wire.proxies import Proxy
 from xapi_cli.wire.transport import Transport
 
 CANARY = "hunter2-canary"
+SOON = 5  # seconds; far less than what is hung up on would take, far more than a busy machine needs
 
 
 def no_tls() -> ssl.SSLContext:
@@ -77,7 +79,7 @@ def client(
     return httpx.Client(transport=transport or Transport(no_tls), timeout=timeout, headers=headers, trust_env=False)
 
 
-def get(server: Server, *, timeout: float = 5, **extensions: object) -> httpx.Response:
+def get(server: Server, *, timeout: float | httpx.Timeout = 5, **extensions: object) -> httpx.Response:
     with client(timeout=timeout) as http:
         return http.get(server.url, extensions=extensions)
 
@@ -224,7 +226,9 @@ def test_a_connection_that_is_over_or_suspicious_serves_no_second_request(answer
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced_before_anything_is_sent() -> None:
     with Server([request(), send(OK)], [serve()]) as server, client() as http:
         http.post(server.url, content=b"1")
-        time.sleep(0.1)
+        pool = http._transport._pool  # type: ignore[attr-defined]  # noqa: SLF001  # only its socket tells of the end
+        [[(idle, _)]] = pool._idle.values()  # noqa: SLF001  # the same
+        assert select.select([idle], [], [], 10)[0]
         assert http.post(server.url, content=b"2").content == b"ok"
         assert [received[-1:] for received in server.received] == [b"1", b"2"]
 
@@ -319,10 +323,13 @@ def test_threads_share_a_transport() -> None:
 
 def test_closing_ends_what_other_threads_wait_for() -> None:
     outcome: list[BaseException] = []
+    has_begun = threading.Event()
 
     def work() -> None:
         try:
-            http.get(server.url)
+            with http.stream("GET", server.url) as response:
+                for _ in response.iter_raw():
+                    has_begun.set()
         except XapiError as error:
             outcome.append(error)
 
@@ -330,11 +337,9 @@ def test_closing_ends_what_other_threads_wait_for() -> None:
         http = client(timeout=60)
         thread = threading.Thread(target=work)
         thread.start()
-        while not server.received or b"\r\n\r\n" not in server.received[0]:
-            time.sleep(0.01)
-        time.sleep(0.1)
+        assert has_begun.wait(10)
         http.close()
-        thread.join(2)
+        thread.join(10)
         assert not thread.is_alive()
     assert isinstance(outcome[0], NetworkError)
     assert "was cut off after 9 bytes (connection aborted)" in str(outcome[0])
@@ -386,7 +391,7 @@ def test_discarding_a_body_never_takes_long(rest: list[Step]) -> None:
         with http.stream("GET", server.url) as response:
             with Stopwatch() as watch:
                 response.extensions["discard"]()
-            assert watch.seconds < 0.5
+            assert watch.seconds < SOON
             assert list(response.iter_raw()) == []
         assert http.get(server.url).content == b"ok"
 
@@ -435,7 +440,7 @@ def test_an_answer_that_comes_during_a_big_upload_is_read_at_once(rest: list[Ste
         response.close()
         assert http.get(server.url).content == b"ok"
         assert len(server.received) == 2
-    assert watch.seconds < 2
+    assert watch.seconds < SOON
 
 
 def test_a_body_is_sent_to_its_end_when_the_server_says_early_that_all_is_well() -> None:
@@ -492,21 +497,21 @@ def test_an_error_of_the_body_itself_passes_through_and_ends_the_connection() ->
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 STALLS: dict[str, tuple[list[Step], str, bool]] = {
-    "silent": ([request(), hang()], "no answer from {} within 0.5 s", True),
+    "silent": ([request(), hang()], "no answer from {} within 1 s", True),
     "slow-loris head": (
         [request(), drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 999, 0.05)],
-        "no answer from {} within 0.5 s",
+        "no answer from {} within 1 s",
         True,
     ),
     "endless 103": (
         [request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 999, 0.05, 21)],
-        "no answer from {} within 0.5 s",
+        "no answer from {} within 1 s",
         True,
     ),
-    "silent in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 0.5 s", True),
+    "silent in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 1 s", True),
     "chunk extension in drips": (
         [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), drip(b"5;" + b"x" * 999, 0.05)],
-        "no more data from {} within 0.5 s",
+        "no more data from {} within 1 s",
         True,
     ),
 }
@@ -516,44 +521,44 @@ STALLS: dict[str, tuple[list[Step], str, bool]] = {
 def test_a_server_that_stalls_ends_in_a_timeout(stall: str) -> None:
     script, message, sent = STALLS[stall]
     with Server(script) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
-        get(server, timeout=0.5)
+        get(server, timeout=httpx.Timeout(10, read=1))
     assert caught.value.message == message.format(server.name)
     assert caught.value.sent == sent
-    assert 0.4 < watch.seconds < 1.2
+    assert 0.9 < watch.seconds < SOON
 
 
 @pytest.mark.parametrize("stall", STALLS)
 def test_the_deadline_ends_every_stall(stall: str) -> None:
     with Server(STALLS[stall][0]) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
-        get(server, timeout=60, deadline=time.monotonic() + 0.5)
+        get(server, timeout=60, deadline=time.monotonic() + 1)
     assert caught.value.message.endswith(f"{server.name} before --max-time ran out")
     assert caught.value.hint == "raise --max-time to wait longer"
-    assert 0.4 < watch.seconds < 1.2
+    assert 0.9 < watch.seconds < SOON
 
 
 def test_the_deadline_bounds_a_body_that_drips_for_ever() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with Server([request(), send(answer), drip(b"1\r\nx\r\n" * 999, 0.02, 6)]) as server:
         with Stopwatch() as watch, pytest.raises(TimeoutExpired, match="before the time for a login ran out"):
-            get(server, timeout=0.5, deadline=time.monotonic() + 0.8, deadline_name="the time for a login")
-        assert 0.7 < watch.seconds < 1.5
+            get(server, timeout=1, deadline=time.monotonic() + 1.5, deadline_name="the time for a login")
+        assert 1.4 < watch.seconds < SOON
 
 
 def test_a_body_that_keeps_coming_slowly_is_no_timeout() -> None:
-    with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.05)]) as server:
-        assert get(server, timeout=0.4).content == b"x" * 20
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.12)]) as server:
+        assert get(server, timeout=1.5).content == b"x" * 20
 
 
 def test_a_reader_who_takes_his_time_is_no_timeout() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + b"x" * 4000000
     with (
         Server([request(), send(answer)]) as server,
-        client(timeout=0.3) as http,
+        client(timeout=1.5) as http,
         http.stream("GET", server.url) as response,
     ):
         parts = response.iter_raw()
         size = len(next(parts))
-        time.sleep(0.6)
+        time.sleep(2)
         assert size + sum(map(len, parts)) == 4000000
 
 
@@ -561,7 +566,7 @@ def test_a_server_that_does_not_read_ends_in_a_timeout() -> None:
     size = 64 * 1024 * 1024
     with (
         Server([hang()]) as server,
-        client(timeout=0.5) as http,
+        client(timeout=httpx.Timeout(10, write=0.5)) as http,
         Stopwatch() as watch,
         pytest.raises(TimeoutExpired) as caught,
     ):
@@ -569,20 +574,20 @@ def test_a_server_that_does_not_read_ends_in_a_timeout() -> None:
     assert caught.value.message == f"{server.name} took no data within 0.5 s"
     assert caught.value.sent
     assert caught.value.hint == "the POST may have been processed: check before you send it again"
-    assert watch.seconds < 1.5
+    assert watch.seconds < SOON
 
 
 def test_a_server_that_reads_slowly_but_steadily_is_no_timeout() -> None:
     def sip(peer: Peer) -> None:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         for _ in range(10):
-            time.sleep(0.1)
+            time.sleep(0.25)
             for _ in range(8):
                 peer.read_some()
         peer.read_request()
 
     size = 8 * 1024 * 1024
-    with Server([sip, send(OK)]) as server, client(timeout=0.6) as http:
+    with Server([sip, send(OK)]) as server, client(timeout=2) as http:
         assert http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)}).content == b"ok"
 
 
@@ -608,7 +613,7 @@ def test_connecting_has_a_limit(full: list[int]) -> None:
         http.get(f"http://127.0.0.1:{full[0]}/")
     assert caught.value.message == f"no connection to 127.0.0.1:{full[0]} within 0.5 s (TCP)"
     assert not caught.value.sent
-    assert watch.seconds < 1
+    assert watch.seconds < SOON
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, resolve: Callable[[str, int], list[tuple[str, int]]]) -> None:
@@ -643,7 +648,7 @@ def test_looking_up_a_name_has_a_limit_and_takes_one_thread(monkeypatch: pytest.
                 with pytest.raises(TimeoutExpired) as caught:
                     http.get("http://api.test/")
                 assert caught.value.message == "no connection to api.test:80 within 0.4 s (name look-up)"
-        assert watch.seconds < 2
+        assert watch.seconds < SOON
         assert lookups == ["api.test"]
     finally:
         done.set()
@@ -655,7 +660,7 @@ def test_dead_addresses_do_not_hold_up_the_living_one(monkeypatch: pytest.Monkey
         resolving(monkeypatch, lambda host, port: [*dead, ("127.0.0.1", server.port)])
         with client(timeout=3) as http, Stopwatch() as watch:
             assert http.get("http://api.test/").content == b"ok"
-        assert watch.seconds < 1
+        assert watch.seconds < SOON
 
 
 def test_all_addresses_together_have_one_limit(monkeypatch: pytest.MonkeyPatch, full: list[int]) -> None:
@@ -666,7 +671,7 @@ def test_all_addresses_together_have_one_limit(monkeypatch: pytest.MonkeyPatch, 
         pytest.raises(TimeoutExpired, match=r"within 0\.7 s \(TCP\)"),
     ):
         http.get("http://api.test/")
-    assert watch.seconds < 1.3
+    assert watch.seconds < SOON
 
 
 def test_the_deadline_bounds_connecting_and_sending_too(full: list[int], client_tls: ssl.SSLContext) -> None:
@@ -682,10 +687,10 @@ def test_the_deadline_bounds_connecting_and_sending_too(full: list[int], client_
                     url,
                     content=Zeros(size),
                     headers={"Content-Length": str(size)},
-                    extensions={"deadline": time.monotonic() + 0.4},
+                    extensions={"deadline": time.monotonic() + 1},
                 )
             assert caught.value.message == missing
-            assert watch.seconds < 1
+            assert watch.seconds < SOON
 
 
 def test_a_deadline_that_has_passed_lets_nothing_go_out() -> None:
@@ -697,10 +702,10 @@ def test_a_deadline_that_has_passed_lets_nothing_go_out() -> None:
 
 
 def test_connecting_and_the_tls_handshake_share_a_limit(client_tls: ssl.SSLContext) -> None:
-    with Server([hang()]) as server, client(Transport(lambda: client_tls), timeout=0.5) as http:
-        with Stopwatch() as watch, pytest.raises(TimeoutExpired, match=r"within 0\.5 s \(TLS handshake\)"):
+    with Server([hang()]) as server, client(Transport(lambda: client_tls), timeout=1) as http:
+        with Stopwatch() as watch, pytest.raises(TimeoutExpired, match=r"within 1 s \(TLS handshake\)"):
             http.get(f"https://{server.name}")
-        assert watch.seconds < 1
+        assert watch.seconds < SOON
 
 
 # --- Lies and accidents ------------------------------------------------------------
@@ -774,7 +779,7 @@ def test_what_is_no_answer_is_one_clear_error(lie: str) -> None:
     assert caught.value.answered == ("the body" in message)
     assert str(caught.value).isprintable()
     assert CANARY not in repr(caught.value)
-    assert watch.seconds < 2
+    assert watch.seconds < SOON
 
 
 def test_what_came_of_a_body_before_it_was_cut_off_is_delivered() -> None:
@@ -970,7 +975,7 @@ def test_an_early_answer_is_read_over_tls_too(server_tls: ssl.SSLContext, client
         Stopwatch() as watch,
     ):
         assert http.put(server.url, content=Zeros(size), headers={"Content-Length": str(size)}).content == b"who?"
-    assert watch.seconds < 2
+    assert watch.seconds < SOON
 
 
 def test_a_body_that_ends_without_tls_saying_so_was_cut_off(
@@ -999,11 +1004,6 @@ def test_a_body_that_ends_with_tls_saying_so_is_complete(
         assert http.get(server.url).content == b"a body"
 
 
-def time_out(http: httpx.Client, url: str) -> None:
-    with pytest.raises(TimeoutExpired):
-        http.get(url)
-
-
 def test_threads_make_one_tls_context_and_their_handshakes_do_not_wait_for_each_other(
     server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
@@ -1013,18 +1013,23 @@ def test_threads_make_one_tls_context_and_their_handshakes_do_not_wait_for_each_
         made.append(1)
         return client_tls
 
+    def be_stuck() -> None:
+        with pytest.raises((NetworkError, TimeoutExpired)):
+            http.get(f"https://{deaf.name}")
+
+    shaking_hands = threading.Event()
     with (
-        Server([hang()]) as deaf,
+        Server([Peer.read_some, lambda peer: shaking_hands.set(), hang()]) as deaf,
         Server([serve()], tls=server_tls) as server,
-        client(Transport(make), timeout=3) as http,
+        client(Transport(make), timeout=60) as http,
     ):
-        stuck = threading.Thread(target=time_out, args=(http, f"https://{deaf.name}"))
+        stuck = threading.Thread(target=be_stuck)
         stuck.start()
-        time.sleep(0.1)
-        with Stopwatch() as watch:
-            assert http.get(server.url).content == b"ok"
-        assert watch.seconds < 1
-        stuck.join()
+        assert shaking_hands.wait(10)
+        assert http.get(server.url).content == b"ok"
+        assert stuck.is_alive()
+        http.close()
+        stuck.join(10)
         assert made == [1]
 
 
@@ -1064,7 +1069,7 @@ def test_https_goes_through_a_tunnel_that_sees_no_token(server_tls: ssl.SSLConte
         ([request(), send(b"HTTP/1.1 502 Bad\r\n\r\n")], "the proxy {} refuses to connect to the server (status 502)"),
         ([request(), send(b"HTTP/1.1 302 Away\r\n\r\n")], "the proxy {} refuses to connect to the server (status 302)"),
         ([request()], "the proxy {} closed the connection without an answer"),
-        ([reset()], "the connection to the proxy {} broke before the answer: connection reset"),
+        ([request(), reset()], "the connection to the proxy {} broke before the answer: connection reset"),
         ([request(), send(b"nonsense\r\n\r\n")], "the answer of the proxy {} is not valid HTTP (illegal status line)"),
         ([request(), forever(b"x" * 9999)], TOO_LONG.replace("{}", "the proxy {}")),
         ([request(), send(b"HTTP/1.1 200 OK\r\n\r\nhello")], "the proxy {} sends data before TLS has begun"),
@@ -1077,8 +1082,23 @@ def test_a_proxy_that_fails_is_named(client_tls: ssl.SSLContext, script: list[St
         pytest.raises(NetworkError) as caught,
     ):
         http.post("https://api.test/", content=b"x")
-    expected = message.format(proxy.name)
-    assert caught.value.message in {expected, f"the proxy {proxy.name} closed the connection without an answer"}
+    assert caught.value.message == message.format(proxy.name)
+    assert not caught.value.sent
+
+
+def test_a_proxy_that_hangs_up_at_once_is_named(client_tls: ssl.SSLContext) -> None:
+    with (
+        Server([reset()]) as proxy,
+        client(Transport(lambda: client_tls, through(proxy))) as http,
+        pytest.raises(NetworkError) as caught,
+    ):
+        http.post("https://api.test/", content=b"x")
+    assert caught.value.message in {  # the reset may come while connecting, while asking, or while waiting
+        f"no connection to the proxy {proxy.name}: connection reset",
+        f"no connection to the proxy {proxy.name}: connection closed by the server",
+        f"the connection to the proxy {proxy.name} broke before the answer: connection reset",
+        f"the proxy {proxy.name} closed the connection without an answer",
+    }
     assert not caught.value.sent
 
 
@@ -1107,12 +1127,10 @@ def test_a_proxy_that_is_down_is_named() -> None:
 def test_a_proxy_that_keeps_silent_ends_in_a_timeout(client_tls: ssl.SSLContext) -> None:
     with (
         Server([hang()]) as proxy,
-        client(Transport(lambda: client_tls, through(proxy)), timeout=0.5) as http,
+        client(Transport(lambda: client_tls, through(proxy)), timeout=1) as http,
         Stopwatch() as watch,
         pytest.raises(TimeoutExpired) as caught,
     ):
         http.get("https://api.test/")
-    assert caught.value.message == (
-        f"no connection to api.test:443 through the proxy {proxy.name} within 0.5 s (proxy)"
-    )
-    assert watch.seconds < 1
+    assert caught.value.message == f"no connection to api.test:443 through the proxy {proxy.name} within 1 s (proxy)"
+    assert watch.seconds < SOON
