@@ -33,6 +33,12 @@ class _Credentials:
         self.calls: list[str] = []
         self._trouble, self._first = trouble, first
 
+    def replace(self, rejected: Token) -> Token | None:
+        return self.renew(rejected)
+
+    def is_fresh(self, token: Token) -> bool:
+        return False
+
     def current(self) -> Token:
         self.calls.append("current")
         if self._trouble and self._first:

@@ -42,6 +42,12 @@ class Credentials(Protocol):
     def renew(self, rejected: Token) -> Token | None:
         """Return a newer token than *rejected*, or None where the 401 stands."""
 
+    def replace(self, rejected: Token) -> Token | None:
+        """Do what `renew` does, however often; who asks has to know when it is enough."""
+
+    def is_fresh(self, token: Token) -> bool:
+        """Tell whether *token* comes from this process's last login."""
+
     def refused(self) -> None:
         """Hear that the answer, after all, was 401."""
 
@@ -64,6 +70,12 @@ class ReadyMadeToken:
     def renew(self, rejected: Token) -> Token | None:
         """Return None: nothing can be done about it from here."""
         return None
+
+    replace = renew
+
+    def is_fresh(self, token: Token) -> bool:
+        """Return False: it does not come from a login."""
+        return False
 
     def refused(self) -> None:
         """Do nothing."""
@@ -150,10 +162,18 @@ class Account:
         Returns None where the 401 stands: no login is allowed, the rejected
         token was fresh, or this command has renewed before.
         """
-        if not self._automatic or self._renewed or rejected is self._granted:
+        if self._renewed or self.is_fresh(rejected):
             return None
         self._renewed = True
-        return self._log_in("rejected", rejected)
+        return self.replace(rejected)
+
+    def replace(self, rejected: Token) -> Token | None:
+        """Do what `renew` does, however often; who asks has to know when it is enough."""
+        return self._log_in("rejected", rejected) if self._automatic else None
+
+    def is_fresh(self, token: Token) -> bool:
+        """Tell whether *token* comes from this process's last login."""
+        return token is self._granted
 
     def refused(self) -> None:
         """Hear that the API refused the last token: if that was fresh, stop automatic logins for a minute."""
