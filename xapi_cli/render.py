@@ -87,6 +87,13 @@ def _json_escape(char: str) -> str:
     return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
 
 
+def inert_json(line: str) -> str:
+    """Return the JSON *line* with the characters that a terminal would obey as JSON escapes."""
+    if line.isprintable():
+        return line
+    return "".join(char if char == "\t" or _is_harmless(char) else _json_escape(char) for char in line)
+
+
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Return *rows* of name and value, the values in one column."""
     width = max((len(name) for name, _ in rows), default=0)

@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -29,11 +31,31 @@ class Ended(BaseException):
 
 def obey() -> None:
     """End the command at SIGINT, SIGTERM and SIGHUP, unless whoever started it wants them ignored, as nohup does."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+    for number in _numbers():
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
     sys.unraisablehook = _raise_again
+
+
+@contextmanager
+def gently(stop: Callable[[int], bool]) -> Iterator[None]:
+    """Let the first signal call *stop* with its number; a second one, or a *stop* that says False, ends the command."""
+    handled = [number for number in _numbers() if signal.getsignal(number) is _end]
+
+    def once(number: int, frame: FrameType | None) -> None:
+        for each in handled:
+            signal.signal(each, _end)
+        if not stop(number):
+            _end(number, frame)
+
+    for number in handled:
+        signal.signal(number, once)
+    try:
+        yield
+    finally:
+        for number in handled:
+            if signal.getsignal(number) is once:
+                signal.signal(number, _end)
 
 
 def end_within(seconds: float, started: float) -> None:
@@ -53,6 +75,11 @@ def release() -> None:
     """Let no alarm ring any more: the command is over, or another program takes its place."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _numbers() -> list[int]:
+    """Return the signals that ask for an end; Windows has no SIGHUP."""
+    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -24,7 +24,7 @@ class Terminal:
     def __init__(self, environ: Mapping[str, str], *, no_input: bool = False) -> None:
         self._environ = environ
         self.no_input = no_input
-        self._stdout: BinaryIO | None = open_descriptor(1)
+        self._stdout: BinaryIO | None = _open_descriptor(1)
         self._stderr = _duplicate_of_stderr()
         self._warned: set[str] = set()
         self._secrets: set[str] = set()
@@ -76,24 +76,25 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Tell what xapi did: one line on stderr."""
-        self.say(f"xapi: {printable(self._without_secrets(text))}")
+        self.say(f"xapi: {printable(self.without_secrets(text))}")
 
     def warn(self, text: str) -> None:
         """Tell what needs attention, though the command goes on: one line on stderr, once."""
         if text not in self._warned:
             self._warned.add(text)
-            self.say(f"xapi: warning: {printable(self._without_secrets(text))}")
+            self.say(f"xapi: warning: {printable(self.without_secrets(text))}")
 
     def fail(self, error: XapiError) -> None:
         """Tell why the command failed: one line on stderr."""
-        self.say(f"xapi: error: {printable(self._without_secrets(str(error)))}")
+        self.say(f"xapi: error: {printable(self.without_secrets(str(error)))}")
 
     def hide(self, secret: str | None) -> None:
         """Never show *secret* in what is told, as it is or percent-encoded: servers repeat what they got."""
         if secret and len(secret) >= _SHORTEST_SECRET:
             self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
-    def _without_secrets(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
+        """Return *text* with what `hide` was told covered."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -114,6 +115,19 @@ class Terminal:
     def stderr_is_terminal(self) -> bool:
         """Whether a person reads stderr."""
         return _isatty(2)
+
+    @cached_property
+    def shows_progress(self) -> bool:
+        """Whether stderr is a terminal that can write a line over."""
+        return self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
+
+    @property
+    def columns(self) -> int:
+        """How wide stderr is at the moment."""
+        try:
+            return os.get_terminal_size(self._stderr).columns or 80
+        except OSError:
+            return 80
 
     @cached_property
     def colours(self) -> bool:
@@ -151,14 +165,7 @@ class Terminal:
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as bytes, None when it is closed."""
-        return open_descriptor(0)
-
-
-def open_descriptor(number: int) -> BinaryIO | None:
-    """Return standard stream *number* unbuffered, None when it was closed before we started."""
-    if number in _CLOSED:
-        return None
-    return open(number, "rb" if number == 0 else "wb", buffering=0, closefd=False)
+        return _open_descriptor(0)
 
 
 def reserve_standard_streams() -> None:
@@ -183,6 +190,16 @@ def abandon_stdout() -> None:
 
 _CLOSED: set[int] = set()
 _SHORTEST_SECRET = 4  # characters; hiding less would garble every message, and tell it by doing so
+
+
+def _open_descriptor(number: int) -> BinaryIO | None:
+    """Return a duplicate of standard stream *number*, unbuffered; None when that was closed before we started.
+
+    A duplicate stays what it is while `store.quiet` points the standard one elsewhere, for all threads.
+    """
+    if number in _CLOSED:
+        return None
+    return open(os.dup(number), "rb" if number == 0 else "wb", buffering=0, closefd=False)
 
 
 def _duplicate_of_stderr() -> int:
