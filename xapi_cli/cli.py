@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "logout": (),
     "token": ("show", "status"),
     "request": (),
+    "batch": (),
     "exec": (),
     "profile": ("list", "show", "use", "set", "remove"),
     "doctor": (),

@@ -1,0 +1,233 @@
+"""An API that counts what it is asked for, whose tokens die after so many calls, and that answers as a test wants."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+from tests.program import PROGRAM, Xapi
+from tests.servers import Peer
+
+PASSWORD = "canary-password"
+
+
+class Asked(NamedTuple):
+    """A request as the server sees it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """What the server answers."""
+
+    body: bytes = b'{"ok":true}'
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
+
+
+class Api(ThreadingHTTPServer):
+    """Listen while in a `with` block; *answer* makes replies, a token serves *lives* calls."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        answer: Callable[[Asked], Reply | None] = lambda asked: Reply(),
+        *,
+        lives: int | None = None,
+        open_to_all: bool = False,
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer, self.lives, self.open_to_all = answer, lives, open_to_all
+        self.lock = threading.Lock()
+        self.logins = 0
+        self.alive: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()  # by path, answers other than 401
+        self.rejected = 0
+        self.asked: list[Asked] = []
+        self.under_way = 0
+        self.most_under_way = 0
+        self.login_status = 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def settings(self) -> dict[str, str | None]:
+        """What a command needs to log in here."""
+        return {"XAPI_BASE_URL": self.url, "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": PASSWORD}
+
+    def grant(self) -> str:
+        with self.lock:
+            self.logins += 1
+            token = f"token-{self.logins}"
+            self.alive = {token: self.lives or 10**9}
+            return token
+
+    def accepts(self, authorization: str) -> bool:
+        if self.open_to_all:
+            return True
+        token = authorization.removeprefix("Bearer ")
+        with self.lock:
+            left = self.alive.get(token, 0)
+            if left:
+                self.alive[token] = left - 1
+            return left > 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=lambda: self.serve_forever(0.05), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Let clients die as they like."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: Api
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
+        pass
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.command, self.path, headers, body)
+        if self.path == "/x-api/token":
+            self._login()
+            return
+        api = self.server
+        with api.lock:
+            api.under_way += 1
+            api.most_under_way = max(api.most_under_way, api.under_way)
+            api.asked.append(asked)
+        try:
+            self._answer(asked)
+        finally:
+            with api.lock:
+                api.under_way -= 1
+
+    do_GET = do_HEAD = do_POST = _handle  # noqa: N815 - the names that http.server looks for
+    do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _handle  # noqa: N815 - the same
+
+    def _login(self) -> None:
+        if self.server.login_status != 200:
+            with self.server.lock:
+                self.server.logins += 1
+            self._send(Reply(b'{"error":"invalid_grant"}', self.server.login_status))
+            return
+        token = {"access_token": self.server.grant(), "token_type": "bearer", "expires_in": 3600}
+        self._send(Reply(json.dumps(token).encode()))
+
+    def _answer(self, asked: Asked) -> None:
+        if not self.server.accepts(asked.headers.get("authorization", "")):
+            with self.server.lock:
+                self.server.rejected += 1
+            self._send(Reply(b"{}", 401))
+            return
+        reply = self.server.answer(asked)
+        with self.server.lock:
+            self.server.counts[asked.path] += 1
+        if reply is None:
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response_only(reply.status)
+        for name, value in reply.headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+
+
+def slowly(seconds: float) -> Callable[[Asked], Reply]:
+    """Answer after so many seconds."""
+
+    def answer(asked: Asked) -> Reply:
+        time.sleep(seconds)
+        return Reply()
+
+    return answer
+
+
+def jsonl(*lines: Any) -> str:
+    """Return *lines* as input."""
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def paths(count: int, start: int = 0) -> str:
+    """Return input that asks for *count* paths, each with its number as id."""
+    return "".join(f'{{"id":{number},"path":"/n/{number}"}}\n' for number in range(start, start + count))
+
+
+def out_lines(text: str) -> list[dict[str, Any]]:
+    """Return output lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def batch(
+    xapi: Xapi,
+    api: Api,
+    *words: str,
+    input: str | bytes = "",  # noqa: A002 - subprocess's name
+    **more: Any,
+) -> tuple[int, list[dict[str, Any]], str]:
+    """Run `xapi batch`; return exit code, output lines and stderr."""
+    outcome = xapi("batch", *words, input=input, env=api.settings | more.pop("env", {}), **more)
+    return outcome.code, out_lines(outcome.out), outcome.err
+
+
+# Runs a program and writes its greatest resident size, in KiB, to a file: a child inherits the peak of who starts it.
+_MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+_LINES = 'BEGIN { for (i = 0; i < n; i++) printf "{\\"id\\":%d,\\"path\\":\\"/n/%d\\"}\\n", i, i }'
+
+
+def measured(xapi: Xapi, count: int, *words: str, env: Any, timeout: float = 60) -> tuple[int, float, int]:
+    """Send *count* lines from a pipe; return exit code, peak in MiB and the number of output lines."""
+    peak, out = xapi.home / "peak", xapi.home / "out"
+    command = (sys.executable, "-c", _MEASURED, str(peak), str(PROGRAM), "batch")
+    with subprocess.Popen(["awk", "-v", f"n={count}", _LINES], stdout=subprocess.PIPE) as lines, out.open("wb") as file:
+        assert lines.stdout is not None
+        process = xapi.start(*words, stdin=lines.stdout, stdout=file, stderr=subprocess.DEVNULL, env=env, argv=command)
+        process.wait(timeout)
+    with out.open("rb") as file:
+        return process.returncode, int(peak.read_text()) / 1024, sum(1 for _ in file)
+
+
+def answer_all(peer: Peer) -> None:
+    """Be a step that answers request after request, without a body and without keeping anything."""
+    data = b""
+    while block := peer.sock.recv(65_536):
+        data += block
+        if count := data.count(b"\r\n\r\n"):
+            data = data.rpartition(b"\r\n\r\n")[2]
+            peer.sock.sendall(_ANSWER * count)
+
+
+_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ok":true}'

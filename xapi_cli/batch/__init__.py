@@ -1,0 +1,1 @@
+"""Many calls under way at once, each a line in and a line out."""

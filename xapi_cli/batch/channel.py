@@ -1,0 +1,137 @@
+"""One connection of the engine: a request out, its response in, without ever waiting."""
+
+import selectors
+import time
+
+from xapi_cli.batch.replies import Reading, Reply
+from xapi_cli.errors import NetworkError, TimeoutExpired
+from xapi_cli.wire.connection import Connection
+from xapi_cli.wire.dial import refused_by_proxy
+from xapi_cli.wire.http1 import IDEMPOTENT, note_sent
+
+_KEEP_ALIVE = 5.0  # seconds; see wire.pool
+
+
+class Channel:
+    """Send one request after another over *connection*; each wait may take *timeout* seconds."""
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self.connection, self.route = connection, connection.route
+        self.is_reused = False
+        self.idle_since = time.monotonic()
+        self.reading: Reading | None = None
+        self.expires = float("inf")
+        self._timeout = timeout
+        self._method = ""
+        self._unsent = memoryview(b"")
+        self._is_sent = False  # some of it, at least
+        self._is_broken = False
+        self._held: Reply | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self.connection.fileno()
+
+    def events(self) -> int:
+        """Return the events to wait for."""
+        is_sending = bool(self._unsent) and not self._is_broken
+        return self.connection.events(receiving=self._held is None, sending=is_sending)
+
+    def can_take(self, method: str) -> bool:
+        """Tell whether the idle connection is as good as new: nobody may send a POST into one that is closing."""
+        if method in IDEMPOTENT and time.monotonic() - self.idle_since < 0.1:
+            return True  # if it is closing, the request goes over another one
+        return time.monotonic() - self.idle_since <= _KEEP_ALIVE and self.connection.is_idle()
+
+    def begin(self, method: str, request: bytes) -> None:
+        """Send *request*, as far as that goes at once."""
+        self._method = method
+        self._unsent = memoryview(request)
+        self._is_sent = self._is_broken = False
+        self._held = None
+        self.reading = Reading(method, self.connection)
+        self.send()
+
+    def send(self) -> Reply | None:
+        """Send more; return the reply, where that had come before all was sent."""
+        before = len(self._unsent)
+        while self._unsent and not self._is_broken:
+            try:
+                count = self.connection.send_now(self._unsent)
+            except OSError:
+                self._is_broken = True  # an answer may be there nevertheless, or the reason why there is none
+                break
+            if not count:
+                self._is_sent = self._is_sent or self.connection.tls is not None
+                break
+            self._unsent = self._unsent[count:]
+            self._is_sent = True
+        if len(self._unsent) < before or self._is_broken:
+            self.expires = time.monotonic() + self._timeout
+        if self._held is not None and (self._is_broken or not self._unsent):
+            return self._finished(self._held)
+        return None
+
+    def receive(self) -> Reply | None:
+        """Take what has come; return the reply when it is complete. Raises NetworkError where there will be none."""
+        assert self.reading is not None  # noqa: S101 - only a channel with a request is asked
+        data: bytes | OSError | None
+        try:
+            data = self.connection.receive_now()  # one block, and then it is the others' turn
+        except OSError as error:
+            data = error
+        return None if data is None else self._taken(data)
+
+    def expire(self) -> TimeoutExpired:
+        """Return the failure of a wait that took too long."""
+        has_head = self.reading is not None and self.reading.has_head
+        if self._unsent and not self._is_broken:
+            missing = f"{self.route} took no data"
+        else:
+            missing = f"no more data from {self.route}" if has_head else f"no answer from {self.route}"
+        error = TimeoutExpired(f"{missing} within {self._timeout:g} s", hint="raise --timeout to wait longer")
+        note_sent(error, self._method, is_sent=self._is_sent)
+        return error
+
+    @property
+    def may_repeat(self) -> bool:
+        """Tell whether a request that failed may go over a new connection: this one was old, and nothing has come."""
+        has_begun = self.reading is not None and self.reading.has_begun
+        return self.is_reused and not has_begun and (not self._is_sent or self._method in IDEMPOTENT)
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.connection.close()
+
+    def _taken(self, data: bytes | OSError) -> Reply | None:
+        assert self.reading is not None  # noqa: S101 - see receive()
+        try:
+            reply = self.reading.take(data)
+        except NetworkError as error:
+            if not error.answered:
+                note_sent(error, self._method, is_sent=self._is_sent)
+            raise
+        if self.reading.has_head and not self._unsent:
+            self.expires = time.monotonic() + self._timeout  # the head is waited for as a whole, the body by pieces
+        if reply is None:
+            return None
+        if reply.head.status == 407 and self.route.proxy:
+            raise refused_by_proxy(self.route.proxy, 407)
+        if self._unsent and not self._is_broken and reply.head.status < 300:
+            self._held = reply  # success does not excuse from sending the rest
+            return None
+        return self._finished(reply)
+
+    def _finished(self, reply: Reply) -> Reply:
+        if self._unsent or self._is_broken:
+            reply.persists = False
+        self._unsent = memoryview(b"")
+        self._held = None
+        self.reading = None
+        self.expires = float("inf")
+        self.is_reused = True
+        self.idle_since = time.monotonic()
+        return reply
+
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

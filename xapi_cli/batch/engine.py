@@ -1,0 +1,489 @@
+"""Keep many calls under way at once, in one thread that never waits for any single one of them.
+
+Only name look-ups, connecting, TLS handshakes and logins, which wait, have threads
+of their own. A test of speed: `make bench-batch`.
+"""
+
+import heapq
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from xapi_cli.batch.budget import Budget
+from xapi_cli.batch.channel import READ, WRITE, Channel
+from xapi_cli.batch.course import Answer, Course, Pause, Renew, Rules, Send
+from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.network import Composer, Network
+from xapi_cli.batch.replies import Reply
+from xapi_cli.errors import (
+    AuthenticationError,
+    ClientStatusError,
+    NetworkError,
+    RedirectError,
+    ServerStatusError,
+    TimeoutExpired,
+    XapiError,
+)
+from xapi_cli.tokens import Token
+from xapi_cli.wire.connection import Connection, Route
+
+_TICK = 0.25  # seconds between two looks at the clock
+_OF_ONE_LINE = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
+
+
+class Flight:
+    """One call under way."""
+
+    __slots__ = ("channel", "course", "entry", "request", "started", "wanted")
+
+    def __init__(self, entry: Entry, course: Course) -> None:
+        self.entry, self.course = entry, course
+        self.started = time.monotonic()
+        self.channel: Channel | None = None
+        self.wanted: Send | None = None
+        self.request = b""
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds since it began."""
+        return round((time.monotonic() - self.started) * 1000)
+
+
+Landed = Callable[[Flight, Answer | XapiError], None]
+
+
+class Engine:
+    """Send what *take* gives, at most *jobs* at once, and tell *landed* what came of each.
+
+    *take* returns None where there is nothing to send now; `wake`, which any
+    thread may call, makes the engine ask again. *logging_in* is
+    told when a login begins (True), which may speak to people, and when it has
+    ended; with *interactive* it may ask them, and nothing else is done meanwhile.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rules: Rules,
+        *,
+        jobs: int,
+        timeout: float,
+        budget: Budget,
+        take: Callable[[], Entry | None],
+        landed: Landed,
+        interactive: bool = False,
+        logging_in: Callable[[bool], None] = lambda begins: None,
+    ) -> None:
+        self._network, self._rules, self._shared = network, rules, rules.shared
+        self._jobs, self._timeout, self._budget = jobs, timeout, budget
+        self._take, self._landed = take, landed
+        self._interactive, self._logging_in = interactive, logging_in
+        self._composer = Composer()
+        self._selector = selectors.DefaultSelector()
+        self._alarm, self._bell = socket.socketpair()
+        self._alarm.setblocking(False)
+        self._bell.setblocking(False)
+        self._selector.register(self._alarm, READ)
+        self._from_threads: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._flights: set[Flight] = set()
+        self._busy: dict[Channel, Flight] = {}
+        self._idle: dict[Route, list[Channel]] = {}
+        self._waiting: dict[Route, deque[Flight]] = {}
+        self._dialling: dict[Route, int] = {}
+        self._events: dict[Channel, int] = {}
+        self._paused: list[tuple[float, int, Flight]] = []  # retries, by the time they are due
+        self._held: set[Channel] = set()  # nobody reads from them: too much is in memory
+        self._for_token: list[Flight] = []
+        self._undecided: list[tuple[Flight, Token]] = []  # rejected, with a token that may yet turn out to be good
+        self._is_renewing = False
+        self._is_stopping = False
+        self._order = count()
+        self._next_look = 0.0
+
+    # for others
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are under way."""
+        return len(self._flights)
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether there is a login under way."""
+        return self._is_renewing
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a person is being asked, and nothing else done."""
+        return self._is_renewing and self._interactive
+
+    def wake(self) -> None:
+        """Let the engine look at what is new."""
+        with suppress(OSError):  # it is full: the engine will look anyway
+            self._bell.send(b"\0")
+
+    def stop(self) -> None:
+        """Begin nothing more, and let what is under way come to its end."""
+        self._is_stopping = True
+
+    def give_up(self, error: XapiError) -> None:
+        """End all that is under way with *error*."""
+        for flight in sorted(self._flights, key=lambda each: each.entry.number):
+            if flight.channel is not None:
+                del self._busy[flight.channel]
+                self._drop(flight.channel)
+            self._land(flight, error)
+        self._paused.clear()
+        self._for_token.clear()
+        self._undecided.clear()
+        self._waiting.clear()
+
+    def step(self, *, has_more: Callable[[], bool]) -> bool:
+        """Do what can be done now, else wait a while.
+
+        False when nothing is under way, nor, by what *has_more* says, ever will be.
+        """
+        self._fill()
+        if self._is_stopping:
+            self._give_up_pauses()
+        if not self._flights and (self._is_stopping or not has_more()):
+            return False
+        self._poll(self._patience())
+        return True
+
+    def close(self) -> None:
+        """Close all connections."""
+        for channel in list(self._events):
+            self._drop(channel)
+        self._selector.close()
+        self._alarm.close()
+        self._bell.close()
+
+    # beginning
+
+    def _fill(self) -> None:
+        while len(self._flights) < self._jobs and not (self._is_stopping or self._is_renewing or self._undecided):
+            if not self._budget.has_room and self._flights:
+                return
+            entry = self._take()
+            if entry is None:
+                return
+            self._begin(entry)
+
+    def _begin(self, entry: Entry) -> None:
+        assert entry.call is not None  # noqa: S101 - bad lines are not sent
+        self._budget.add(entry.size)
+        flight = Flight(entry, self._rules.course(entry.call, authorized=entry.is_authorized))
+        self._flights.add(flight)
+        self._go_on(flight, None)
+
+    def _go_on(self, flight: Flight, value: Any) -> None:
+        """Let the course of *flight* have *value*, and do what it wants next."""
+        flight.wanted = None
+        try:
+            wanted = flight.course.throw(value) if isinstance(value, Exception) else flight.course.send(value)
+        except StopIteration as end:
+            self._land(flight, end.value)
+        except _OF_ONE_LINE as error:
+            self._land(flight, error)
+        else:
+            self._do(flight, wanted)
+
+    def _do(self, flight: Flight, wanted: Send | Renew | Pause) -> None:
+        if isinstance(wanted, Send):
+            self._send(flight, wanted)
+        elif isinstance(wanted, Renew):
+            self._renew(flight, wanted.rejected)
+        else:
+            heapq.heappush(self._paused, (time.monotonic() + wanted.seconds, next(self._order), flight))
+
+    def _land(self, flight: Flight, outcome: Answer | XapiError) -> None:
+        self._flights.discard(flight)
+        self._budget.remove(flight.entry.size)
+        self._landed(flight, outcome)
+        if self._held:
+            self._release_held()
+
+    # sending
+
+    def _send(self, flight: Flight, wanted: Send) -> None:
+        flight.wanted = wanted
+        route = self._network.route(wanted.call.url)
+        flight.request = self._composer.compose(wanted.call, route, wanted.token, inside=wanted.inside)
+        channel = self._idle_channel(route, wanted.call.method)
+        if channel is not None:
+            self._begin_on(channel, flight)
+        else:
+            self._queue(route, flight)
+
+    def _idle_channel(self, route: Route, method: str) -> Channel | None:
+        idle = self._idle.get(route)
+        while idle:
+            channel = idle.pop()
+            if channel.can_take(method):
+                return channel
+            self._drop(channel)
+        return None
+
+    def _begin_on(self, channel: Channel, flight: Flight) -> None:
+        assert flight.wanted is not None  # noqa: S101 - it has been set by _send()
+        flight.channel = channel
+        self._busy[channel] = flight
+        channel.begin(flight.wanted.call.method, flight.request)
+        self._watch(channel)
+
+    def _queue(self, route: Route, flight: Flight) -> None:
+        """Let *flight* wait for a connection: one that becomes idle, or a new one, whichever comes first."""
+        waiting = self._waiting.setdefault(route, deque())
+        waiting.append(flight)
+        if self._dialling.get(route, 0) < len(waiting):
+            self._dialling[route] = self._dialling.get(route, 0) + 1
+            self._in_thread(lambda: self._network.dial(route), lambda result: self._dialled(route, result))
+
+    def _dialled(self, route: Route, result: "Connection | Exception") -> None:
+        self._dialling[route] -= 1
+        waiting = self._waiting.get(route)
+        if isinstance(result, Exception):
+            if waiting:
+                self._go_on(waiting.popleft(), result)
+            elif not isinstance(result, _OF_ONE_LINE):
+                raise result
+            return
+        channel = Channel(result, self._timeout)
+        self._events[channel] = 0
+        self._serve(channel)
+
+    def _serve(self, channel: Channel) -> None:
+        """Let the next flight have *channel*, or keep it until there is one."""
+        waiting = self._waiting.get(channel.route)
+        while waiting:
+            assert waiting[0].wanted is not None  # noqa: S101 - it waits because of that
+            if channel.is_reused and not channel.can_take(waiting[0].wanted.call.method):
+                self._drop(channel)
+                flight = waiting.popleft()
+                self._queue(channel.route, flight)
+                return
+            self._begin_on(channel, waiting.popleft())
+            return
+        self._idle.setdefault(channel.route, []).append(channel)
+        self._watch(channel)
+
+    # receiving
+
+    def _poll(self, patience: float) -> None:
+        ready = self._selector.select(patience)
+        now = time.monotonic()
+        for key, events in ready:
+            if key.fileobj is self._alarm:
+                self._listen()
+            elif key.fileobj in self._events:  # it may have been dropped by what came before it
+                self._attend(key.fileobj, events)
+        if now >= self._next_look:
+            self._next_look = now + _TICK
+            self._look_at_the_clock(now)
+        while self._paused and self._paused[0][0] <= now:
+            self._go_on(heapq.heappop(self._paused)[2], None)
+        undecided, self._undecided = self._undecided, []
+        for flight, rejected in undecided:
+            self._renew(flight, rejected)
+
+    def _patience(self) -> float:
+        """Return how long to wait at most."""
+        ends = [self._paused[0][0]] if self._paused else []
+        if self._rules.deadline is not None:
+            ends.append(self._rules.deadline)
+        return max(0.0, min([_TICK, *(end - time.monotonic() for end in ends)])) if ends else _TICK
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            self._alarm.recv(65_536)
+        while True:
+            try:
+                job = self._from_threads.get_nowait()
+            except Empty:
+                return
+            job()
+
+    def _attend(self, channel: Channel, events: int) -> None:
+        flight = self._busy.get(channel)
+        if flight is None:  # idle: whatever comes now is no answer
+            self._idle[channel.route].remove(channel)
+            self._drop(channel)
+            return
+        if self._is_over_budget(channel, flight):
+            return
+        reading = channel.reading
+        before = reading.size if reading else 0
+        reply: Reply | None = None
+        try:
+            if events & WRITE:
+                reply = channel.send()
+            if reply is None and (events & READ or channel.connection.tls):
+                reply = channel.receive()
+        except NetworkError as error:
+            self._budget.remove(before)
+            self._failed(channel, flight, error)
+            return
+        if reply is None:
+            if reading is not None and reading.size != before:
+                self._budget.add(reading.size - before)
+            self._watch(channel)
+            return
+        self._budget.remove(before)
+        self._replied(channel, flight, reply)
+
+    def _replied(self, channel: Channel, flight: Flight, reply: Reply) -> None:
+        del self._busy[channel]
+        flight.channel = None
+        if reply.persists:
+            self._serve(channel)
+        else:
+            self._drop(channel)
+        self._go_on(flight, reply)
+
+    def _failed(self, channel: Channel, flight: Flight, error: XapiError) -> None:
+        del self._busy[channel]
+        flight.channel = None
+        self._drop(channel)
+        if channel.may_repeat and isinstance(error, NetworkError):
+            self._queue(channel.route, flight)
+        else:
+            self._go_on(flight, error)
+
+    # memory
+
+    def _is_over_budget(self, channel: Channel, flight: Flight) -> bool:
+        """Let *channel* wait where too much is in memory; the oldest call never has to, so that there is progress."""
+        reading = channel.reading
+        if self._budget.has_room or reading is None:
+            return False
+        if flight.entry.number == min(each.entry.number for each in self._busy.values()):
+            return False
+        self._held.add(channel)
+        channel.expires = float("inf")
+        self._watch(channel)
+        return True
+
+    def _release_held(self) -> None:
+        """Look again at those that wait; where there is still no room, they are back at once."""
+        held, self._held = self._held, set()
+        for channel in held:
+            channel.expires = time.monotonic() + self._timeout
+            self._watch(channel)
+
+    # the clock
+
+    def _look_at_the_clock(self, now: float) -> None:
+        self._release_held()
+        late = [channel for channel in self._busy if channel.expires <= now]
+        if late:
+            self._expire(late)
+        for idle in self._idle.values():
+            for channel in [each for each in idle if now - each.idle_since > 5]:
+                idle.remove(channel)
+                self._drop(channel)
+
+    def _expire(self, late: list[Channel]) -> None:
+        """End the calls over *late*, but not those whose answer is there: whoever reads stdout may have held us up."""
+        ready = {key.fileobj for key, _ in self._selector.select(0)}
+        for channel in late:
+            flight = self._busy.get(channel)
+            if flight is not None and channel not in ready:
+                if channel.reading is not None:
+                    self._budget.remove(channel.reading.size)
+                self._failed(channel, flight, channel.expire())
+
+    def _give_up_pauses(self) -> None:
+        """Forget the calls that were to be tried again later."""
+        for _, _, flight in self._paused:
+            self._flights.discard(flight)
+            self._budget.remove(flight.entry.size)
+        self._paused.clear()
+
+    # the token
+
+    def _renew(self, flight: Flight, rejected: Token | None) -> None:
+        known = self._shared.known
+        if known is not None and (rejected is None or known.access_token != rejected.access_token):
+            self._go_on(flight, known)
+            return
+        if rejected is not None and self._is_out(rejected) and self._shared.is_doubtful(rejected):
+            self._undecided.append((flight, rejected))
+            return
+        if (failure := self._shared.failure) is not None:
+            self._go_on(flight, failure)
+            return
+        self._for_token.append(flight)
+        if self._is_renewing:
+            return
+        self._is_renewing = True
+        self._logging_in(True)
+
+        def get() -> Token | None:
+            return self._shared.current() if rejected is None else self._shared.renew(rejected)
+
+        def got(result: Token | Exception | None) -> None:
+            self._is_renewing = False
+            self._logging_in(False)
+            flights, self._for_token = self._for_token, []
+            for each in sorted(flights, key=lambda each: each.entry.number):
+                self._go_on(each, copy(result) if isinstance(result, Exception) else result)
+
+        if self._interactive:
+            got(_result(get))
+        else:
+            self._in_thread(get, got)
+
+    def _is_out(self, token: Token) -> bool:
+        """Tell whether there is a request with *token* whose answer has not come yet."""
+        return any(flight.wanted is not None and flight.wanted.token is token for flight in self._flights)
+
+    # plumbing
+
+    def _watch(self, channel: Channel) -> None:
+        """Wait for what *channel* waits for."""
+        wanted = 0 if channel in self._held else channel.events()
+        current = self._events[channel]
+        if wanted == current:
+            return
+        if not current:
+            self._selector.register(channel, wanted)
+        elif not wanted:
+            self._selector.unregister(channel)
+        else:
+            self._selector.modify(channel, wanted)
+        self._events[channel] = wanted
+
+    def _drop(self, channel: Channel) -> None:
+        if self._events.pop(channel, 0):
+            self._selector.unregister(channel)
+        self._held.discard(channel)
+        channel.close()
+
+    def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Do *work*, which waits, elsewhere; *then*, in the engine's thread, gets its result or exception."""
+
+        def run() -> None:
+            result = _result(work)
+            self._from_threads.put(lambda: then(result))
+            self.wake()
+
+        try:
+            Thread(target=run, daemon=True).start()
+        except RuntimeError:  # no more threads
+            then(NetworkError("no more threads can be started", hint="use fewer --jobs"))
+
+
+def _result(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - it is raised where its result is wanted
+        return error

@@ -1,0 +1,208 @@
+"""Understand one input line: `{"id", "method", "path", "query", "headers", "json" | "data"}`.
+
+The text of `id` and `json` goes through as it is written, so that a number stays what it was.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public in name, missing in typeshed
+from typing import Any
+
+from xapi_cli import urls
+from xapi_cli.batch.lines import LONGEST, Line
+from xapi_cli.body import items
+from xapi_cli.body.build import JSON
+from xapi_cli.body.spool import Text
+from xapi_cli.call.outgoing import Call, Header
+from xapi_cli.errors import UsageError
+from xapi_cli.render import printable
+
+_KEYS = ("id", "method", "path", "query", "headers", "json", "data")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+class BadLine(Exception):
+    """Say what is wrong with a line; nothing of its values, which may be secrets."""
+
+
+class _Number(str):
+    """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+def _no_json(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_no_json)
+
+
+@dataclass(slots=True)
+class Entry:
+    """What a line asks for: a *call*, or nothing but to be told its *flaw*; *id* is JSON text."""
+
+    number: int
+    id: str = "null"
+    call: Call | None = None
+    flaw: str | None = None
+    seen: bytes = b""
+    size: int = 0  # bytes in memory
+
+    @property
+    def is_authorized(self) -> bool:
+        """Whether the line has, or has removed, an Authorization of its own."""
+        return self.call is not None and any(name.lower() == "authorization" for name, _ in self.call.headers)
+
+
+def read(line: Line, base_url: str) -> Entry:
+    """Return what *line* asks of the API at *base_url*."""
+    entry = Entry(line.number, seen=line.seen, size=len(line.data or b""))
+    try:
+        values, texts = _members(line.data)
+        entry.id = texts.get("id", "null")
+        _check_keys(values)
+        entry.call = _call(values, texts, base_url)
+    except BadLine as flaw:
+        entry.flaw = str(flaw)
+    except UsageError as error:
+        entry.flaw = str(error)
+    return entry
+
+
+def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the object's members, as values and as the text that they were written in."""
+    if data is None:
+        raise BadLine(f"the line has more than {LONGEST // 2**20} MiB")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadLine(f"the line is no UTF-8 (byte {error.start + 1})") from None
+    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    at = _skip(text, 0)
+    if not text.startswith("{", at):
+        raise BadLine("the line is no JSON object")
+    try:
+        end = _read_members(text, _skip(text, at + 1), values, texts)
+    except json.JSONDecodeError as error:
+        raise BadLine(
+            f"the line is no JSON ({error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1})"
+        ) from None
+    except ValueError:
+        raise BadLine("the line is no JSON (NaN and Infinity are not allowed)") from None
+    except RecursionError:
+        raise BadLine("the line is nested too deeply") from None
+    if end != len(text):
+        raise BadLine(f"the line goes on after its object (character {end + 1})")
+    return values, texts
+
+
+def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, str]) -> int:
+    """Read the object's members from *at* on; return where what follows it begins."""
+    while not text.startswith("}", at):
+        if values:
+            at = _expect(text, at, ",")
+        name, at = _name(text, at)
+        at = _expect(text, at, ":")
+        value, end = _DECODER.raw_decode(text, at)
+        if name in values:
+            raise BadLine(f"the key {printable(name)!r} is there twice")
+        values[name], texts[name] = value, text[at:end]
+        at = _skip(text, end)
+    return _skip(text, at + 1)
+
+
+def _name(text: str, at: int) -> tuple[str, int]:
+    if not text.startswith('"', at):
+        raise json.JSONDecodeError('a name in " is expected', text, at)
+    name, end = scanstring(text, at + 1)
+    return name, _skip(text, end)
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    if not text.startswith(sign, at):
+        raise json.JSONDecodeError(f"{sign!r} is expected", text, at)
+    return _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
+
+
+def _check_keys(values: dict[str, Any]) -> None:
+    for name in values:
+        if name not in _KEYS:
+            raise BadLine(f"unknown key {printable(name)[:60]!r}; known are {', '.join(_KEYS)}")
+    if "path" not in values:
+        raise BadLine('there is no "path"')
+    if "json" in values and "data" in values:
+        raise BadLine('there are both "json" and "data"')
+
+
+def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
+    body = _body(values, texts)
+    method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
+    query = [(name, text) for name, value in _object(values, "query") for text in _parameters(name, value)]
+    headers = [_header(name, value) for name, value in _object(values, "headers")]
+    return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
+
+
+def _body(values: dict[str, Any], texts: dict[str, str]) -> Text | None:
+    if "json" in values:
+        text = texts["json"]
+    elif "data" in values:
+        text = _string(values, "data")
+    else:
+        return None
+    return Text(text.encode(), JSON)
+
+
+def _string(values: dict[str, Any], key: str) -> str:
+    value = values[key]
+    if not isinstance(value, str) or isinstance(value, _Number):
+        raise BadLine(f'"{key}" is no string')
+    _check_text(value, key)
+    return value
+
+
+def _check_text(text: str, key: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadLine(f'"{key}" has half a surrogate pair, which is no text') from None
+
+
+def _object(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:
+    value = values.get(key, {})
+    if not isinstance(value, dict):
+        raise BadLine(f'"{key}" is no object')
+    return list(value.items())
+
+
+def _parameters(name: str, value: Any) -> list[str]:
+    """Return the values of a query parameter; a list repeats it, a number is taken as it is written."""
+    _check_text(name, "query")
+    texts = []
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, bool):
+            texts.append("true" if each else "false")
+        elif isinstance(each, str):
+            _check_text(each, "query")
+            texts.append(str(each))
+        else:
+            raise BadLine(
+                f'"query" has a value for {printable(name)[:60]!r} that is no string, number, boolean or list'
+            )
+    return texts
+
+
+def _header(name: str, value: Any) -> Header:
+    """Return the header; null removes a default one, as `Name:` does."""
+    if value is not None and not isinstance(value, str):
+        raise BadLine(f'"headers" has a value for {printable(name)[:60]!r} that is no string')
+    _check_text(name, "headers")
+    _check_text(value or "", "headers")
+    return items.checked_header(name, value)

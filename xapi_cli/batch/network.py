@@ -1,0 +1,97 @@
+"""Where requests go and what they look like on the wire."""
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from xapi_cli import urls
+from xapi_cli.call.outgoing import Call, headers_of
+from xapi_cli.tokens import Token
+from xapi_cli.wire import proxies
+from xapi_cli.wire.connection import Connection, Route
+from xapi_cli.wire.dial import Dialler
+from xapi_cli.wire.limits import Limits
+
+if TYPE_CHECKING:
+    import ssl
+
+_LONGEST_SCHEME = len("https://")
+
+
+class Network:
+    """Dial servers, each directly or through the proxy that *environ* names for it; *timeout* bounds a dial."""
+
+    def __init__(
+        self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
+    ) -> None:
+        self._limits = Limits(connect=timeout, deadline=deadline)
+        self._ca_bundle, self._environ = ca_bundle, environ
+        self._dialler = Dialler(self._tls, lambda line: None)
+        self._context: ssl.SSLContext | None = None
+        self._lock = Lock()
+        self._routes: dict[str, Route] = {}
+
+    def route(self, url: str) -> Route:
+        """Return the way to the server of *url*."""
+        root = url[: url.index("/", _LONGEST_SCHEME)]
+        route = self._routes.get(root)
+        if route is None:
+            scheme, host, port = urls.origin(url)
+            route = Route(scheme, host, port, proxies.proxy_for(scheme, host, port, self._environ))
+            self._routes[root] = route
+        return route
+
+    def dial(self, route: Route) -> Connection:
+        """Return a new connection; waits for it."""
+        return self._dialler.open(route, self._limits.wait(self._limits.connect, f"no connection to {route}"))
+
+    def _tls(self) -> "ssl.SSLContext":
+        from xapi_cli.wire import tls
+
+        with self._lock:
+            if self._context is None:
+                self._context = tls.context(self._ca_bundle, self._environ)
+            return self._context
+
+
+class Composer:
+    """Write requests; what most of them have in common is written once."""
+
+    def __init__(self) -> None:
+        self._common: dict[tuple[str, str | None], bytes] = {}
+
+    def compose(self, call: Call, route: Route, token: Token | None, *, inside: bool) -> bytes:
+        """Return the request that *call* is, with *token*; outside the API's origin it bears nothing of the user's."""
+        slash = call.url.index("/", _LONGEST_SCHEME)
+        target = call.url[slash:]
+        if route.proxy and route.scheme == "http":
+            target = call.url
+        start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
+        host = call.url[call.url.index("//") + 2 : slash]
+        if not call.headers and call.body is None:
+            return start + self._usual(call, host, route, token)
+        headers = headers_of(call, inside=inside)
+        lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host.encode("ascii")
+        lines += b"".join(b"%s: %s\r\n" % header for header in headers) + _authorization(route, token)
+        if call.body is None or not inside:
+            return start + lines + b"\r\n"
+        body = b"".join(call.body)
+        return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    def _usual(self, call: Call, host: str, route: Route, token: Token | None) -> bytes:
+        key = (host, token.access_token if token else None)
+        common = self._common.get(key)
+        if common is None:
+            if len(self._common) > 8:
+                self._common.clear()  # tokens come and go
+            lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, inside=True))
+            common = b"Host: %s\r\n" % host.encode("ascii") + lines + _authorization(route, token) + b"\r\n"
+            self._common[key] = common
+        return common
+
+
+def _authorization(route: Route, token: Token | None) -> bytes:
+    lines = b"" if token is None else b"Authorization: Bearer %s\r\n" % token.access_token.encode("ascii")
+    if route.proxy and route.proxy.authorization and route.scheme == "http":
+        lines += b"Proxy-Authorization: %s\r\n" % route.proxy.authorization
+    return lines
