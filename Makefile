@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench-memory check format coverage docs completions wheel lock venv program clean help
+.PHONY: demo test soak bench bench-memory check format coverage docs completions wheel lock venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -59,6 +59,16 @@ coverage: $(DEVELOPMENT)
 
 docs completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
+
+# HTTPie, the peer of these figures, in an environment of its own.
+build/peers/.ready-$(HERE): requirements-bench.txt
+	$(call new-environment,build/peers)
+	@build/peers/bin/pip install --require-hashes -r requirements-bench.txt
+	@touch $@
+
+bench: $(DEVELOPMENT) $(INSTALLED) build/peers/.ready-$(HERE)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" PATH="$(CURDIR)/build/peers/bin:$$PATH" \
+	  $(VENV)/bin/python -m tests.benchmarks.start_up $(BENCH_ARGS)
 
 bench-memory: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.memory
@@ -102,6 +112,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 lock:
 	$(LOCK) --output-file requirements.txt
 	$(LOCK) --group dev --output-file requirements-dev.txt --constraint requirements.txt
+	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 
 clean:
@@ -112,6 +123,7 @@ help:
 	@echo "demo      see the main job work"
 	@echo "test      the tests, against an ordinary install (TESTS=tests/test_items.py for some of them)"
 	@echo "soak      the tests that take too long for every run"
+	@echo "bench     how long whole commands take, beside HTTPie and others, and where the time goes"
 	@echo "bench-memory  the memory that bodies of 2 GiB need"
 	@echo "check     lint, types, imports"
 	@echo "format    put the code into the form that check wants"

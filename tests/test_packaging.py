@@ -77,7 +77,7 @@ def test_what_is_tested_is_what_lies_here(python: str) -> None:
 
 
 def test_there_are_locks_for_users_developers_and_builds() -> None:
-    assert [path.name for path in LOCKS] == ["requirements-build.txt", "requirements-dev.txt", "requirements.txt"]
+    assert [path.name for path in LOCKS] == [f"requirements{kind}.txt" for kind in ("-bench", "-build", "-dev", "")]
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
@@ -95,6 +95,7 @@ def test_the_locks_satisfy_what_the_project_asks_for() -> None:
     groups = PYPROJECT["dependency-groups"]
     wanted = {
         "requirements.txt": PYPROJECT["project"]["dependencies"],
+        "requirements-bench.txt": groups["bench"],
         "requirements-build.txt": [*groups["build"], *PYPROJECT["build-system"]["requires"]],
         "requirements-dev.txt": [line for line in groups["dev"] if isinstance(line, str)],
     }

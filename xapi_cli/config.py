@@ -2,9 +2,9 @@
 
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.render import printable
@@ -28,12 +28,11 @@ _HINT = "edit the file, or see `xapi profile --help`"
 _TYPE_NAMES: Mapping[object, str] = {str: "a string", list: "an array of strings", (int, float): "a number"}
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """What the config file says; the file's absence is an empty one."""
 
     default_profile: str | None = None
-    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    profiles: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 def load(path: Path) -> Config:

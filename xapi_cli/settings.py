@@ -4,9 +4,8 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from xapi_cli import config, urls
 from xapi_cli.errors import UsageError
@@ -19,21 +18,23 @@ _LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wa
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Everything that can be set, resolved and checked; seconds are seconds."""
 
     profile: str
     base_url: str | None = None
     username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    password_command: tuple[str, ...] | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
+    password: str | None = None
+    password_command: tuple[str, ...] | None = None
+    token: str | None = None
     storage: Storage = "auto"
     timeout: float = DEFAULT_TIMEOUT
     max_time: float | None = None
     ca_bundle: str | None = None
     no_input: bool = False
+
+    def __repr__(self) -> str:
+        return f"Settings(profile={self.profile!r}, …)"  # of the others some are secrets, and more may hold one
 
 
 def profile_in_use(flags: Mapping[str, str | None], environ: Mapping[str, str], found: config.Config) -> str:

@@ -10,6 +10,7 @@ Nothing is read from files here, and no value is ever echoed: it may be a secret
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xapi_cli.body.jsontext import NotJSON, checked
 from xapi_cli.errors import UsageError
@@ -40,8 +41,7 @@ class Field:
     is_json: bool = False
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """A file that goes into a multipart body; its media type is guessed where *content_type* is None."""
 
     name: str

@@ -1,7 +1,7 @@
 """What goes out for a call: its headers, and the call that a redirect makes of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from xapi_cli import urls
 from xapi_cli.body.build import Body
@@ -17,8 +17,7 @@ _DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("U
 Header = tuple[str, str | None]
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A request as the user means it; a header whose value is None removes a default one."""
 
     method: str
@@ -71,8 +70,8 @@ def _redirected(call: Call, url: str, status: int) -> Call:
     """Return *call* as it goes to *url* after *status* (RFC 9110, section 15.4): some of them ask for a GET."""
     if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
         headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
-        return replace(call, method="GET", url=url, headers=headers, body=None)
-    return replace(call, url=url)
+        return call._replace(method="GET", url=url, headers=headers, body=None)
+    return call._replace(url=url)
 
 
 def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:

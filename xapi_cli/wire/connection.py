@@ -9,8 +9,7 @@ import selectors
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from xapi_cli.wire.limits import Limit
@@ -24,8 +23,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """Say which server a request goes to, and by way of which proxy."""
 
     scheme: str

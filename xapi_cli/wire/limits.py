@@ -2,23 +2,22 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from xapi_cli.errors import TimeoutExpired
 
 _LONGEST_PAUSE = 0.5  # seconds of one uninterrupted wait: Windows notices Ctrl-C only between two
+_DEADLINE_NAME = "--max-time"
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Hold the limits of one request: seconds for each kind of wait, and a deadline for all together."""
 
     connect: float | None = None
     read: float | None = None
     write: float | None = None
     deadline: float | None = None
-    deadline_name: str = "--max-time"
+    deadline_name: str = _DEADLINE_NAME
 
     @classmethod
     def of(cls, extensions: Mapping[str, Any]) -> Self:
@@ -29,7 +28,7 @@ class Limits:
             read=seconds.get("read"),
             write=seconds.get("write"),
             deadline=extensions.get("deadline"),
-            deadline_name=extensions.get("deadline_name") or cls.deadline_name,
+            deadline_name=extensions.get("deadline_name") or _DEADLINE_NAME,
         )
 
     def wait(self, seconds: float | None, missing: str) -> "Limit":
