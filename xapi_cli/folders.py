@@ -74,13 +74,28 @@ def remove(path: Path) -> bool:
     return found
 
 
-def sweep(folder: Path) -> None:
-    """Remove the unfinished files that writers who were killed left in *folder*."""
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove the unfinished files that writers who were killed left in *folder*: those for *name*, or all."""
     with os.scandir(folder) as entries:
-        left = [Path(entry.path) for entry in entries if _NEW.fullmatch(entry.name)]
+        start = f".{name}." if name else "."
+        left = [Path(entry.path) for entry in entries if entry.name.startswith(start) and _NEW.fullmatch(entry.name)]
     for path in left:
         with contextlib.suppress(OSError):
             _remove_if_abandoned(path)
+
+
+def unfinished(path: Path) -> Path:
+    """Return a new name beside *path* for what is to take its place; `sweep` knows it."""
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
+
+
+def claim(descriptor: int) -> bool:
+    """Tell sweepers that the writer of the open file lives; tell whether none of them has removed it before."""
+    with contextlib.suppress(OSError, ImportError):  # no locks: nobody sweeps there either
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return os.fstat(descriptor).st_nlink > 0
 
 
 def close_to_others(descriptor: int, path: Path, *, notify: Callable[[str], None] | None = None) -> None:
@@ -145,7 +160,7 @@ def _flags(*names: str) -> int:
 
 
 def _replace(path: Path, data: bytes, *, sync: bool) -> None:
-    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
+    new = unfinished(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _flags("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT")
     descriptor = os.open(new, flags, 0o600)
     try:

@@ -5,6 +5,7 @@ import os
 import select
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from io import TextIOWrapper
 from typing import BinaryIO
@@ -51,7 +52,7 @@ class Terminal:
                     continue
                 rest = rest[written:]
         except OSError as error:
-            if error.errno in (errno.EPIPE, errno.ECONNRESET):
+            if error.errno in _NO_READER:
                 raise ClosedPipe("the reader of stdout has gone") from error
             raise OutputError(
                 f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
@@ -65,14 +66,18 @@ class Terminal:
 
     def say_bytes(self, data: bytes) -> None:
         """Write *data* to stderr as it is."""
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._stderr, rest) :]
-            except BlockingIOError:
-                select.select([], [2], [])
-            except OSError:
-                return  # nobody listens; the exit code still tells
+        with suppress(OSError):  # nobody listens; the exit code still tells
+            self._write_stderr(data)
+
+    def answer_aside(self, data: bytes) -> None:
+        """Write to stderr *data* that was asked for there; raises what `write` raises."""
+        try:
+            self._write_stderr(data)
+        except OSError as error:
+            if error.errno in _NO_READER:
+                raise ClosedPipe("the reader of stderr has gone") from error
+            reason = "stderr is closed" if 2 in _CLOSED else f"stderr cannot be written: {error.strerror}"
+            raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
         """Tell what xapi did: one line on stderr."""
@@ -98,6 +103,14 @@ class Terminal:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+    def _write_stderr(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._stderr, rest) :]
+            except BlockingIOError:
+                select.select([], [self._stderr], [])
 
     # what kind of terminal it is
 
@@ -189,6 +202,7 @@ def abandon_stdout() -> None:
 
 
 _CLOSED: set[int] = set()
+_NO_READER = frozenset({errno.EPIPE, errno.ECONNRESET})
 _SHORTEST_SECRET = 4  # characters; hiding less would garble every message, and tell it by doing so
 
 

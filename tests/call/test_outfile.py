@@ -41,11 +41,59 @@ def test_an_empty_body_makes_an_empty_file(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b""
 
 
-def test_others_cannot_read_what_is_still_arriving(tmp_path: Path) -> None:
+@pytest.fixture(params=["unnamed", "named"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a file that is still being written is kept: some platforms and file systems give it a name."""
+    if request.param == "named":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif not hasattr(os, "O_TMPFILE"):
+        pytest.skip("this platform has no unnamed files")
+    return str(request.param)
+
+
+def test_others_cannot_read_what_is_still_arriving(tmp_path: Path, kind: str) -> None:
     with OutFile(str(tmp_path / "out")) as file:
         file.write(b"x")
-        (part,) = tmp_path.iterdir()
-        assert stat.S_IMODE(part.stat().st_mode) == 0o600
+        parts = list(tmp_path.iterdir())
+        assert [stat.S_IMODE(part.stat().st_mode) for part in parts] == ([0o600] if kind == "named" else [])
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_the_file_takes_its_place_however_it_was_kept(tmp_path: Path, kind: str, before: bytes | None) -> None:
+    if before is not None:
+        (tmp_path / "out").write_bytes(before)
+
+    with OutFile(str(tmp_path / "out")) as file:
+        file.write(b"new")
+        assert not (tmp_path / "out").exists() or (tmp_path / "out").read_bytes() == before
+        file.keep()
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"new"}
+
+
+def test_a_file_that_appears_meanwhile_is_replaced(tmp_path: Path, kind: str) -> None:
+    with OutFile(str(tmp_path / "out")) as file:
+        file.write(b"new")
+        (tmp_path / "out").write_bytes(b"somebody else's")
+        file.keep()
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"new"}
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    (tmp_path / ".xapi-output.0123456789abcdef.new").write_bytes(b"left")
+    (tmp_path / ".mine.0123456789abcdef.new").write_bytes(b"mine")
+
+    with OutFile(str(tmp_path / "other")) as living:
+        living.write(b"x")
+        with OutFile(str(tmp_path / "out")) as file:
+            file.keep()
+        living.keep()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.0123456789abcdef.new", "other", "out"]
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -171,6 +219,26 @@ def test_a_fifo_gets_every_byte(tmp_path: Path) -> None:
     assert got == [b"x" * 1_000_000]
 
 
+def test_a_pipe_that_is_full_and_does_not_block_gets_every_byte() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    got: list[bytes] = []
+
+    def read() -> None:
+        with open(reader, "rb") as pipe:
+            got.append(pipe.read())
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    with OutFile(f"/dev/fd/{writer}") as file:
+        file.write(b"x" * 1_000_000)
+        file.keep()
+    os.close(writer)
+
+    reading.join(10)
+    assert got == [b"x" * 1_000_000]
+
+
 @pytest.fixture
 def descriptor(tmp_path: Path) -> Iterator[int]:
     with (tmp_path / "held").open("wb") as held:
@@ -180,9 +248,21 @@ def descriptor(tmp_path: Path) -> Iterator[int]:
 def test_a_descriptor_of_a_regular_file_is_written_through(tmp_path: Path, descriptor: int) -> None:
     inode = (tmp_path / "held").stat().st_ino
 
+    os.write(descriptor, b"before ")
     with OutFile(f"/dev/fd/{descriptor}") as file:
         file.write(b"x")
         file.keep()
+    os.write(descriptor, b" after")
 
-    assert (tmp_path / "held").read_bytes() == b"x"
+    assert (tmp_path / "held").read_bytes() == b"before x after"
     assert (tmp_path / "held").stat().st_ino == inode
+
+
+def test_a_descriptor_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "read").touch()
+    with (
+        (tmp_path / "read").open("rb") as held,
+        pytest.raises(OutputError, match="cannot be written: Bad file descriptor"),
+        OutFile(f"/dev/fd/{held.fileno()}"),
+    ):
+        pass

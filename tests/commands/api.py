@@ -8,6 +8,7 @@ from tests.servers import Server
 from xapi_cli.sandbox import MASTER, Sandbox
 
 TOKEN = "canary-token-of-the-user"
+ME = '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}\n'  # what /x-api/me says of it
 
 
 def bearing(server: Server | Sandbox) -> dict[str, str]:

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.commands.api import TOKEN, answer, bearing, echoed, heads
+from tests.commands.api import ME, TOKEN, answer, bearing, echoed, heads
 from tests.program import Outcome, Xapi
 from tests.servers import OK, Server, request, send, serve
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 ECHO = "/x-api/echo"
-ME = '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}\n'
 
 
 def _parts(seen: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.api import answer, bearing
+from tests.commands.api import ME, answer, bearing
 from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import OK, Server, Step, Stopwatch, drip, forever, full_backlog, hang, head, request, send, serve
+from tests.servers import (
+    OK,
+    Server,
+    Step,
+    Stopwatch,
+    drip,
+    forever,
+    free_port,
+    full_backlog,
+    hang,
+    head,
+    request,
+    send,
+    serve,
+)
 from xapi_cli.sandbox import Sandbox
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -234,6 +248,54 @@ def test_closed_streams_change_nothing_else(xapi: Xapi, sandbox: Sandbox, where:
     outcome = _shell(xapi, f'"$1" request /x-api/me {where}', sandbox.settings)
 
     assert (outcome.code, outcome.out.startswith('{"id":1')) == (code, out)
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", ">&- 2>&- <&-", "<&- 2>/dev/full"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("/x-api/me --meta - -o body", 14),
+        ("/x-api/nothing --error-body stderr", 14),
+        ("/x-api/nothing --error-body none --meta -", 14),
+        ("/x-api/me -v -o body", 0),
+        ("/x-api/me --meta meta -o body", 0),
+        ("http://127.0.0.1:{port}/ --base-url http://127.0.0.1:{port} --meta -", 11),
+    ],
+)
+def test_what_is_asked_for_on_stderr_and_cannot_be_written_there_is_exit_14(
+    xapi: Xapi, sandbox: Sandbox, where: str, words: str, code: int
+) -> None:
+    outcome = _shell(xapi, f'"$1" request {words.format(port=free_port())} {where}', bearing(sandbox))
+
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", "")
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full", "2>&- >/dev/full"])
+@pytest.mark.parametrize("file", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_a_file_that_is_a_stdout_which_takes_nothing_is_exit_14(
+    xapi: Xapi, sandbox: Sandbox, file: str, where: str
+) -> None:
+    outcome = _shell(xapi, f'"$1" request /x-api/me -o {file} {where}', bearing(sandbox))
+
+    assert (outcome.code, outcome.out) == (14, "")
+
+
+def test_a_file_that_is_stdout_goes_on_where_stdout_is(xapi: Xapi, sandbox: Sandbox) -> None:
+    command = '{ echo before; "$1" request /x-api/me -o /dev/stdout; echo after; } >both; cat both'
+
+    assert _shell(xapi, command, bearing(sandbox)) == Outcome(0, f"before\n{ME}after\n")
+
+
+@pytest.mark.parametrize("words", ["/x-api/me --meta - -o body", "/x-api/nothing --error-body stderr"])
+def test_a_reader_of_stderr_that_has_gone_is_exit_141_when_it_had_asked(
+    xapi: Xapi, sandbox: Sandbox, words: str
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = xapi.start("request", *words.split(), stderr=writer, env=bearing(sandbox))
+    os.close(writer)
+
+    assert (process.wait(30), process.stdout and process.stdout.read()) == (141, b"")
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing
-from tests.program import Xapi
-from tests.servers import OK, Server, serve
+from tests.program import Outcome, Xapi
+from tests.servers import OK, Server, free_port, serve
 
 WRONG = {
     "no PATH": ([], "missing argument '[METHOD] PATH [ITEM]...'"),
@@ -128,3 +128,23 @@ def test_words_that_look_like_flags_can_be_given_after_two_dashes(xapi: Xapi) ->
 
     assert (outcome.code, outcome.out) == (0, "ok")
     assert server.received[0].startswith(b"GET /a?-b=1 HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("setting", ["--ca-bundle", "SSL_CERT_FILE", "SSL_CERT_DIR"])
+@pytest.mark.parametrize("flaw", ["missing", "empty"])
+def test_certificates_that_cannot_be_used_are_named_before_anything_is_tried(
+    xapi: Xapi, setting: str, flaw: str
+) -> None:
+    path = xapi.home / "ca.pem"
+    if flaw == "empty":
+        path.touch()
+    words, env = (["--ca-bundle", str(path)], {}) if setting == "--ca-bundle" else ([], {setting: str(path)})
+    port = free_port()
+
+    outcome = xapi("request", "/", *words, env={"XAPI_BASE_URL": f"https://127.0.0.1:{port}", "XAPI_TOKEN": "t"} | env)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert str(path) in outcome.err
+    assert outcome.err.count("\n") == 1
+
+    with Server([serve(OK)]) as server:  # plain http does not even look at them
+        assert xapi("request", "/", *words, env=bearing(server) | env) == Outcome(0, "ok")

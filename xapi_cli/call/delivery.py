@@ -80,7 +80,7 @@ class Delivery:
         if self.terminal.stderr_is_terminal:
             chunks = (text.encode("utf-8", "backslashreplace") for text in self._shown(chunks, colours=False))
         for chunk in chunks:
-            self.terminal.say_bytes(chunk)
+            self.terminal.answer_aside(chunk)
             last = chunk[-1:] or last
         if last != b"\n":
             self.terminal.say("")

@@ -1,32 +1,43 @@
 """A local file that is written whole or not at all."""
 
+import errno
 import os
 import re
+import select
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from xapi_cli import folders
 from xapi_cli.errors import OutputError
 from xapi_cli.render import printable
 
-_DESCRIPTOR = re.compile(r"/dev/(fd/|stdout$|stderr$)|/proc/[^/]+/fd/")
+_UNFINISHED = "xapi-output"  # as whose successor a file that is still being written is named
+_OPEN = "/proc/self/fd"
+_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})  # of file systems, of old kernels
+_LONGEST_NAME = 255  # bytes, in all file systems that have unnamed files
+_DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d+)")
+_DESCRIPTOR_OF_OTHERS = re.compile(r"/proc/[^/]+/fd/")
 
 
 class OutFile:
     """Take the place of the file *name* at `keep`, and of nothing without it.
 
-    The bytes go to a new file beside it. What is no regular file (a device, a
-    FIFO, a descriptor such as /dev/stdout) is written directly. Raises
-    OutputError, naming the file.
+    The bytes go to a new file in its folder: one without a name where the
+    platform has such, so that even a killed process leaves nothing. What is no
+    regular file (a device, a FIFO, a descriptor such as /dev/stdout) is written
+    directly. Raises OutputError, naming the file.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._target = Path(name)
-        self._new: Path | None = None
+        self._new: Path | None = None  # where the new file has a name
         self._file: BinaryIO | None = None
+        self._is_direct = False
 
     def open(self) -> None:
         """Make sure that the file can be written; until then there is nothing to be cleaned up."""
@@ -47,11 +58,11 @@ class OutFile:
     def keep(self) -> None:
         """Make what was written the content of the file."""
         try:
+            if self._file is not None and not self._is_direct:
+                self._file.flush()
+                _set_mode(self._file.fileno(), self._mode())
+                self._put_in_place(self._file)
             self._close()
-            if self._new is not None:
-                os.chmod(self._new, self._mode())
-                os.replace(self._new, self._target)
-                self._new = None
         except OSError as error:
             raise self._failed(error) from error
 
@@ -69,24 +80,57 @@ class OutFile:
                 os.unlink(self._new)
 
     def _opened(self) -> BinaryIO:
-        if self._is_direct():
+        self._is_direct = self._names_no_file()
+        if (number := _descriptor(self._name)) is not None:
+            return open(_writable(number), "wb", buffering=0)
+        if self._is_direct:
             return open(self._name, "wb", buffering=0)  # a folder fails here
         self._target = Path(os.path.realpath(self._name))  # a symbolic link stays one
         if self._target.exists() and not os.access(self._target, os.W_OK):
             raise PermissionError(0, "the file is read-only")
-        self._new = self._target.with_name(f".xapi-{os.urandom(8).hex()}.part")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        return open(os.open(self._new, flags, 0o600), "wb")
+        return _unnamed(self._target) or self._named()
 
-    def _is_direct(self) -> bool:
-        if not self._name or self._name.endswith((os.sep, "/")) or _DESCRIPTOR.match(self._name):
+    def _named(self) -> BinaryIO:
+        """Return a new file with a name; when this process is killed, the next one that comes here removes it."""
+        with suppress(OSError):  # a folder that may not be listed
+            folders.sweep(self._target.parent, _UNFINISHED)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        while True:
+            self._new = self._another_name()
+            file = open(os.open(self._new, flags, 0o600), "wb")  # noqa: SIM115 - closed by __exit__
+            if folders.claim(file.fileno()):
+                return file
+            file.close()
+
+    def _another_name(self) -> Path:
+        return folders.unfinished(self._target.with_name(_UNFINISHED))
+
+    def _put_in_place(self, file: BinaryIO) -> None:
+        """Give *file* the name of the target, which is the old file until that moment."""
+        if self._new is None:
+            if _linked(file, self._target):
+                return
+            self._new = self._another_name()  # only renaming replaces a file, and only what has a name can be renamed
+            _linked(file, self._new)
+        if sys.platform == "win32":
+            file.close()  # or it could not be renamed
+        os.replace(self._new, self._target)
+        self._new = None
+
+    def _names_no_file(self) -> bool:
+        if not self._name or self._name.endswith((os.sep, "/")):
+            return True
+        if _descriptor(self._name) is not None or _DESCRIPTOR_OF_OTHERS.match(self._name):
             return True
         return os.path.exists(self._name) and not os.path.isfile(self._name)
 
     def _written(self, data: memoryview) -> int:
         """Write of *data* what goes in at once; of a device that may be less than all."""
         assert self._file is not None, "open() comes first"  # noqa: S101 - for the type checker
-        return self._file.write(data) or 0
+        written = self._file.write(data)
+        if written is None:  # a non-blocking pipe that is full: wait for its reader
+            select.select([], [self._file], [])
+        return written or 0
 
     def _close(self) -> None:
         if self._file is not None:
@@ -104,3 +148,49 @@ class OutFile:
         reason = (error.strerror if isinstance(error, OSError) else None) or "the name cannot be used"
         name = printable(self._name) or "a file without a name"
         return OutputError(f"{name} cannot be written: {reason}", hint="give another file")
+
+
+def _descriptor(name: str) -> int | None:
+    """Return the number of our own open file that *name* stands for, if it does."""
+    found = _DESCRIPTOR.fullmatch(name)
+    if found is None:
+        return None
+    return 1 if found[2] else 2 if found[3] else int(found[1] or found[4])
+
+
+def _writable(number: int) -> int:
+    """Return a duplicate of the descriptor *number*: opening its name anew would begin at the start of a file."""
+    import fcntl  # where there are such names, there is this
+
+    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # or what was closed before we started
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return os.dup(number)
+
+
+def _unnamed(target: Path) -> BinaryIO | None:
+    """Return a new file without a name, in the folder of *target*; None where there are none that get one later."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_OPEN):
+        return None
+    if len(os.fsencode(target.name)) > _LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # which would show only at the end
+    try:
+        return open(os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), "wb")
+    except OSError as error:
+        if error.errno in _NO_UNNAMED:
+            return None
+        raise
+
+
+def _linked(file: BinaryIO, name: Path) -> bool:
+    """Give the unnamed *file* its *name*, unless there is such a file; tell whether that went well."""
+    number = file.fileno()
+    try:
+        os.link(f"{_OPEN}/{number}", name, src_dir_fd=number, follow_symlinks=True)  # without the number it would not
+    except FileExistsError:
+        return False
+    return True
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    if hasattr(os, "fchmod"):  # not on Windows before Python 3.13, where there is little to set
+        os.fchmod(descriptor, mode)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli import urls
 from xapi_cli.body import build as body
 from xapi_cli.body import items
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import UsageError, XapiError
 
 if TYPE_CHECKING:
     from xapi_cli.auth.account import Credentials
@@ -67,8 +67,10 @@ class Request:
                 report.answer = exchange.send(call)
                 stack.callback(report.answer.response.close)
                 delivery.deliver(report.answer.response)
-            finally:
-                report.write(meta, wanted=self._wishes.meta is not None)
+            except BaseException:
+                self._report_failure(report, meta)
+                raise
+            self._report(report, meta)
         self._raise_failure(report.answer, credentials)
 
     def print_curl(self) -> None:
@@ -161,6 +163,17 @@ class Request:
             file_takes_errors=not wishes.check_status,
         )
 
+    def _report_failure(self, report: "_Report", file: "OutFile | None") -> None:
+        """Write the report of a call that failed, which is what its user is to hear of."""
+        try:
+            self._report(report, file)
+        except XapiError as error:
+            self._runtime.terminal.warn(str(error))
+
+    def _report(self, report: "_Report", file: "OutFile | None") -> None:
+        if self._wishes.meta is not None:
+            report.write(file)
+
     def _raise_failure(self, answer: "Answer | None", credentials: "Credentials | None") -> None:
         from xapi_cli.call.exchange import failure
 
@@ -180,15 +193,13 @@ class _Report:
         self._started = time.monotonic()
         self.answer: Answer | None = None
 
-    def write(self, file: "OutFile | None", *, wanted: bool) -> None:
-        """Write them to *file*, else to stderr."""
-        if not wanted:
-            return
+    def write(self, file: "OutFile | None") -> None:
+        """Write them to *file*, else to stderr; raises OutputError and ClosedPipe."""
         import json
 
         line = json.dumps(self._facts())
         if file is None:
-            self._runtime.terminal.say(line)
+            self._runtime.terminal.answer_aside(line.encode() + b"\n")
         else:
             file.write(line.encode() + b"\n")
             file.keep()

@@ -37,12 +37,17 @@ class Dialler:
         self._names = Names()
 
     def open(self, route: Route, limit: "Limit") -> Connection:
-        """Return a connection over which a request to the server can go."""
+        """Return a connection over which a request to the server can go.
+
+        Raises what *tls* raises before anything is sent.
+        """
+        context = self._tls() if route.scheme == "https" else None
         sock = self._reach(route, limit)
         address = _peer(sock)
         connection = Connection(sock, route)
         try:
-            self._prepare(connection, limit)
+            if context is not None:
+                self._secure(connection, context, limit)
         except BaseException:
             connection.close()
             raise
@@ -61,15 +66,12 @@ class Dialler:
         except OSError as error:
             raise _unreachable(route, error) from error
 
-    def _prepare(self, connection: Connection, limit: "Limit") -> None:
-        """Pass the proxy and agree on TLS where the server wants TLS."""
-        if connection.route.scheme != "https":
-            return
+    def _secure(self, connection: Connection, context: "ssl.SSLContext", limit: "Limit") -> None:
+        """Pass the proxy and agree on TLS."""
         if connection.route.proxy:
             limit.phase = "proxy"
             _tunnel(connection, connection.route.proxy, limit)
         limit.phase = "TLS handshake"
-        context = self._tls()
         try:
             connection.start_tls(context, connection.route.host, limit)
         except OSError as error:
