@@ -61,7 +61,7 @@ def test_json_is_indented_with_numbers_escapes_and_order_as_they_were() -> None:
         (b"tab\there\n", "tab\there\n"),
         ("Français\u202f: déjà\u3000漢字 😀".encode(), "Français\u202f: déjà\u3000漢字 😀\n"),
         (b"[" * 5000, "[" * 5000 + "\n"),
-        (b"[" * 5000 + b"]" * 5000, "[" * 5000 + "]" * 5000 + "\n"),
+        (b"[" * 30_000 + b"]" * 30_000, "[" * 30_000 + "]" * 30_000 + "\n"),  # deeper than any json module follows
     ],
 )
 def test_what_is_shown_of_a_text(body: bytes, text: str) -> None:
