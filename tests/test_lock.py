@@ -133,6 +133,48 @@ def test_a_holder_that_is_stopped_still_holds(path: Path) -> None:
     end(process)
 
 
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_one_who_died_or_stands_still_in_line_holds_up_nobody(path: Path, how: str) -> None:
+    wait = "with locked(lock, limit=30, waiting=lambda: print('waiting', flush=True)): pass"
+    with locked(path, limit=1):
+        line = [started(wait, path) for _ in range(4)]
+        for process in line:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waiting\n"
+        for process in (line[0], line[2]):
+            process.send_signal(signal.Signals[how])
+            # one who is stopped with the lock in hand would hold up the others
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    for process in (line[1], line[3]):
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    for process in (line[0], line[2]):
+        end(process)
+
+
+def test_one_who_gave_up_does_not_take_the_lock_later(path: Path) -> None:
+    with locked(path, limit=1):
+        for _ in range(3):
+            with pytest.raises(LockTimeout), locked(path, limit=0.1):
+                pass
+    for _ in range(3):
+        with locked(path, limit=10):
+            pass
+
+
+def test_one_who_is_interrupted_in_line_leaves_it(path: Path) -> None:
+    process = holder(path)
+
+    def interrupt() -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), locked(path, limit=interrupt):
+        pass
+    end(process)
+    with locked(path, limit=10):
+        pass
+
+
 def test_a_child_of_the_holder_does_not_keep_the_lock(path: Path) -> None:
     process = holder(path, "child = subprocess.Popen(['sleep', '30'], stdout=subprocess.DEVNULL)")
     end(process)

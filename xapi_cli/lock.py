@@ -2,17 +2,22 @@
 
 The lock itself is filelock's; the file is opened here, so that no symbolic link is followed, no other user's file
 used, and no child process inherits it. Two threads of one process exclude each other as two processes do.
+
+Who has to wait stands in the line that the operating system keeps, in a thread of its own, since it has no time limit
+there: Linux serves it in order of arrival, it costs no processor time however many stand in it, and who is killed or
+stopped while waiting holds up nobody.
 """
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from xapi_cli import folders
 
-_OFTEN = 0.004  # seconds between two tries
+_SLICE = 0.1  # seconds between two looks at the time that is left, or, on Windows, at the lock
 
 
 class LockTimeout(Exception):
@@ -52,44 +57,18 @@ def _seconds_left(limit: float | Callable[[], float]) -> Callable[[], float]:
 
 def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[], None] | None) -> int:
     """Return the descriptor of the file *path*, locked."""
-    line = _Line(path)
     try:
         folders.private(path.parent)
-        while (descriptor := _try(path)) is None:
-            if waiting is not None:
-                waiting()
-                waiting = None
-            if (left := seconds_left()) <= 0:
+        descriptor = _try(path)
+        if descriptor is None and waiting is not None:
+            waiting()
+        while descriptor is None:
+            if seconds_left() <= 0:
                 raise LockTimeout(str(path))
-            time.sleep(min(left, line.pause()))
+            descriptor = _after_waiting(path, seconds_left)
     except OSError as error:
         raise LockUnavailable(path, error.strerror or type(error).__name__) from error
-    finally:
-        line.leave()
     return descriptor
-
-
-class _Line:
-    """A place in the line for *path*: who is first, by a lock of its own, tries often, and the rest now and then.
-
-    A hundred who all try often keep each other from working. One who is stopped while being first stops nobody.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.with_name(f"{path.name}.next")
-        self._start = time.monotonic()
-        self._first: int | None = None
-
-    def pause(self) -> float:
-        """Return the seconds until the next try; they get fewer with the time, so that nobody is always too late."""
-        if self._first is None:
-            self._first = _try(self._file)
-        return _OFTEN if self._first is not None else max(_OFTEN, 0.1 / (1 + time.monotonic() - self._start) ** 2)
-
-    def leave(self) -> None:
-        """Let another be the first."""
-        if self._first is not None:
-            os.close(self._first)
 
 
 def _try(path: Path) -> int | None:
@@ -105,6 +84,60 @@ def _try(path: Path) -> int | None:
         raise
     os.close(descriptor)
     return None
+
+
+def _after_waiting(path: Path, seconds_left: Callable[[], float]) -> int | None:
+    """Return the descriptor of the file *path*, locked, or None when there is something to be looked at anew."""
+    if os.name == "nt":
+        time.sleep(_SLICE)
+        return _try(path)
+    return _Turn(path).come(seconds_left)
+
+
+class _Turn:
+    """A place in the line for the lock on the file *path*."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = _open(path)
+        self._error: OSError | None = None
+        self._given_up = False
+        self._come = threading.Event()
+        self._deciding = threading.Lock()
+        threading.Thread(target=self._stand_in_line, name="xapi-lock", daemon=True).start()
+
+    def come(self, seconds_left: Callable[[], float]) -> int | None:
+        """Return the descriptor once it is locked, or None when no seconds are left, or the file is another one."""
+        try:
+            while (left := seconds_left()) > 0 and _is_still(self._path, self._descriptor):
+                if self._come.wait(min(left, _SLICE)):
+                    break
+        except BaseException:
+            self._give_up()
+            raise
+        if self._error is not None or not _is_still(self._path, self._descriptor) or not self._come.is_set():
+            self._give_up()
+        if self._error is not None:
+            raise self._error
+        return None if self._given_up else self._descriptor
+
+    def _give_up(self) -> None:
+        with self._deciding:
+            self._given_up = True
+            if self._come.is_set():
+                os.close(self._descriptor)
+
+    def _stand_in_line(self) -> None:
+        import fcntl  # not on Windows
+
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # the lock that filelock takes, which would only poll for it
+        except OSError as error:
+            self._error = error
+        with self._deciding:
+            if self._given_up:
+                os.close(self._descriptor)  # whoever is next shall not wait for it
+            self._come.set()
 
 
 def _open(path: Path) -> int:
