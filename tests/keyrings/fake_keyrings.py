@@ -146,11 +146,39 @@ class Sleeping(Plain):
 
 
 class Slow(Plain):
-    """Take a while, as somebody who unlocks does."""
+    """Take FAKE_KEYRING_SECONDS for everything, as a busy service does, or somebody who has to unlock it first."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        time.sleep(float(os.environ["FAKE_KEYRING_SECONDS"]))
+        self.pause()
         return super().get_password(service, username)
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.pause()
+        super().set_password(service, username, password)
+
+    def delete_password(self, service: str, username: str) -> None:
+        self.pause()
+        super().delete_password(service, username)
+
+    def pause(self) -> None:
+        time.sleep(float(os.environ["FAKE_KEYRING_SECONDS"]))
+
+
+class Undeletable(Plain):
+    """Keep everything for ever."""
+
+    def delete_password(self, service: str, username: str) -> None:
+        raise keyring.errors.PasswordDeleteError("CANARY")
+
+
+class DyingAway(Plain):
+    """Answer once, and never again."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        text = super().get_password(service, username)
+        if self.calls.count("get") > 1:
+            time.sleep(3600)
+        return text
 
 
 class Raising(Plain):

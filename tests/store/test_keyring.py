@@ -60,6 +60,31 @@ def test_somebody_who_is_there_is_told_and_waited_for(run: Run) -> None:
     assert lines == ["note: waiting for the keyring, which may be asking to be unlocked", "None"]
 
 
+def test_a_slow_keyring_is_waited_for_as_long_as_it_answers(run: Run) -> None:
+    code = "s = store(patience=2)\ns.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, s.delete(ME))"
+    lines, _ = ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="0.7")))  # writing takes three steps
+    assert lines == ["t True"]
+
+
+def test_a_keyring_that_falls_silent_in_the_middle_is_given_up_after_three_seconds(run: Run) -> None:
+    lines, took = ended(
+        run("import keyring.core\nfailing(lambda: store().write(ME, Record(Token('t'))))", fake("DyingAway"))
+    )
+    assert lines == [f"KeyringSilent: the keyring did not answer within 3 s; unlock it, or {REMEDY}"]
+    assert 2.9 <= took <= 3.9
+
+
+def test_a_keyring_that_does_not_delete_is_a_warning_when_it_is_probed(run: Run) -> None:
+    lines, _ = ended(run("store().probe(); failing(lambda: store().delete(ME)); print('end')", fake("Undeletable")))
+    assert lines == [
+        (
+            "note: deleting from the keyring failed (PasswordDeleteError): "
+            "`xapi logout` may have to leave there what it should delete"
+        ),
+        "end",
+    ]
+
+
 def test_nobody_is_told_about_a_keyring_that_is_quick(run: Run) -> None:
     code = "print(failing(lambda: store(unlock_wait=60).read(ME)))"
     assert ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="0.3")))[0] == ["None"]
@@ -311,6 +336,13 @@ def test_a_holder_that_hangs_does_not_hold_up_the_others_for_longer_than_their_p
 def test_a_long_line_of_healthy_processes_is_waited_for(run: Run) -> None:
     visits = [run(READ, fake("Slow", FAKE_KEYRING_SECONDS="0.7")) for _ in range(8)]
     assert [ended(visit)[0] for visit in visits] == [["None"]] * 8  # the last one waits for five seconds
+
+
+def test_those_in_line_wait_for_a_long_visit_to_a_slow_keyring(run: Run) -> None:
+    env = fake("Slow", FAKE_KEYRING_SECONDS="0.7")
+    ended(run("store().write(ME, Record(Token('t')))", fake("Plain")))
+    visits = [run("print(store().delete(ME))", env) for _ in range(3)]  # the first takes six steps, over four seconds
+    assert sorted(ended(visit)[0] for visit in visits) == [["False"], ["False"], ["True"]]
 
 
 def test_each_visit_costs_what_it_must(opened: Open) -> None:

@@ -184,6 +184,7 @@ class Doctor:
 
     def _keyring(self) -> Check:
         from xapi_cli.store import open_store
+        from xapi_cli.store.backends import REMEDY
 
         storage = self._runtime.settings.storage
         if storage in ("file", "none"):
@@ -194,6 +195,8 @@ class Doctor:
             store.probe()
         except StoreError as error:
             return Check("keyring", "fail" if storage == "keyring" else "warn", error.message, error.hint)
+        if warnings:
+            return Check("keyring", "warn", "; ".join(warnings), REMEDY)
         return Check(
             "keyring",
             "pass",

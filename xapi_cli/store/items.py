@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store.backends import REMEDY, NoKeyring
@@ -40,17 +40,25 @@ class KeyringForgets(StoreError):
     """Report that the keyring takes what it is given and does not keep it."""
 
 
+class Visit(Protocol):
+    """Who waits while a backend works."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody waits any more, so that nothing more is to be done."""
+
+    def answered(self) -> None:
+        """Hear that the backend has done one thing of perhaps many: a slow one is not a silent one."""
+
+
 class BackendItems:
-    """The items of one *service* and *username*; what a backend raises leaves as a StoreError without its text.
+    """The items of one *service* and *username*; what a backend raises leaves as a StoreError without its text."""
 
-    Once *is_given_up* says that nobody waits any more, nothing more is done.
-    """
-
-    def __init__(self, backend: "KeyringBackend", service: str, username: str, is_given_up: Callable[[], bool]) -> None:
+    def __init__(self, backend: "KeyringBackend", service: str, username: str, visit: Visit) -> None:
         self._backend = backend
         self._service = service
         self._username = username
-        self._is_given_up = is_given_up
+        self._visit = visit
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*."""
@@ -94,12 +102,14 @@ class BackendItems:
 
     def _outcome(self, function: Callable[..., Any], *arguments: str) -> tuple[Any, BaseException | None]:
         """Return what *function* returns, or what it raises, so that nothing of that sticks to an error of xapi's."""
-        if self._is_given_up():
+        if self._visit.is_given_up:
             return None, KeyringSilent("the keyring answers too late")
         try:
-            return function(*arguments), None
+            result = function(*arguments)
         except BaseException as error:  # noqa: BLE001  # backends raise anything, each its own
             return None, error
+        self._visit.answered()
+        return result, None
 
 
 def translated(doing: str, function: Callable[[], T]) -> T:

@@ -64,7 +64,8 @@ class KeyringStore:
         self._notice = None if unlock_wait is None else self._say_waiting
         self._seconds = patience if unlock_wait is None else max(patience, unlock_wait)
         self._plain: dict[Identity, bool] = {}  # see Pieces.plain
-        self._silent = False
+        self._patience: Patience | None = None  # that of the latest visit
+        self.is_given_up = False
 
     @property
     def backend(self) -> str | None:
@@ -72,15 +73,20 @@ class KeyringStore:
         return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
 
     def probe(self) -> None:
-        """Write, read back and delete an item; raise StoreError when that fails."""
+        """Write an item and read it back; raise StoreError when that fails. That it cannot be deleted is a warning."""
         text = f"probe {os.urandom(8).hex()}"
 
-        def probe(backend: "KeyringBackend") -> None:
-            items = BackendItems(backend, _PROBE, "probe", self._is_silent)
+        def probe(backend: "KeyringBackend") -> StoreError | None:
+            items = BackendItems(backend, _PROBE, "probe", self)
             Pieces(items, plain=True).write(text)
-            items.delete(HEAD)
+            try:
+                items.delete(HEAD)
+            except StoreError as error:
+                return error
+            return None
 
-        self._visit("a trial write to the keyring", probe)
+        if (failure := self._visit("a trial write to the keyring", probe)) is not None:
+            self._notify(f"{failure.message}: `xapi logout` may have to leave there what it should delete")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None where there is none, or one that cannot be used."""
@@ -99,7 +105,7 @@ class KeyringStore:
         """Return *operation* on the items of *identity*, as an operation on a backend."""
 
         def on_backend(backend: "KeyringBackend") -> T:
-            items = BackendItems(backend, service_of(identity), inert(identity.username), self._is_silent)
+            items = BackendItems(backend, service_of(identity), inert(identity.username), self)
             pieces = Pieces(items, plain=self._plain.pop(identity, False))
             result = operation(pieces)
             self._plain[identity] = pieces.plain
@@ -109,25 +115,32 @@ class KeyringStore:
 
     def _visit(self, doing: str, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation*, done while no other xapi process talks to the keyring."""
-        if self._silent:
+        if self.is_given_up:
             raise self._no_answer()
         patience = Patience(self._seconds, longest=self._seconds + _LONGEST_QUEUE, notice=self._notice)
+        self._patience = patience
         try:
             if self._backend is None:
                 with quiet():
                     self._backend = patience.call(
-                        lambda: translated("loading the keyring", self._backends.without_asking), imports=True
+                        lambda: translated("loading the keyring", self._backends.without_asking), at_work=patience.renew
                     )
-            imports = self._backend is None  # then all there are have to be loaded
+            at_work = self.answered if self._backend is None else None  # then all there are have to be loaded
             with self._turn(patience), quiet():
-                return patience.call(lambda: translated(doing, lambda: self._operate(operation)), imports=imports)
+                return patience.call(lambda: translated(doing, lambda: self._operate(operation)), at_work=at_work)
         except OutOfPatience:
-            self._silent = True
+            self.is_given_up = True
             raise self._no_answer() from None
+
+    def answered(self) -> None:
+        """Take note of a sign of life, and let those in line see it."""
+        if self._patience is not None and not self.is_given_up:
+            self._patience.renew()
+            self._touch()
 
     @contextlib.contextmanager
     def _turn(self, patience: Patience) -> Iterator[None]:
-        """Hold the lock of the keyring; touch it when all went well, which shows those in line that they are served."""
+        """Hold the lock of the keyring; it is touched at every sign of life, which those in line look for."""
         served = _touched(self._lock)
 
         def left() -> float:
@@ -147,9 +160,8 @@ class KeyringStore:
                     f"the state folder {self._state} cannot be written: {error.reason}; going on without locks"
                 )
             patience.grant(_OWN_TURN)
+            self._touch()
             yield
-            with contextlib.suppress(OSError):
-                os.utime(self._lock)
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; find another one if that found earlier fails."""
@@ -165,15 +177,16 @@ class KeyringStore:
         self._backend = found
         return operation(found)
 
-    def _is_silent(self) -> bool:
-        return self._silent
-
     def _no_answer(self) -> KeyringSilent:
         return KeyringSilent(f"the keyring did not answer within {self._seconds:g} s", hint=f"unlock it, or {REMEDY}")
 
     def _say_waiting(self) -> None:
         self._notice = None
         self._notify("waiting for the keyring, which may be asking to be unlocked")
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # without a folder of state there is no line either
+            os.utime(self._lock)
 
     def _warn_once(self, text: str) -> None:
         if not self._warned:

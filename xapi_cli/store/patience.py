@@ -28,10 +28,11 @@ class Patience:
         self._start = self._looked = time.monotonic()
         self._window = self._worked = 0.0  # when the process was looked at last, and its CPU seconds then
         self._quiet = 0.0
+        self._renewed = False
 
     def renew(self) -> None:
-        """Take note of a sign of life."""
-        self._quiet = 0.0
+        """Take note of a sign of life; any thread may."""
+        self._renewed = True
 
     def grant(self, seconds: float) -> None:
         """See to it that *seconds* are left."""
@@ -41,17 +42,21 @@ class Patience:
     def left(self) -> float:
         """Return the seconds left, negative when there are none."""
         now = time.monotonic()
-        self._quiet += min(now - self._looked, _LONGEST_SLICE)
+        if self._renewed:
+            self._renewed, self._quiet = False, 0.0
+        else:
+            self._quiet += min(now - self._looked, _LONGEST_SLICE)
         self._looked = now
         if self._quiet > _NOTICE and self._notice is not None:
             self._notice()
             self._notice = None
         return min(self._seconds - self._quiet, self._start + self._longest - now)
 
-    def call(self, function: Callable[[], T], *, imports: bool = False) -> T:
+    def call(self, function: Callable[[], T], *, at_work: Callable[[], None] | None = None) -> T:
         """Return what *function* returns, or raise what it raises, or OutOfPatience; then it is left to itself.
 
-        While it *imports*, which is our own work and not somebody's silence, what the process does counts as life.
+        *at_work* is given where *function* imports, which is our own work and not somebody's silence; it is called
+        while the process is seen to work, and may well be `renew`.
         """
         results: list[T] = []
         errors: list[BaseException] = []
@@ -67,8 +72,8 @@ class Patience:
         self._window, self._worked = time.monotonic(), time.process_time()
         end = self._window + _LONGEST_WORK
         while thread.is_alive():
-            if imports and time.monotonic() < end:
-                self._renew_if_at_work()
+            if at_work is not None and self._is_at_work() and time.monotonic() < end:
+                at_work()
             if self.left() <= 0:
                 raise OutOfPatience
             thread.join(_SLICE)
@@ -76,10 +81,10 @@ class Patience:
             raise errors[0]
         return results[0]
 
-    def _renew_if_at_work(self) -> None:
+    def _is_at_work(self) -> bool:
         now, worked = time.monotonic(), time.process_time()
         if now - self._window < _WINDOW:
-            return
-        if worked - self._worked > _WORK:
-            self.renew()
+            return False
+        busy = worked - self._worked > _WORK
         self._window, self._worked = now, worked
+        return busy
