@@ -1,0 +1,89 @@
+"""Whatever bytes a server answers with, there comes an answer or one failure of ours, at the API and at a login."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from hypothesis import given
+
+from tests.fuzz.mutations import mutated
+from tests.servers import Peer, Server
+from xapi_cli.auth.account import ReadyMadeToken
+from xapi_cli.auth.grant import request_token
+from xapi_cli.call.exchange import Exchange
+from xapi_cli.call.outgoing import Call
+from xapi_cli.errors import XapiError
+from xapi_cli.render import printable
+from xapi_cli.tokens import Identity
+from xapi_cli.wire.client import open_wire
+from xapi_cli.wire.decoding import decoded
+
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+TOKEN, PASSWORD = "canary-of-a-token", "canary of a pässword"
+GZIP = bytes.fromhex("1f8b08000000000002034b4c4a06006e3e7c0303000000")
+ANSWERS = [
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\nSet-Cookie: a=b\r\n\r\nhello world",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX: y\r\n\r\n",
+    b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.0 404 Not Found\r\nConnection: close\r\n\r\nnot here",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 23\r\n\r\n" + GZIP,
+    b"HTTP/1.1 302 Found\r\nLocation: ./there?a=b#c\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 2\r\n\r\nno",
+    b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nno",
+]
+GRANTS = [
+    b'HTTP/1.1 200 OK\r\nContent-Length: 66\r\n\r\n{"access_token": "good", "token_type": "bearer", "expires_in": 60}',
+    b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "good", "token_type": "Bearer", "expires_in": "3600"}',
+    b'HTTP/1.1 400 Bad Request\r\nContent-Length: 26\r\n\r\n{"error": "invalid_grant"}',
+    b"HTTP/1.1 307 Away\r\nLocation: https://other.test/x-api/token\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 429 Slowly\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n",
+]
+
+saying: list[bytes] = []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server that says to each request whatever it was told last."""
+
+    def say(peer: Peer) -> None:
+        peer.read_request()
+        peer.sock.sendall(saying[-1])
+
+    with Server([say]) as server:
+        yield server
+
+
+@given(mutated(ANSWERS))
+def test_whatever_the_api_answers_comes_a_body_or_one_failure(server: Server, said: bytes) -> None:
+    saying[:] = [said]
+    with open_wire(timeout=5, ca_bundle=None, environ={}) as wire:
+        exchange = Exchange(wire, server.url, ReadyMadeToken(TOKEN), follow=False)
+        try:
+            with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
+                for block in decoded(response.iter_raw(), response.headers.get("Content-Encoding")):
+                    assert len(block) <= 65536
+        except XapiError as error:
+            _judge(error)
+
+
+@given(mutated(GRANTS))
+def test_whatever_the_token_endpoint_answers_comes_a_token_or_one_failure(server: Server, said: bytes) -> None:
+    saying[:] = [said]
+    me = Identity(server.url, "me@example.com")
+    with open_wire(timeout=5, ca_bundle=None, environ={}) as wire:
+        try:
+            token = request_token(wire, me, PASSWORD, limit=5, now=lambda: NOW)
+        except XapiError as error:
+            _judge(error)
+        else:
+            assert token.access_token
+            assert all("!" <= char <= "~" for char in token.access_token)
+            assert httpx.Headers({"Authorization": f"Bearer {token.access_token}"})
+
+
+def _judge(error: XapiError) -> None:
+    assert error.exit_code in {3, 4, 5, 10, 11}, error
+    assert str(error) == printable(str(error))
+    assert "canary" not in str(error)

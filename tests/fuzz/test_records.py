@@ -1,0 +1,50 @@
+"""Whatever a store holds where a record should be, it is a token that can be sent, or none."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.fuzz.mutations import mutated
+from xapi_cli.store.file import FileStore
+from xapi_cli.store.record import decode, encode
+from xapi_cli.tokens import Identity, Record, Token
+
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+ME = Identity("https://api.test/v1", "me@example.com")
+TOKEN = Token("good", "bearer", NOW, NOW + timedelta(days=30))
+RECORDS = [
+    encode(ME, Record(TOKEN)).encode(),
+    encode(ME, Record(TOKEN, "a password")).encode(),
+    encode(ME, Record(Token("good"))).encode(),
+    encode(Identity("https://other.test", "you"), Record(TOKEN)).encode(),
+    json.dumps({"version": 2, "secret": ["another", "time"]}).encode(),
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+@given(mutated(RECORDS))
+def test_whatever_the_file_holds_it_is_a_token_that_can_be_sent_or_none(tmp_path: Path, data: bytes) -> None:
+    store = FileStore(tmp_path, lambda note: None)
+    store.write(ME, Record(TOKEN))
+    (path,) = (tmp_path / "tokens").iterdir()
+    path.write_bytes(data)
+
+    _judge(store.read(ME))
+    store.write(ME, Record(TOKEN))
+    assert store.read(ME) == Record(TOKEN)
+
+
+@given(mutated(RECORDS))
+def test_whatever_a_keyring_holds_it_is_a_token_that_can_be_sent_or_none(data: bytes) -> None:
+    _judge(decode(ME, data.decode("utf-8", "surrogateescape")))
+
+
+def _judge(record: Record | None) -> None:
+    if record is not None:
+        assert record.token.access_token
+        assert all("!" <= char <= "~" for char in record.token.access_token)
+        assert isinstance(record.token.lasts(NOW, 60), bool)
+        assert record.token.seconds_left(NOW) is None or record.token.expires_at
+        assert record.password is None or isinstance(record.password, str)

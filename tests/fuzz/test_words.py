@@ -1,0 +1,38 @@
+"""Whatever words follow `xapi request`, they are a request of the base URL's origin, or wrong usage in one line."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.mutations import mutated
+from xapi_cli import urls
+from xapi_cli.errors import UsageError
+from xapi_cli.jobs.request import Request, Wishes
+from xapi_cli.render import printable
+from xapi_cli.runtime import Runtime
+
+BASE = "https://api.test/v1"
+ENVIRON = {"XAPI_BASE_URL": BASE, "XAPI_TOKEN": "canary-of-a-token", "XAPI_CONFIG_DIR": "/nonexistent"}
+EXAMPLES = [
+    b"GET", b"post", b"/x-api/me", b"https://api.test/v1/a?b=c", b"//other.test/", b"https://api.test@other.test/",
+    b"a=b", b"a==b", b"a:=[1, 2]", b"X-Name:value", b"Authorization:", b"a\\=b=c", b"f=@file", b"--", b"-d",
+    b"f@file;type=text/plain", b"\xc3\xa9=\xe6\xbc\xa2", b"C:/Program Files/x", b"/../../etc", b"\\\\other.test",
+    b"http:/x", b"/%2e%2e/x",
+]  # fmt: skip
+WORDS = st.lists(
+    (st.sampled_from(EXAMPLES) | mutated(EXAMPLES, more=2)).map(lambda data: data.decode("utf-8", "surrogateescape")),
+    max_size=5,
+)
+
+
+@given(WORDS, WORDS, WORDS, st.none() | st.just("text"), st.booleans())
+def test_whatever_the_words_the_request_stays_at_the_api(
+    words: list[str], query: list[str], headers: list[str], data: str | None, form: bool
+) -> None:
+    try:
+        request = Request(Runtime(ENVIRON), Wishes(words, query=query, headers=headers, data=data, form=form))
+    except UsageError as error:
+        assert str(error) == printable(str(error))
+        assert "canary" not in str(error)
+    else:
+        assert urls.same_origin(request._url, BASE)  # noqa: SLF001  # what will be asked for
+        assert request._url.isascii()  # noqa: SLF001  # the same
