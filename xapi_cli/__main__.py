@@ -12,6 +12,9 @@ def main() -> NoReturn:
     gc.set_threshold(_COLLECT_AFTER)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from xapi_cli import cores
+
+    cores.forbid()
     from xapi_cli import cli
 
     cli.main()

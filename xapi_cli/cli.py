@@ -172,6 +172,10 @@ def _as_failure(error: BaseException) -> XapiError:
         return _usage(error)
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return ClosedPipe("the reader of stdout has gone")  # while the help was printed
+    if isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    ):
+        return XapiError("there is not enough memory, or too few files may be open", hint="see what `ulimit -a` allows")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF):
         return OutputError(f"stdout cannot be written: {os.strerror(error.errno)}", hint="redirect it elsewhere")
     frame = _last_frame(error)

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from xapi_cli import signals
+from xapi_cli import cores, signals
 from xapi_cli.render import printable
 from xapi_cli.terminal import Terminal
 
@@ -29,6 +29,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) 
 
             return subprocess.run(command, env=environ, check=False).returncode
         signals.release()  # a timer would go on in the new program, and kill it
+        cores.allow_again()
         # Python ignores these, and so would the new program: `xapi exec -- yes | head` would not end.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
