@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import Server, request
+from tests.servers import Server, hang, request
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
 
@@ -29,7 +29,7 @@ ALLOWING = ("bash", "-c", f'ulimit -S -c {ALLOWED // 1024}; exec "$@"', "bash", 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV])
 def test_a_process_that_is_shot_dead_leaves_no_core(xapi: Xapi, number: signal.Signals) -> None:
     gate = Gate()
-    with Server([request(), gate.reached]) as server:
+    with Server([request(), gate.reached, hang()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary"}
         process = xapi.start("request", "/x", env=env, argv=ALLOWING)
         gate.wait()
