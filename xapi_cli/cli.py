@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.exceptions import TyperException
 
 from xapi_cli import __version__, signals
-from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError
+from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
+from xapi_cli.page import Command, Group
 from xapi_cli.runtime import Runtime
 from xapi_cli.terminal import abandon_stdout, reserve_standard_streams
 
@@ -27,24 +26,28 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "exec": (),
     "profile": ("list", "show", "use", "set", "remove"),
     "doctor": (),
+    "help": (),
     "sandbox": (),
     "demo": (),
 }
 
-_EXAMPLES = """Examples:
-
-\b
-  xapi login --base-url https://api.example.com --username me@example.com
-  xapi request /x-api/me | jq -r .email
-  xapi token show --header | curl -H @- https://api.example.com/x-api/me
-
-`xapi COMMAND --help` has more. Exit codes: 0 success, 2 usage, 3 redirect,
-4 4xx, 5 5xx, 10 not authenticated, 11 no usable answer, 12 timeout, 13 token
-store, 14 output, 130 interrupted."""
+# How `xapi --help` groups them.
+_HEADINGS: Mapping[str, tuple[str, ...]] = {
+    "Log in": ("login", "logout", "token"),
+    "Call the API": ("request", "batch", "exec"),
+    "Set up, and get help": ("profile", "doctor", "help"),
+    "Try it without the real API": ("demo", "sandbox"),
+}
+_CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
-class _Commands(TyperGroup):
+class _Xapi(Group):
     """The commands by name, made when they are asked for."""
+
+    headings = _HEADINGS
+    footer = (
+        "`xapi help COMMAND` tells more about a command, `xapi help TOPIC` about one of environment, exit-codes, items."
+    )
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -55,26 +58,17 @@ class _Commands(TyperGroup):
         return typer.main.get_command(_command(cmd_name, COMMANDS[cmd_name]))
 
 
-class _Verb(TyperCommand):
-    """A command whose usage names what it needs as people write it: NAME, not {NAME}."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
-
-
-_CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
-
-
 def _command(name: str, verbs: tuple[str, ...]) -> typer.Typer:
     """Return the command *name*, with its *verbs* where it has some."""
     module = import_module(f"xapi_cli.commands.{name}")
-    command = typer.Typer(name=name, help=module.__doc__, add_completion=False, rich_markup_mode=None)
+    command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if verbs:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_help_without_verb)
     for verb in verbs or (name,):
         # A function named like one of Python's own, such as `list`, has an underscore after its name.
         function = getattr(module, f"{verb}_" if hasattr(builtins, verb) else verb)
-        command.command(verb, cls=_Verb, context_settings=_CONTEXT)(function)
+        settings = _CONTEXT | getattr(module, "CONTEXT", {})
+        command.command(verb, cls=Command, context_settings=settings)(function)
     return command
 
 
@@ -84,12 +78,7 @@ def _help_without_verb(ctx: typer.Context) -> None:
 
 
 app = typer.Typer(
-    name="xapi",
-    cls=_Commands,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=_CONTEXT,
-    epilog=_EXAMPLES,
+    name="xapi", cls=_Xapi, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=_CONTEXT
 )
 
 
@@ -106,7 +95,16 @@ def xapi(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Get bearer tokens from the experimental API, keep them safe, and call it."""
+    """Get bearer tokens from the experimental API, keep them safe, and call it.
+
+    Examples:
+
+    \b
+      xapi login --base-url https://api.example.com
+      xapi request /x-api/me | jq -r .email
+      xapi token show --header |
+        curl -H @- https://api.example.com/x-api/me
+    """
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -168,8 +166,6 @@ def _as_failure(error: BaseException) -> XapiError:
         return error.failure
     if isinstance(error, KeyboardInterrupt):
         return Interrupted()
-    if isinstance(error, TyperException):
-        return _usage(error)
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return ClosedPipe("the reader of stdout has gone")  # while the help was printed
     if isinstance(error, MemoryError) or (
@@ -182,26 +178,6 @@ def _as_failure(error: BaseException) -> XapiError:
     return XapiError(
         f"unexpected failure ({type(error).__name__}{frame})", hint="this is a bug; XAPI_DEBUG=1 shows where"
     )
-
-
-def _usage(error: TyperException) -> UsageError:
-    """Return Typer's complaint in one line, without the value of a stray argument, which may be a secret."""
-    context = getattr(error, "ctx", None)
-    hint = f"see `{context.command_path if context else 'xapi'} --help`"
-    message = error.format_message().strip().rstrip(".").replace("\n", " ")
-    if "unexpected extra argument" in message:
-        message = "there is an argument too many"
-    elif message.startswith("No such command"):
-        message, hint = "there is no such command", _similar(message) or hint
-    return UsageError(message[:1].lower() + message[1:], hint=hint)
-
-
-def _similar(message: str) -> str | None:
-    from difflib import get_close_matches
-
-    word = message.split("'")[1] if message.count("'") > 1 else ""
-    close = get_close_matches(word, COMMANDS, n=1)
-    return f"did you mean `xapi {close[0]}`?" if close else None
 
 
 def _last_frame(error: BaseException) -> str:

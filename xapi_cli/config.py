@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.render import printable
+from xapi_cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -142,9 +143,10 @@ def _check(path: Path, profile: str, key: str, value: object) -> None:
 
 
 def _unknown(path: Path, key: str) -> UsageError:
+    known = list(KEYS) if "." in key else ["default_profile", "profiles"]
     return UsageError(
         f"{_name(path)}: unknown key {printable(key)}",
-        hint=f"known are default_profile, and in a profile {', '.join(KEYS)}",
+        hint=did_you_mean(key.rpartition(".")[2], known, f"known are {', '.join(known)}"),
     )
 
 

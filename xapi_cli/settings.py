@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 from xapi_cli import config, urls
 from xapi_cli.errors import UsageError
 from xapi_cli.render import printable
+from xapi_cli.suggestions import did_you_mean
 
 Storage = Literal["auto", "keyring", "file", "none"]
 STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
@@ -127,7 +128,8 @@ def missing_profile(name: str, found: config.Config) -> UsageError:
     """Return the error for a profile that is not in the config file."""
     known = ", ".join(printable(each) for each in found.profiles) or "none yet"
     return UsageError(
-        f"there is no profile {printable(name)!r}", hint=f"known: {known}; `xapi login --profile NAME` makes one"
+        f"there is no profile {printable(name)!r}",
+        hint=did_you_mean(name, found.profiles, f"known: {known}; `xapi login --profile NAME` makes one"),
     )
 
 

@@ -45,8 +45,9 @@ def batch(
     Each line is an object; only path is required:
 
     \b
-      {"id": 7, "method": "POST", "path": "/x-api/echo", "query": {"a": "b"},
-       "headers": {"X-Run": "1"}, "json": {"name": "Demo"}}
+      {"id": 7, "method": "POST", "path": "/x-api/echo",
+       "query": {"a": "b"}, "headers": {"X-Run": "1"},
+       "json": {"name": "Demo"}}
 
     "data" in place of "json" is the body as text. For each there is one line on
     stdout, as soon as it is there: id, line, status, headers, the body as json,
@@ -56,9 +57,10 @@ def batch(
     Examples:
 
     \b
-      seq 99 | jq -c '{id: ., path: "/x-api/echo", json: .}' | xapi batch
-      xapi batch --ordered -j 32 --retry 3 requests.jsonl > answers.jsonl
-      xapi batch --journal run.journal requests.jsonl > answers.jsonl
+      seq 99 | jq -c '{path: "/x-api/echo", json: .}' |
+        xapi batch
+      xapi batch --ordered -j 32 --retry 3 requests.jsonl
+      xapi batch --journal run.journal requests.jsonl
     """
     from xapi_cli.jobs.batch import Batch, Wishes
 

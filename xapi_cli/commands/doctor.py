@@ -25,7 +25,8 @@ def doctor(
 
     \b
       xapi doctor
-      xapi doctor --json | jq -r '.checks[] | select(.status != "pass") | .hint'
+      xapi doctor --json |
+        jq -r '.checks[] | select(.status != "pass") | .hint'
     """
     from xapi_cli.jobs.doctor import Doctor
 

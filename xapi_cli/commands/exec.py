@@ -9,6 +9,8 @@ from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
+CONTEXT = {"allow_interspersed_args": False}  # what comes after COMMAND is its own: `xapi exec ls -u`
+
 
 @settings_flags(*LOCAL, *WIRE)
 def exec_(
@@ -24,14 +26,15 @@ def exec_(
     """Run a command that gets the token.
 
     COMMAND finds it in XAPI_TOKEN, and the base URL in XAPI_BASE_URL, after a
-    login where one is needed. XAPI_PASSWORD is not passed on. The exit code is
-    COMMAND's, 127 when it is not found, 126 when it cannot be run.
+    login where one is needed. XAPI_PASSWORD is not passed on. xapi's own flags
+    come before COMMAND. The exit code is COMMAND's, 127 when it is not found,
+    126 when it cannot be run.
 
     Examples:
 
     \b
       xapi exec -- ./deploy.sh
-      xapi exec --min-ttl 1h -- python report.py --all
+      xapi exec --min-ttl 1h -- python3 report.py --all
     """
     from xapi_cli import durations
     from xapi_cli.jobs import replacement

@@ -38,10 +38,10 @@ def login(
 
     \b
       xapi login
-      xapi login --base-url https://api.example.com -u me@example.com
+      xapi login --base-url https://api.example.com
       pass show api | xapi login --password-stdin
       xapi login --password-command 'pass show api'
-      xapi login --profile staging --base-url https://staging.example.com
+      xapi login -p staging --base-url https://api.example.com
     """
     from xapi_cli.jobs.login import Login
 

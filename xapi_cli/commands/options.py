@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-_PANEL = "Settings"
+from xapi_cli import page
+
+_PANEL = page.SETTINGS
 
 
 def profile_names(incomplete: str) -> list[str]:
@@ -36,9 +38,9 @@ _SETTINGS: dict[str, Any] = {
     "username": _option("--username", "-u", metavar="EMAIL", help="The user's e-mail address (or XAPI_USERNAME)."),
     "storage": _option(
         "--storage",
-        metavar="auto|keyring|file|none",
+        metavar="WHERE",
         autocompletion=lambda: ["auto", "keyring", "file", "none"],
-        help="Where the token is kept (or XAPI_STORAGE).  [default: auto]",
+        help="What keeps the token: auto, keyring, file, none (or XAPI_STORAGE).  [default: auto]",
     ),
     "timeout": _option(
         "--timeout",

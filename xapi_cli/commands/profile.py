@@ -7,6 +7,7 @@ import typer
 from xapi_cli import config, settings, urls
 from xapi_cli.commands.options import profile_names, settings_flags
 from xapi_cli.errors import UsageError
+from xapi_cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +155,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     Examples:
 
     \b
-      xapi logout --profile staging && xapi profile remove staging
+      xapi logout -p staging && xapi profile remove staging
     """
     runtime: Runtime = ctx.obj
     found = config.load(runtime.config_file)
@@ -192,7 +193,9 @@ def _checked(key: str, value: str) -> object:
         "ca_bundle": _path,
     }
     if key not in checks:
-        raise UsageError(f"there is no setting {key!r}", hint=f"known are {', '.join(checks)}")
+        raise UsageError(
+            f"there is no setting {key!r}", hint=did_you_mean(key, checks, f"known are {', '.join(checks)}")
+        )
     try:
         return checks[key](value)
     except UsageError as error:

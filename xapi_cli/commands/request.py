@@ -10,6 +10,8 @@ from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
+_SENT, _ANSWER, _FAILURES = "What is sent", "The answer", "When it goes wrong"
+
 
 class ErrorBody(StrEnum):
     """Where the body of a 4xx or 5xx goes."""
@@ -28,24 +30,49 @@ def request(
     ],
     *,
     query: Annotated[
-        list[str], typer.Option("--query", "-q", metavar="NAME=VALUE", help="Add a query parameter; repeatable.")
+        list[str],
+        typer.Option(
+            "--query", "-q", metavar="NAME=VALUE", rich_help_panel=_SENT, help="Add a query parameter; repeatable."
+        ),
     ] = [],  # noqa: B006 - Typer copies it
     header: Annotated[
         list[str],
         typer.Option(
-            "--header", "-H", metavar="NAME:VALUE", help="Add a header, or without a value remove one; repeatable."
+            "--header",
+            "-H",
+            metavar="NAME:VALUE",
+            rich_help_panel=_SENT,
+            help="Add a header, or without a value remove one; repeatable.",
         ),
     ] = [],  # noqa: B006 - Typer copies it
     data: Annotated[
         str | None,
-        typer.Option("--data", "-d", metavar="TEXT|@FILE|@-", help="Send this as the body, verbatim; @- is stdin."),
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="TEXT|@FILE|@-",
+            rich_help_panel=_SENT,
+            help="Send this as the body, verbatim; @- is stdin.",
+        ),
     ] = None,
-    form: Annotated[bool, typer.Option("--form", help="Send the fields as a form, not as JSON.")] = False,
+    form: Annotated[
+        bool, typer.Option("--form", rich_help_panel=_SENT, help="Send the fields as a form, not as JSON.")
+    ] = False,
     include: Annotated[
-        bool, typer.Option("--include", "-i", help="Print status line and headers too, before the body.")
+        bool,
+        typer.Option(
+            "--include", "-i", rich_help_panel=_ANSWER, help="Print status line and headers too, before the body."
+        ),
     ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the body to FILE, whole or not at all.")
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=_ANSWER,
+            help="Write the body to FILE, whole or not at all.",
+        ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show requests and responses on stderr, without bodies and secrets.")
@@ -57,21 +84,34 @@ def request(
             metavar="N",
             min=0,
             max=100,
+            rich_help_panel=_FAILURES,
             help="Try again up to N times after 429, 502 to 504 or a lost connection, but no POST or PATCH.",
         ),
     ] = 0,
     error_body: Annotated[
-        ErrorBody, typer.Option("--error-body", help="Where the body of a 4xx or 5xx goes.")
+        ErrorBody, typer.Option("--error-body", rich_help_panel=_ANSWER, help="Where the body of a 4xx or 5xx goes.")
     ] = ErrorBody.STDOUT,
     meta: Annotated[
         str | None,
-        typer.Option("--meta", metavar="FILE", help="Write status, headers, times as JSON to FILE; - is stderr."),
+        typer.Option(
+            "--meta",
+            metavar="FILE",
+            rich_help_panel=_ANSWER,
+            help="Write status, headers, times as JSON to FILE; - is stderr.",
+        ),
     ] = None,
     no_check_status: Annotated[
-        bool, typer.Option("--no-check-status", help="Exit with 0 whatever the status is, 401 excepted.")
+        bool,
+        typer.Option(
+            "--no-check-status", rich_help_panel=_FAILURES, help="Exit with 0 whatever the status is, 401 excepted."
+        ),
     ] = False,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Do not follow redirects: exit with 3.")] = False,
-    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit with 10 instead.")] = False,
+    no_follow: Annotated[
+        bool, typer.Option("--no-follow", rich_help_panel=_ANSWER, help="Do not follow redirects: exit with 3.")
+    ] = False,
+    no_login: Annotated[
+        bool, typer.Option("--no-login", rich_help_panel=_FAILURES, help="Never log in: exit with 10 instead.")
+    ] = False,
     curl: Annotated[bool, typer.Option("--curl", help="Print a curl command instead of sending.")] = False,
 ) -> None:
     """Call the API with the stored token.
@@ -81,10 +121,15 @@ def request(
     appended to the base URL. An ITEM is one of
 
     \b
-      name==value   query parameter       name=@file    field's value from a file
-      Name:value    header                name:=@file   the same, as JSON
-      name=value    JSON string field     name@file     upload (multipart)
+      name==value   query parameter
+      Name:value    header
+      name=value    JSON string field
       name:=JSON    JSON field of any type
+      name=@file    field's value from a file
+      name:=@file   the same, as JSON
+      name@file     upload (multipart)
+
+    `xapi help items` tells more about them.
 
     Examples:
 
@@ -93,7 +138,7 @@ def request(
       xapi request /x-api/projects status==active
       xapi request /x-api/echo name=Demo tags:='["a","b"]'
       xapi request PUT /x-api/echo -d @project.json
-      tar c . | xapi request POST /x-api/echo -d @- Content-Type:application/x-tar
+      xapi request /x-api/echo -d @- <project.json
       xapi request /x-api/projects -o projects.json
     """
     from xapi_cli.jobs.request import Request, Wishes

@@ -32,7 +32,7 @@ def sandbox(
       xapi sandbox
       xapi sandbox --port 8080 --expires-in 60
       xapi sandbox >sandbox.env &
-      (set -a; . ./sandbox.env; xapi login -p sandbox --storage file)
+      (set -a; . ./sandbox.env; xapi login -p sandbox)
     """
     from contextlib import suppress
 

@@ -47,7 +47,8 @@ def show(
 
     \b
       xapi token show
-      xapi token show --header | curl -H @- https://api.example.com/x-api/me
+      xapi token show --header |
+        curl -H @- https://api.example.com/x-api/me
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
