@@ -38,6 +38,11 @@ class Fault:
     tls: bool = False
     flood: bool = False  # stdout would fill the disk
 
+    @property
+    def batch(self) -> Codes:
+        """For `batch`: no status under 400 is a failure there, but a body over 10 MiB is."""
+        return codes(11) if self.flood else codes(*(0 if code == 3 else code for code in self.api))
+
 
 class HostileServer(Server):
     """A server that plays faults; *elsewhere* is the host and port that its redirects may name."""

@@ -57,6 +57,7 @@ CALLERS = {
     "request without a token": Caller(("request", "/x"), "token", stored=False),
     "login again": Caller(("login",), "token"),
     "request -v": Caller(("request", "-v", "/x"), "api"),
+    "batch": Caller(("batch", "--ordered"), "batch", stdin=b'{"path": "/x"}\n{"path": "/y"}\n'),
     "logout": Caller(("logout",), "nothing"),
     "--retry": Caller(("request", "/x", "--retry", "1"), "api"),
     "token show --fresh": Caller(("token", "show", "--fresh"), "token"),
@@ -175,7 +176,7 @@ class Meeting:
         output.unlink(missing_ok=True)
 
     def _expected(self) -> frozenset[int]:
-        by_what = {"api": self.fault.api, "token": self.fault.token, "check": self.fault.check}
+        by_what = {"api": self.fault.api, "batch": self.fault.batch, "token": self.fault.token, "check": self.fault.check}
         return by_what.get(self.caller.meets, frozenset({0, 1} if self.caller.meets == "doctor" else {0}))
 
     def _judge_words(self, err: str, code: int, told: object) -> None:

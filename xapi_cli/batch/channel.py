@@ -105,14 +105,16 @@ class Channel:
 
     def _taken(self, data: bytes | OSError) -> Reply | None:
         assert self.reading is not None  # noqa: S101 - see receive()
+        before = self.reading.has_head, self.reading.size
         try:
             reply = self.reading.take(data)
         except NetworkError as error:
             if not error.answered:
                 note_sent(error, self._method, is_sent=self._is_sent)
             raise
-        if self.reading.has_head and not self._unsent:
-            self.expires = time.monotonic() + self._timeout  # the head is waited for as a whole, the body by pieces
+        # The head is waited for as a whole, the body by pieces; what frames a chunk is no piece of it.
+        if not self._unsent and before != (self.reading.has_head, self.reading.size) and self.reading.has_head:
+            self.expires = time.monotonic() + self._timeout
         if reply is None:
             return None
         if reply.head.status == 407 and self.route.proxy:

@@ -1,0 +1,63 @@
+"""Whatever a journal holds, it is refused by name, or gives answers to lines that were seen, and goes on."""
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.fuzz.mutations import mutated
+from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.output import Result
+from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.render import printable
+
+ACCOUNT = "https://api.test me@example.com"
+SEEN = [bytes([number]) * 16 for number in range(4)]
+OUT = b'{"id":%d,"line":%d,"status":200,"headers":{},"json":{},"elapsed_ms":1}\n'
+
+
+def _journals() -> list[bytes]:
+    """Return a journal that was just begun, one with an answer, and one with three and the digest of the input."""
+    header = b'{"xapi-journal": 1, "account": "%s"}\n' % ACCOUNT.encode()
+    entries = [
+        b'{"line": %d, "code": 0, "kind": "ok", "seen": "%s", "out": %s}\n'
+        % (number, SEEN[number].hex().encode(), OUT[:-1] % (number, number))
+        for number in (1, 2, 3)
+    ]
+    return [header, header + entries[0], header + b"".join(entries) + b'{"input": "%s", "lines": 3}\n' % (b"0" * 32)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+@given(mutated(_journals()))
+def test_whatever_a_journal_holds_it_is_refused_or_gone_on_with(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(data)
+    try:
+        with Journal(str(path), ACCOUNT) as journal:
+            answers = [_answer(journal, number) for number in (1, 2, 3)]
+            kept = journal.kept
+    except (UsageError, OutputError) as error:
+        assert str(error) == printable(str(error))
+        assert path.read_bytes() == data
+    else:
+        assert kept >= sum(answer is not None for answer in answers)
+        with Journal(str(path), ACCOUNT) as again:
+            assert [_answer(again, number) for number in (1, 2, 3)] == answers
+
+
+def test_the_journals_above_are_such_as_the_program_writes(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    for number, whole in enumerate(_journals()):
+        path.write_bytes(whole)
+        with Journal(str(path), ACCOUNT) as journal:
+            assert journal.kept == (0, 1, 3)[number]
+            for line in range(1, journal.kept + 1):
+                assert journal.answer(line, SEEN[line]) == Result(line, OUT % (line, line), 0, "ok", SEEN[line])
+        assert path.read_bytes() == whole
+
+
+def _answer(journal: Journal, number: int) -> Result | None:
+    try:
+        return journal.answer(number, SEEN[number])
+    except UsageError as error:  # the digest was damaged: the input counts as changed
+        assert str(error) == printable(str(error))
+        return None
