@@ -241,15 +241,28 @@ def test_an_edit_that_changes_nothing_does_not_touch_the_file(path: Path) -> Non
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_folder_and_file_are_private_whatever_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_folder_and_file_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "new" / "config.toml"
-    before = os.umask(0)
+    before = os.umask(umask)
     try:
         config.edit(path, _set("a", username="me"))
     finally:
         os.umask(before)
 
     assert [stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path)] == [0o700, 0o600]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_another_users_file_is_not_taken_from_them(path: Path) -> None:
+    config.edit(path, _set("a", username="me"))
+    before = path.read_text()
+    os.chown(path, 12345, 12345)
+
+    with pytest.raises(OutputError, match="belongs to another user"):
+        config.edit(path, _set("a", username="you"))
+
+    assert (path.read_text(), path.stat().st_uid) == (before, 12345)
 
 
 def test_a_link_into_somebodys_dotfiles_stays_a_link(tmp_path: Path, path: Path) -> None:
@@ -270,4 +283,4 @@ def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(OutputError) as caught:
         config.edit(path, _set("a", username="me"))
 
-    assert str(caught.value) == (f"{path} cannot be written: File exists; check the folder, or set XAPI_CONFIG_DIR")
+    assert str(caught.value) == (f"{path} cannot be written: Not a directory; check the folder, or set XAPI_CONFIG_DIR")

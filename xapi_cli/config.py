@@ -79,7 +79,8 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
     if after == before:
         return
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders.create(target.parent)
+        folders.refuse_foreign(target)  # written with sudo, it would be its owner's no more
         folders.replace(target, after.encode())
     except OSError as error:
         raise OutputError(

@@ -18,7 +18,7 @@ _NEW = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # what `replace` calls a file tha
 
 def private(path: Path, *, notify: Callable[[str], None] | None = None) -> Path:
     """Make the folder *path* exist, its owner's alone, and return it; tell *notify* when it was open to others."""
-    _create(path)
+    create(path)
     found = os.stat(path)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
@@ -29,6 +29,27 @@ def private(path: Path, *, notify: Callable[[str], None] | None = None) -> Path:
             os.chmod(path, 0o700)
         _report(path, notify, still_open=_is_open(os.stat(path)))
     return path
+
+
+def create(path: Path) -> None:
+    """Make the folder *path*, and each missing one above it, for the owner alone; one that is there stays as it is."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        create(path.parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return  # another process was quicker, or it is no folder, which the caller finds out
+    if _POSIX:
+        os.chmod(path, 0o700)  # whatever the umask
+    _sync(path.parent)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise PermissionError where the file *path* exists and belongs to another user."""
+    with contextlib.suppress(FileNotFoundError):
+        _refuse_foreign(os.stat(path), path)
 
 
 def read(path: Path, *, limit: int, notify: Callable[[str], None] | None = None) -> bytes | None:
@@ -110,21 +131,6 @@ def close_to_others(descriptor: int, path: Path, *, notify: Callable[[str], None
 
 
 _ATTEMPTS = 4
-
-
-def _create(path: Path) -> None:
-    """Create *path*, and each missing folder above it, for the owner alone."""
-    if path.is_dir():
-        return
-    if path.parent != path:
-        _create(path.parent)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return  # another process was quicker, or it is no folder, which the caller finds out
-    if _POSIX:
-        os.chmod(path, 0o700)  # whatever the umask
-    _sync(path.parent)
 
 
 def _refuse_irregular(found: os.stat_result, path: Path) -> None:
