@@ -105,6 +105,15 @@ class Xapi:
         self._started.append(process)
         return process
 
+    def fake_keyring(self, backend: str = "Plain") -> dict[str, str | None]:
+        """Return what makes *backend* of tests/keyrings the keyring, and the storage."""
+        return {
+            "XAPI_STORAGE": "keyring",
+            "PYTHON_KEYRING_BACKEND": backend if "." in backend else f"fake_keyrings.{backend}",
+            "PYTHONPATH": str(Path(__file__).with_name("keyrings")),
+            "FAKE_KEYRING": str(self.home / "items.json"),
+        }
+
     def environment(self, env: Environ | None = None) -> dict[str, str]:
         """Return the program's environment, changed by *env*."""
         changed = {**self.environ, **(env or {})}

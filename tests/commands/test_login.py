@@ -11,21 +11,9 @@ from tests.servers import Server, free_port, hang, request, send
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
-KEYRINGS = str(Path(__file__).parents[1] / "keyrings")
-
 
 def _where(sandbox: Sandbox) -> tuple[str, ...]:
     return ("--base-url", sandbox.base_url, "--username", MASTER.email)
-
-
-def _keyring(xapi: Xapi, backend: str = "Plain") -> dict[str, str | None]:
-    """Return the environment in which *backend* of the fake keyrings is the keyring."""
-    return {
-        "XAPI_STORAGE": "keyring",
-        "PYTHON_KEYRING_BACKEND": f"fake_keyrings.{backend}",
-        "PYTHONPATH": KEYRINGS,
-        "FAKE_KEYRING": str(xapi.home / "items.json"),
-    }
 
 
 def _answer(status: str, body: bytes = b"", *headers: str) -> bytes:
@@ -252,7 +240,7 @@ def test_max_time_bounds_the_password_command_too(xapi: Xapi, sandbox: Sandbox) 
 
 
 def test_a_keyring_keeps_the_password_only_where_that_was_asked_for(xapi: Xapi, sandbox: Sandbox) -> None:
-    keyring = _keyring(xapi)
+    keyring = xapi.fake_keyring()
     items = xapi.home / "items.json"
     env = {**keyring, **sandbox.settings}
 
@@ -271,21 +259,6 @@ def test_a_keyring_keeps_the_password_only_where_that_was_asked_for(xapi: Xapi, 
     xapi("login", "--no-remember", env=env)
     assert "correct horse" not in items.read_text()
     assert xapi("login", env=without).code == 10
-
-
-@pytest.mark.parametrize("storage", ["keyring", "auto"])
-@pytest.mark.parametrize("backend", ["Forgetful", "Raising", "Missing", "Sleeping"])
-def test_a_login_whose_token_nothing_would_keep_is_exit_13_before_a_password_is_sent(
-    xapi: Xapi, sandbox: Sandbox, storage: str, backend: str
-) -> None:
-    env = {**_keyring(xapi, backend), **sandbox.settings, "XAPI_STORAGE": storage, "FAKE_KEYRING_RAISES": "OSError"}
-
-    outcome = xapi("login", env=env, timeout=8)
-
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
-    assert "XAPI_STORAGE=file" in outcome.err
-    assert "CANARY" not in outcome.err
-    assert (sandbox.login_attempts, xapi.config.exists()) == (0, False)
 
 
 def test_storage_none_logs_in_and_keeps_nothing(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -332,7 +305,7 @@ def test_a_person_is_asked_for_what_is_missing_and_the_password_is_not_shown(xap
 def test_a_person_is_asked_once_whether_to_remember_the_password(
     xapi: Xapi, sandbox: Sandbox, answer: str, kept: bool
 ) -> None:
-    env = _keyring(xapi)
+    env = xapi.fake_keyring()
     question = "Remember the password in the keyring, so that xapi can log in again by itself? [Y/n] "
     for again in (False, True):
         with xapi.on_terminal("login", *_where(sandbox), env=env, columns=200) as terminal:
@@ -350,7 +323,7 @@ def test_a_person_is_asked_once_whether_to_remember_the_password(
 def test_a_person_who_said_so_is_not_asked_whether_to_remember(
     xapi: Xapi, sandbox: Sandbox, flag: str, kept: bool
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), flag, env=_keyring(xapi)) as terminal:
+    with xapi.on_terminal("login", *_where(sandbox), flag, env=xapi.fake_keyring()) as terminal:
         terminal.expect("Password for ")
         terminal.type(f"{MASTER.password}\n")
         assert terminal.wait() == 0

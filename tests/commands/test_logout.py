@@ -1,22 +1,9 @@
 """`xapi logout`: gone from every store, and not undone."""
 
-from pathlib import Path
-
 from tests.program import Outcome, Xapi
 from tests.servers import Server, request, send, wait_for
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
-
-KEYRINGS = str(Path(__file__).parents[1] / "keyrings")
-
-
-def _keyring(xapi: Xapi, backend: str = "Plain") -> dict[str, str | None]:
-    return {
-        "XAPI_STORAGE": "keyring",
-        "PYTHON_KEYRING_BACKEND": f"fake_keyrings.{backend}",
-        "PYTHONPATH": KEYRINGS,
-        "FAKE_KEYRING": str(xapi.home / "items.json"),
-    }
 
 
 def test_a_logout_deletes_the_token_and_says_whose(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -41,7 +28,7 @@ def test_without_an_account_it_is_exit_2(xapi: Xapi) -> None:
 
 
 def test_the_remembered_password_goes_too_and_from_every_store(xapi: Xapi, sandbox: Sandbox) -> None:
-    keyring = _keyring(xapi)
+    keyring = xapi.fake_keyring()
     xapi("login", "--remember", env={**keyring, **sandbox.settings})
     xapi("login", env=sandbox.settings)
 
@@ -54,9 +41,9 @@ def test_the_remembered_password_goes_too_and_from_every_store(xapi: Xapi, sandb
 def test_all_accounts_are_logged_out_at_once(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", env=sandbox.settings)
-    xapi("login", "-p", "member", env={**_keyring(xapi), **member})
+    xapi("login", "-p", "member", env={**xapi.fake_keyring(), **member})
 
-    outcome = xapi("logout", "--all", env=_keyring(xapi))
+    outcome = xapi("logout", "--all", env=xapi.fake_keyring())
 
     assert (outcome.code, sorted(outcome.err.splitlines())) == (
         0,
@@ -68,9 +55,9 @@ def test_all_accounts_are_logged_out_at_once(xapi: Xapi, sandbox: Sandbox) -> No
 
 def test_a_keyring_that_fails_is_exit_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
-    xapi("login", "-p", "member", env={**_keyring(xapi), **member})
+    xapi("login", "-p", "member", env={**xapi.fake_keyring(), **member})
     xapi("login", env=sandbox.settings)
-    broken = {**_keyring(xapi, "Raising"), "FAKE_KEYRING_RAISES": "OSError", "XAPI_STORAGE": "auto"}
+    broken = {**xapi.fake_keyring("Raising"), "FAKE_KEYRING_RAISES": "OSError", "XAPI_STORAGE": "auto"}
 
     outcome = xapi("logout", "--all", env=broken)
 
@@ -78,7 +65,7 @@ def test_a_keyring_that_fails_is_exit_13_and_the_other_accounts_are_logged_out(x
     assert f"xapi: error: {MEMBER.email} at {sandbox.base_url} is not logged out: " in outcome.err
     assert list((xapi.state / "tokens").iterdir()) == []
     assert "CANARY" not in outcome.err
-    assert xapi("logout", "--all", env=_keyring(xapi)).err == (
+    assert xapi("logout", "--all", env=xapi.fake_keyring()).err == (
         f"xapi: logged out: {MEMBER.email} at {sandbox.base_url}\n"
     )
 
