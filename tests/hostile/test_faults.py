@@ -176,8 +176,9 @@ class Meeting:
         output.unlink(missing_ok=True)
 
     def _expected(self) -> frozenset[int]:
-        by_what = {"api": self.fault.api, "batch": self.fault.batch, "token": self.fault.token, "check": self.fault.check}
-        return by_what.get(self.caller.meets, frozenset({0, 1} if self.caller.meets == "doctor" else {0}))
+        fault, meets = self.fault, self.caller.meets
+        by_what = {"api": fault.api, "batch": fault.batch, "token": fault.token, "check": fault.check}
+        return by_what.get(meets, frozenset({0, 1} if meets == "doctor" else {0}))
 
     def _judge_words(self, err: str, code: int, told: object) -> None:
         lines = err.splitlines()
