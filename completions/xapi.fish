@@ -1,1 +1,12 @@
-complete --command xapi --no-files --arguments "(env _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) xapi)" --condition "env _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) xapi"
+function __xapi_completion
+    set -l line (commandline -cp)
+    set -l flag (string match -r -- '^--[^=]*=' (commandline -ct))
+    if set -q flag[1] # of --flag=value only the value is asked for, and the flag put before it again
+        set line (string replace -r -- '=(?=[^=\s]*$)' ' ' "$line")
+    end
+    set -l asked _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS="$line"
+    env $asked xapi 2>/dev/null | string replace -r -- '^' "$flag"
+    return $pipestatus[1]
+end
+
+complete --command xapi --no-files --arguments "(__xapi_completion get-args)" --condition "__xapi_completion is-args"

@@ -1,14 +1,16 @@
 """Completion works in the shells that are here, driven as a person would: on a terminal, with the Tab key."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.documents import COMPLETIONS, ROOT, completion
-from tests.program import OnTerminal, Xapi
+from tests.program import PROGRAM, Environ, OnTerminal, Xapi
 
 SHELLS = {
     # How to start it without anybody's settings, and what to tell it before a person types.
@@ -35,18 +37,21 @@ def require(shell: str) -> str:
     return path
 
 
-def shell_of(xapi: Xapi, shell: str) -> AbstractContextManager[Complete]:
-    return _shell(xapi, shell)
-
-
 @contextmanager
-def _shell(xapi: Xapi, shell: str) -> Iterator[Complete]:
-    """Give what types a line and Tab into *shell*, and tells the words that the line then has."""
-    words, prepare = SHELLS[shell]
-    with xapi.on_terminal(*words, program=require(shell), env={"PS1": "$ "}, columns=200) as terminal:
-        terminal.type(prepare.format(script=ROOT / "completions" / COMPLETIONS[shell]) + "\n")
+def shell_of(
+    xapi: Xapi, shell: str, *, words: list[str] | None = None, prepare: str | None = None, env: Environ | None = None
+) -> Iterator[Complete]:
+    """Give what types a line and Tab into *shell*, and tells the words that the line then has.
+
+    Without *words* and *prepare* the shell reads nobody's settings and sources the script in completions/.
+    """
+    alone, source = SHELLS[shell]
+    told = source.format(script=ROOT / "completions" / COMPLETIONS[shell]) if prepare is None else prepare
+    environ = {"PS1": "$ ", **(env or {})}
+    with xapi.on_terminal(*(words or alone), program=require(shell), env=environ, columns=200) as terminal:
+        terminal.type(f"{told}\n")
         terminal.type("printf '<%s>' ready\n")
-        terminal.expect("<ready>")
+        terminal.expect("<ready>", timeout=30)
         yield lambda line: _completed(terminal, line)
 
 
@@ -54,8 +59,10 @@ def _completed(terminal: OnTerminal, line: str) -> str:
     """Type *line* and Tab, then let the shell print the words instead of running them."""
     terminal.type(f"{line}\t")
     terminal.type("\x05\x01printf '<%s>' \x05 end\n")  # to the end, to the start, to the end again
-    told = terminal.expect("<end>", timeout=20)
-    return told[told.rindex("<xapi>") :].removesuffix("<end>")
+    told = terminal.expect("<end>", timeout=30)
+    assert "rror" not in told, told  # nothing may be said into the line that a person is typing
+    assert "Traceback" not in told, told
+    return "".join(re.findall(r"<[^<>\x1b]*>", re.split(r"[\r\n]", told)[-1])).removesuffix("<end>")
 
 
 # the scripts
@@ -101,6 +108,10 @@ def test_commands_flags_values_and_profiles_complete(xapi: Xapi, shell: str) -> 
             complete("xapi token status -p stag"),
             complete("xapi profile use prod"),
             complete("xapi profile set max_t"),
+            complete("xapi login --storage keyr"),
+            complete("xapi token show --format=exec"),
+            complete("xapi token status --profile=prod"),
+            complete("xapi login --base-url http://localhost:8080 --storage=fi"),
         ]
 
     assert told == [
@@ -111,7 +122,78 @@ def test_commands_flags_values_and_profiles_complete(xapi: Xapi, shell: str) -> 
         "<xapi><token><status><-p><staging>",
         "<xapi><profile><use><production>",
         "<xapi><profile><set><max_time>",
+        "<xapi><login><--storage><keyring>",
+        "<xapi><token><show><--format=exec-credential>",
+        "<xapi><token><status><--profile=production>",
+        "<xapi><login><--base-url><http://localhost:8080><--storage=file>",
     ]
+
+
+@in_each_shell
+def test_a_file_completes_where_a_file_is_wanted(xapi: Xapi, shell: str) -> None:
+    (xapi.home / "answer.json").write_text("{}")
+
+    with shell_of(xapi, shell) as complete:
+        assert complete("xapi request /x-api/me -o ans") == "<xapi><request></x-api/me><-o><answer.json>"
+        assert complete("xapi request /x-api/me --output=ans") == "<xapi><request></x-api/me><--output=answer.json>"
+
+
+@in_each_shell
+def test_the_program_completes_by_its_path_too(xapi: Xapi, shell: str) -> None:
+    (xapi.home / "bin").mkdir()
+    (xapi.home / "bin" / "xapi").symlink_to(PROGRAM)
+
+    with shell_of(xapi, shell) as complete:
+        assert complete("~/bin/xapi logo") == f"<{xapi.home}/bin/xapi><logout>"
+
+
+@in_each_shell
+def test_a_line_that_is_not_finished_does_not_break_completion(xapi: Xapi, shell: str) -> None:
+    with shell_of(xapi, shell) as complete:
+        assert complete("xapi request a:b c==d e:=1 --no-chec") == "<xapi><request><a:b><c==d><e:=1><--no-check-status>"
+        assert complete("xapi nonsense --no-chec") == "<xapi><nonsense><--no-chec>"
+        assert complete("xapi request 'two words' --no-chec") == "<xapi><request><two words><--no-check-status>"
+
+
+# installed
+
+
+def test_in_zsh_the_first_tab_completes_where_the_script_is_loaded_when_it_is_needed(xapi: Xapi) -> None:
+    folder = ROOT / "completions"
+    prepare = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -D -u"
+
+    with shell_of(xapi, "zsh", prepare=prepare) as complete:
+        for _ in range(2):  # the second is told apart from the first by zsh
+            assert complete("xapi logo") == "<xapi><logout>"
+        assert complete("xapi token show --format=exec") == "<xapi><token><show><--format=exec-credential>"
+
+
+def test_bash_completion_finds_the_script_by_its_name(xapi: Xapi) -> None:
+    """Its folder for a user's scripts holds files named like the command; bash-completion sources them when needed."""
+    script = xapi.home / "xapi"
+    shutil.copy(ROOT / "completions" / "xapi.bash", script)
+
+    with shell_of(xapi, "bash", prepare=f"_load() {{ . {script} && return 124; }}; complete -D -F _load") as complete:
+        assert complete("xapi logo") == "<xapi><logout>"
+
+
+@in_each_shell
+def test_what_install_completion_installs_completes_in_the_next_shell(xapi: Xapi, shell: str, tmp_path: Path) -> None:
+    (xapi.home / ".zshenv").write_text("fpath=(${fpath:#/usr/local/*})\n")  # whose owners compinit may ask about
+    asked = [require(shell), "-c", "xapi --install-completion; true"]
+    told = subprocess.run(
+        asked, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert f"{shell} completion installed in {xapi.home}" in told.stdout, told
+    where = {"bash": ".bash_completions/xapi.sh", "zsh": ".zfunc/_xapi", "fish": ".config/fish/completions/xapi.fish"}
+    installed = (xapi.home / where[shell]).read_text()
+    assert installed.rstrip("\n") == completion(shell).rstrip("\n")
+
+    with shell_of(xapi, shell, words=["-i"], prepare="") as complete:
+        assert complete("xapi logo") == "<xapi><logout>"
+
+
+# whatever is wrong
 
 
 @in_each_shell
@@ -158,6 +240,34 @@ def test_a_profile_name_that_a_shell_would_run_is_not_offered(xapi: Xapi, shell:
     assert (told.code, told.err) == (0, "")
     assert "good" in told.out
     assert not {"$", "`"} & set(told.out)
+
+
+@in_each_shell
+def test_nothing_that_is_broken_is_told_into_the_line(xapi: Xapi, shell: str) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles")
+    broken = {
+        "PYTHON_KEYRING_BACKEND": "no.such.Backend",
+        "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere",
+        "XAPI_STORAGE": "nonsense",
+        "XAPI_STATE_DIR": "/dev/null/x",
+        "XAPI_TIMEOUT": "soon",
+    }
+
+    with shell_of(xapi, shell, env=broken) as complete:
+        assert complete("xapi logo") == "<xapi><logout>"
+        assert complete("xapi token status -p stag") == "<xapi><token><status><-p><stag>"
+
+
+@in_each_shell
+def test_where_the_program_cannot_run_nothing_is_said(xapi: Xapi, shell: str) -> None:
+    (xapi.home / "bin").mkdir()
+    broken = xapi.home / "bin" / "xapi"
+    broken.write_text("#!/bin/sh\necho 'Error: no such interpreter' >&2\nexit 127\n")
+    broken.chmod(0o755)
+
+    with shell_of(xapi, shell, env={"PATH": f"{broken.parent}:{xapi.environ['PATH']}"}) as complete:
+        assert complete("xapi logo") == "<xapi><logo>"
 
 
 def test_no_keyring_is_asked_and_none_needed(xapi: Xapi) -> None:

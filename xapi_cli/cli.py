@@ -122,6 +122,7 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     runtime = Runtime(environ, bound=signals.end_within)
     try:
         signals.obey()
+        _mend_completion(args)
         code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
         signals.release()
         _flush()
@@ -139,6 +140,14 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
             runtime.terminal.say(_frames(error))
         return failure.exit_code
+
+
+def _mend_completion(args: Sequence[str]) -> None:
+    """Where *args* ask for a completion script, make sure that it is ours."""
+    if {"--install-completion", "--show-completion"} & {word.partition("=")[0] for word in args[:1]}:
+        from xapi_cli.completion import mend_scripts
+
+        mend_scripts()
 
 
 def _leave(code: int) -> NoReturn:
