@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.api import ME, TOKEN, answer, bearing, echoed, heads
 from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send, serve
+from tests.servers import OK, Server, free_port, request, send, serve
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 ECHO = "/x-api/echo"
@@ -325,6 +325,43 @@ def test_403_speaks_of_master_rights(xapi: Xapi, sandbox: Sandbox) -> None:
     assert outcome.err.splitlines()[-1] == (
         f"xapi: error: GET {sandbox.base_url}/x-api/me answered 403 Forbidden; "
         "the API serves only users with master rights"
+    )
+
+
+WHY_POST = "a body makes it a POST: for a query parameter write name==value; another METHOD goes before PATH"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "hint"),
+    [
+        (["/a", "b=1"], "405 No", WHY_POST),
+        (["/a", "-d", ""], "501 No", WHY_POST),
+        (["POST", "/a", "b=1"], "405 No", "there it takes GET, \\x1bHEAD"),
+        (["/a"], "405 No", "there it takes GET, \\x1bHEAD"),
+        (["PUT", "/a"], "501 No", "the service does not know such requests; check METHOD"),
+        (["/a"], "500 No", "the service is in trouble; try again later"),
+        (["/a"], "404 No", "check the path and the base URL"),
+        (["/a"], "429 No", "too many requests: wait, or use --retry"),
+    ],
+)  # fmt: skip
+def test_a_refused_request_says_what_to_do(xapi: Xapi, words: list[str], status: str, hint: str) -> None:
+    with Server([request(), send(answer(status, b"", "Allow: GET, \x1bHEAD"))]) as server:
+        outcome = xapi("request", *words, env=bearing(server))
+
+    assert outcome.code == (4 if status < "5" else 5)
+    assert outcome.err.endswith(f" {server.url}/a answered {status}; {hint}\n")
+
+
+def test_a_port_where_nobody_listens_is_named_with_what_to_check(xapi: Xapi) -> None:
+    port = free_port()
+
+    outcome = xapi("request", "/", env={"XAPI_BASE_URL": f"http://127.0.0.1:{port}", "XAPI_TOKEN": "t"})
+
+    assert outcome == Outcome(
+        11,
+        "",
+        f"xapi: error: no connection to 127.0.0.1:{port}: connection refused; "
+        "nothing listens there: check host and port of the base URL, and whether the server runs\n",
     )
 
 

@@ -878,7 +878,10 @@ def test_a_port_where_nobody_listens_is_named() -> None:
     port = free_port()
     with client() as http, pytest.raises(NetworkError) as caught:
         http.post(f"http://127.0.0.1:{port}/", content=b"x")
-    assert str(caught.value) == f"no connection to 127.0.0.1:{port}: connection refused"
+    assert str(caught.value) == (
+        f"no connection to 127.0.0.1:{port}: connection refused; "
+        "nothing listens there: check host and port of the base URL, and whether the server runs"
+    )
     assert (caught.value.sent, caught.value.answered) == (False, False)
 
 

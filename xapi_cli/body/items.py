@@ -77,7 +77,7 @@ def is_item(word: str) -> bool:
 
 
 def parse(words: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[str] = (), before: int = 1) -> Items:
-    """Return what *words* mean, and the texts of `-q` and `-H`; *before* words of the command precede them."""
+    """Return what *words* mean, and the texts of `-q` and `-H`; *before* words precede them."""
     items = Items([query_parameter(text) for text in query], [header(text) for text in headers])
     for position, word in enumerate(words, before + 1):
         _add(items, word, position)

@@ -23,6 +23,14 @@ from xapi_cli.errors import (
 )
 from xapi_cli.render import printable
 
+_CLIENT_HINTS = {
+    403: "the API serves only users with master rights",
+    404: "check the path and the base URL",
+    429: "too many requests: wait, or use --retry",
+}
+_IN_TROUBLE = "the service is in trouble; try again later"
+_SERVER_HINTS = {501: "the service does not know such requests; check METHOD", 505: "the service wants another HTTP"}
+
 
 @dataclass
 class Answer:
@@ -161,8 +169,8 @@ def failure(answer: Answer, credentials: Credentials | None, *, check_status: bo
     if 300 <= status < 400 and status != 304:
         return RedirectError(said, hint="a redirect without a target that can be followed")
     if 400 <= status < 500:
-        return ClientStatusError(said, hint=_hint(status, from_api=answer.from_api))
-    return ServerStatusError(said, hint="the service is in trouble; try again later") if status >= 500 else None
+        return ClientStatusError(said, hint=_hint(answer))
+    return ServerStatusError(said, hint=_SERVER_HINTS.get(status, _IN_TROUBLE)) if status >= 500 else None
 
 
 def _request(call: Call, *, inside: bool) -> httpx.Request:
@@ -199,11 +207,10 @@ def _reason(response: httpx.Response) -> str:
     return f" {printable(phrase)[:60]}" if phrase else ""
 
 
-def _hint(status: int, *, from_api: bool) -> str | None:
-    if not from_api:
+def _hint(answer: Answer) -> str | None:
+    if not answer.from_api:
         return "a redirect led away from the API, where the token is not sent: is the base URL right?"
-    if status == 403:
-        return "the API serves only users with master rights"
-    if status == 404:
-        return "check the path and the base URL"
-    return "too many requests: wait, or use --retry" if status == 429 else None
+    if answer.status == 405:
+        allowed = printable(answer.response.headers.get("Allow", "").strip())[:60]
+        return f"there it takes {allowed}" if allowed else "there it takes other methods"
+    return _CLIENT_HINTS.get(answer.status)

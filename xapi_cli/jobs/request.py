@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 
+_WRONG_METHODS = frozenset({405, 501})
+_WHY_POST = "a body makes it a POST: for a query parameter write name==value; another METHOD goes before PATH"
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What the command line asks for."""
@@ -47,7 +51,7 @@ class Request:
     def __init__(self, runtime: "Runtime", wishes: Wishes) -> None:
         self._runtime, self._wishes = runtime, wishes
         method, path, words = items.split_words(wishes.words)
-        before = len(wishes.words) - len(words) + 1
+        before = len(wishes.words) - len(words)
         self._items = items.parse(words, query=wishes.query, headers=wishes.headers, before=before)
         self._url = urls.resolve(runtime.base_url, path, self._items.query)
         self._method = method
@@ -180,6 +184,8 @@ class Request:
         if answer is not None:
             error = failure(answer, credentials, check_status=self._wishes.check_status)
             if error is not None:
+                if answer.status in _WRONG_METHODS and self._method is None and answer.response.request.method != "GET":
+                    error.hint = _WHY_POST
                 raise error
 
 

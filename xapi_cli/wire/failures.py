@@ -9,6 +9,7 @@ from xapi_cli.render import printable
 _CHECK_CLOCK = "is the clock of this computer right? if so, the server needs a new certificate"
 _CHECK_CA = "if you trust its CA, name a file with the CA's certificate with --ca-bundle"
 _CHECK_NAME = "check the host in the base URL"
+_CHECK_PORT = "nothing listens there: check host and port of the base URL, and whether the server runs"
 
 _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
     9: ("the server's certificate is not valid yet", "is the clock of this computer right?"),
@@ -54,7 +55,8 @@ def explained(error: OSError) -> tuple[str, str | None]:
         return _certificate_failure(error)
     if isinstance(error, ssl.SSLError):
         return _tls_failure(error)
-    return _SYSTEM.get(error.errno or 0) or _phrase(error.strerror or type(error).__name__), None
+    reason = _SYSTEM.get(error.errno or 0) or _phrase(error.strerror or type(error).__name__)
+    return reason, _CHECK_PORT if error.errno == errno.ECONNREFUSED else None
 
 
 def _name_failure(error: socket.gaierror) -> tuple[str, str | None]:
