@@ -9,9 +9,9 @@ from xapi_cli.call import view
 from xapi_cli.call.view import shown
 
 
-def _shown(*chunks: bytes, colours: bool = False) -> tuple[str, list[str]]:
+def _shown(*chunks: bytes, colours: bool = False, content_type: str = "") -> tuple[str, list[str]]:
     notes: list[str] = []
-    return "".join(shown(chunks, colours=colours, note=notes.append)), notes
+    return "".join(shown(chunks, colours=colours, note=notes.append, content_type=content_type)), notes
 
 
 def test_json_is_indented_with_numbers_escapes_and_order_as_they_were() -> None:
@@ -114,6 +114,62 @@ def test_binary_is_named_with_its_size_and_not_shown(body: bytes) -> None:
     assert _shown(body) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        ("iso-8859-1", "déjà vu\n¿"),
+        ("ISO-8859-15", "10 €"),
+        ('"windows-1252"', "“fine”"),
+        ("koi8-r", "Привет"),
+        ("Shift_JIS", "日本語 and ASCII"),
+        ("gb18030", "中文\nab"),
+        ("euc-kr", "한국어"),
+        ("utf-16", "日本 and ASCII\nà"),
+        ("utf-16le", "ascii"),
+        ("utf-32be", "a\né"),
+    ],
+)
+def test_text_in_a_declared_charset_is_shown_as_text(charset: str, text: str, size: int) -> None:
+    body = text.encode(charset.strip('"'))
+
+    shown, notes = _shown(
+        *(body[start : start + size] for start in range(0, len(body), size)),
+        content_type=f"text/plain; format=flowed; charset={charset}",
+    )
+
+    assert (shown, notes) == (f"{text}\n", [])
+
+
+def test_a_charset_is_believed_only_where_the_body_is_no_utf_8() -> None:
+    content_type = "text/html;charset=iso-8859-1"
+
+    assert _shown("déjà".encode(), content_type=content_type) == ("déjà\n", [])
+    assert _shown(b'{"a":"\xe9"}', content_type=content_type) == ('{"a":"é"}\n', [])
+    assert _shown(b"\x9b1m\xe9", content_type=content_type) == ("\\x9b1mé\n", [])
+    assert _shown("é".encode()[:1], content_type=content_type) == ("Ã\n", [])
+
+
+@pytest.mark.parametrize(
+    "charset", ["utf-8", "idna", "rot13", "zlib_codec", "undefined", "punycode", "nonsense", "", "utf-7", "iso-8859-99"]
+)
+def test_what_is_no_charset_to_be_believed_makes_no_text(charset: str) -> None:
+    assert _shown(b"caf\xe9s", content_type=f"text/plain; charset={charset}")[1] == [
+        "binary body, 5 bytes, not shown; use -o FILE, or a pipe"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "charset"),
+    [(b"\x89PNG\r\n\x1a\n\0\0", "iso-8859-1"), (b"\xff\xfe\0\0a", "utf-16le"), (b"\xdc\0\xff", "utf-16be"),
+     (b"\xff\xff", "euc-kr")],
+)  # fmt: skip
+def test_binary_stays_binary_whatever_charset_it_claims(body: bytes, charset: str) -> None:
+    text, notes = _shown(body, content_type=f"text/plain; charset={charset}")
+
+    assert (text, notes) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
+
+
 def test_the_size_of_a_binary_body_counts_all_of_it() -> None:
     assert _shown(b"\0" * 1024, *([b"x" * 65536] * 48)) == (
         "",
@@ -199,9 +255,11 @@ def test_indented_json_means_the_same(value: object, ascii_only: bool, size: int
     assert notes == []
 
 
-@given(st.binary(), st.integers(1, 5))
-def test_whatever_comes_a_terminal_gets_nothing_that_it_would_obey(body: bytes, size: int) -> None:
-    text, notes = _shown(*(body[start : start + size] for start in range(0, len(body), size)))
+@given(st.binary(), st.integers(1, 5), st.sampled_from(["", "iso-8859-1", "windows-1252", "big5", "utf-16", "utf-32"]))
+def test_whatever_comes_a_terminal_gets_nothing_that_it_would_obey(body: bytes, size: int, charset: str) -> None:
+    text, notes = _shown(
+        *(body[start : start + size] for start in range(0, len(body), size)), content_type=f"a/b; charset={charset}"
+    )
 
     assert all(
         char.isprintable() or char in "\n\t\u00a0\u1680\u202f\u205f\u3000" or "\u2000" <= char <= "\u200a"

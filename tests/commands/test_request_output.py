@@ -368,6 +368,17 @@ def test_a_terminal_gets_no_binary_but_its_size(xapi: Xapi) -> None:
     assert _screen(terminal.seen) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
 
 
+def test_a_terminal_gets_text_in_a_declared_charset_and_a_pipe_its_bytes(xapi: Xapi) -> None:
+    sent = answer("200 OK", b"caf\xe9s \x9b", "Content-Type: text/plain; charset=ISO-8859-1")
+    with Server([request(), send(sent)]) as server:
+        env = bearing(server)
+        with xapi.on_terminal("request", "/", env=env) as terminal:
+            assert terminal.wait() == 0
+        assert xapi("request", "/", env=env).body == b"caf\xe9s \x9b"
+
+    assert _screen(terminal.seen) == "cafés \\x9b\n"
+
+
 def test_a_terminal_sees_text_as_it_arrives(xapi: Xapi) -> None:
     seen = threading.Event()
     head = b"HTTP/1.1 200 OK\r\n\r\n"

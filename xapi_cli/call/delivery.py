@@ -40,9 +40,9 @@ class Delivery:
         if self.file is not None and self._belongs_to_file(response):
             self._to_file(self.file, response, chunks)
         elif response.status_code < 400 or self.error_body == "stdout":
-            self._to_stdout(chunks)
+            self._to_stdout(response, chunks)
         elif self.error_body == "stderr":
-            self._to_stderr(chunks)
+            self._to_stderr(response, chunks)
 
     def _belongs_to_file(self, response: "httpx.Response") -> bool:
         if response.request.method == "HEAD" or response.status_code in _NEVER_IN_FILE:
@@ -66,29 +66,30 @@ class Delivery:
         else:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
 
-    def _to_stdout(self, chunks: Iterator[bytes]) -> None:
+    def _to_stdout(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         if not self.terminal.stdout_is_terminal:
             for chunk in chunks:
                 self.terminal.write(chunk)
             return
-        for text in self._shown(chunks, colours=self.terminal.colours):
+        for text in self._shown(response, chunks, colours=self.terminal.colours):
             self.terminal.write(text.encode("utf-8", "backslashreplace"))
 
-    def _to_stderr(self, chunks: Iterator[bytes]) -> None:
+    def _to_stderr(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         """Write the body as it would go to stdout, with its last line ended: one of our own comes after it."""
         last = b"\n"
         if self.terminal.stderr_is_terminal:
-            chunks = (text.encode("utf-8", "backslashreplace") for text in self._shown(chunks, colours=False))
+            chunks = (text.encode("utf-8", "backslashreplace") for text in self._shown(response, chunks, colours=False))
         for chunk in chunks:
             self.terminal.answer_aside(chunk)
             last = chunk[-1:] or last
         if last != b"\n":
             self.terminal.say("")
 
-    def _shown(self, chunks: Iterator[bytes], *, colours: bool) -> Iterator[str]:
+    def _shown(self, response: "httpx.Response", chunks: Iterator[bytes], *, colours: bool) -> Iterator[str]:
         from xapi_cli.call.view import shown
 
-        return shown(chunks, colours=colours, note=self.terminal.note)
+        content_type = response.headers.get("Content-Type", "")
+        return shown(chunks, colours=colours, note=self.terminal.note, content_type=content_type)
 
     def _to_file(self, file: "OutFile", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         with self._progress(response) as advance:
