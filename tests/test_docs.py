@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.documents import COMMANDS_PAGE, ROOT, commands_page, help_of, invocations
-from tests.program import Xapi
+from tests.program import PYTHON, Xapi
 from xapi_cli import config, errors
 from xapi_cli.commands import options
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -232,7 +232,7 @@ def test_a_page_names_no_folder_of_somebodys_machine(page: str) -> None:
 def scripts() -> Iterator[tuple[str, int]]:
     for page, text in TEXTS.items():
         for number, block in enumerate(blocks_of(text)):
-            assert block.language in {"sh", "output", "text", "yaml", "toml", "mermaid"}, f"{page}: {block}"
+            assert block.language in {"sh", "output", "text", "python", "yaml", "toml", "mermaid"}, f"{page}: {block}"
             if block.language == "sh":
                 yield page, number
 
@@ -268,6 +268,19 @@ def test_the_examples_of_a_page_run_one_after_the_other(
         assert (ran.returncode, "xapi: error" in ran.stderr and "exit" not in block.text) == (0, False), ran
         if number + 1 < len(blocks) and blocks[number + 1].language == "output":
             assert ran.stdout == blocks[number + 1].text
+
+
+def test_the_examples_in_python_run(xapi: Xapi, sandbox: Sandbox) -> None:
+    environ = xapi.environment({**sandbox.settings, "XAPI_PASSWORD": MASTER.password})
+    examples = [block.text for text in TEXTS.values() for block in blocks_of(text) if block.language == "python"]
+
+    for example in examples:
+        assert len(example.splitlines()) <= 10
+        ran = subprocess.run(
+            [PYTHON, "-c", example], env=environ, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, ""), ran
+    assert examples
 
 
 def test_the_example_of_a_config_file_can_be_used(xapi: Xapi) -> None:

@@ -34,11 +34,15 @@ class Runtime:
     """
 
     def __init__(
-        self, environ: Mapping[str, str], *, bound: Callable[[float, float], None] = lambda seconds, started: None
+        self,
+        environ: Mapping[str, str],
+        *,
+        bound: Callable[[float, float], None] = lambda seconds, started: None,
+        terminal: Terminal | None = None,
     ) -> None:
         self.environ = environ
         self._bound = bound
-        self.terminal = Terminal(environ)
+        self.terminal = terminal or Terminal(environ)
         self.flags: Mapping[str, str | None] = {}
         self.may_create_profile = False
         self.verbose = False
@@ -136,6 +140,7 @@ class Runtime:
             environ=self.environ,
             warn=self.terminal.warn,
             interactive=self.terminal.interactive,
+            quietly=self.terminal.has_streams,
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":

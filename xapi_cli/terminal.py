@@ -22,11 +22,12 @@ class Terminal:
     stderr, where a failing write is never a reason to fail.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, no_input: bool = False) -> None:
+    def __init__(self, environ: Mapping[str, str], *, no_input: bool = False, has_streams: bool = True) -> None:
         self._environ = environ
         self.no_input = no_input
-        self._stdout: BinaryIO | None = _open_descriptor(1)
-        self._stderr = _duplicate_of_stderr()
+        self.has_streams = has_streams  # else they are not ours to use
+        self._stdout: BinaryIO | None = _open_descriptor(1) if has_streams else None
+        self._stderr = _duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
         self._secrets: set[str] = set()
 
@@ -117,7 +118,7 @@ class Terminal:
     @cached_property
     def interactive(self) -> bool:
         """Whether there is a person to ask: /dev/tty opens, and stdin or stderr is a terminal."""
-        return not self.no_input and (_isatty(0) or _isatty(2)) and _can_open_tty()
+        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and _can_open_tty()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:

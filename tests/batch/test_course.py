@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.auth.test_shared import Issuer
-from xapi_cli.auth.shared import SharedToken
-from xapi_cli.batch.course import MOST_REPLAYS, Answer, Course, Pause, Renew, Rules, Send
+from xapi_cli.auth.shared import MOST_REPLAYS, SharedToken
+from xapi_cli.batch.course import Answer, Course, Pause, Renew, Rules, Send
 from xapi_cli.batch.replies import Head, Reply
 from xapi_cli.call.outgoing import Call
 from xapi_cli.errors import LoginRefused, NetworkError, TimeoutExpired

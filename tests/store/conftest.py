@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.Mo
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
     monkeypatch.syspath_prepend(FAKES)
 
-    def open_one(kind: str, **options: float) -> Store:
+    def open_one(kind: str, **options: Any) -> Store:
         name: StoreName = "keyring"
         environ: dict[str, str] = dict(os.environ)
         if kind == "file":

@@ -32,10 +32,12 @@ class Keeper:
         environ: Mapping[str, str],
         warn: Callable[[str], None],
         interactive: bool,
+        quietly: bool = True,
     ) -> None:
         self.identity = identity
         self._storage: Storage = storage
-        self._state, self._environ, self._warn, self._interactive = state, environ, warn, interactive
+        self._state, self._environ, self._warn = state, environ, warn
+        self._interactive, self._quietly = interactive, quietly
         self._store: Store | None = None
         self._record: Record | None = None
         self._read = False
@@ -140,6 +142,7 @@ class Keeper:
             environ=self._environ,
             notify=self._warn,
             unlock_wait=UNLOCK_WAIT if self._interactive else None,
+            quietly=self._quietly,
         )
 
     def _stores_to_clear(self, known: tuple[str, ...]) -> "list[StoreName]":

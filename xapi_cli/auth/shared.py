@@ -10,6 +10,7 @@ from xapi_cli.auth.account import Credentials, Reason
 from xapi_cli.errors import AuthenticationError, XapiError
 from xapi_cli.tokens import Token
 
+MOST_REPLAYS = 5  # of one request: a token may die while many of them are in flight
 _PATIENCE = 2.0  # seconds for which the failure of a login is everybody's: a server in trouble is not hammered
 
 

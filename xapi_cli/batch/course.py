@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from xapi_cli import urls
-from xapi_cli.auth.shared import SharedToken
+from xapi_cli.auth.shared import MOST_REPLAYS, SharedToken
 from xapi_cli.batch.replies import BodyTooLarge, Reply
 from xapi_cli.call import outgoing, retries
 from xapi_cli.call.outgoing import Call, shown
 from xapi_cli.errors import NetworkError, RedirectError
 from xapi_cli.tokens import Token
-
-MOST_REPLAYS = 5
 
 
 @dataclass(frozen=True, slots=True)

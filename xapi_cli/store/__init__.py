@@ -41,11 +41,13 @@ def open_store(
     notify: Callable[[str], None],
     patience: float = 3.0,
     unlock_wait: float | None = None,
+    quietly: bool = True,
 ) -> Store:
     """Return the store called *name*.
 
     *state* is the folder for files and locks, *notify* is told what a person should know. A keyring gets *patience*
     seconds to answer; with *unlock_wait* somebody is there to unlock it, and it gets that many, after saying so.
+    While it is visited, *quietly*, nobody in this process reads from or writes to the standard streams.
     """
     if name == "none":
         from xapi_cli.store.memory import MemoryStore
@@ -57,4 +59,4 @@ def open_store(
         return FileStore(state, notify)
     from xapi_cli.store.keyring import KeyringStore
 
-    return KeyringStore(state, environ, notify, patience=patience, unlock_wait=unlock_wait)
+    return KeyringStore(state, environ, notify, patience=patience, unlock_wait=unlock_wait, quietly=quietly)

@@ -54,8 +54,10 @@ class KeyringStore:
         *,
         patience: float = 3.0,
         unlock_wait: float | None = None,
+        quietly: bool = True,
     ) -> None:
         self._state = state
+        self._quiet = quiet if quietly else contextlib.nullcontext
         self._lock = state / "locks" / "keyring.lock"
         self._backends = Backends(state, environ)
         self._backend: KeyringBackend | None = None
@@ -121,12 +123,12 @@ class KeyringStore:
         self._patience = patience
         try:
             if self._backend is None:
-                with quiet():
+                with self._quiet():
                     self._backend = patience.call(
                         lambda: translated("loading the keyring", self._backends.without_asking), at_work=patience.renew
                     )
             at_work = self.answered if self._backend is None else None  # then all there are have to be loaded
-            with self._turn(patience), quiet():
+            with self._turn(patience), self._quiet():
                 return patience.call(lambda: translated(doing, lambda: self._operate(operation)), at_work=at_work)
         except OutOfPatience:
             self.is_given_up = True

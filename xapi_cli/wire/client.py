@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from xapi_cli.wire.transport import Transport
+
 USER_AGENT = f"xapi/{__version__}"
 
 
@@ -31,6 +33,25 @@ def open_wire(
 
     import httpx
 
+    class Client(httpx.Client):
+        def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
+            return request  # httpx's raises for a Location that it cannot read, although nothing is to be followed
+
+    return Client(
+        transport=open_transport(ca_bundle=ca_bundle, environ=environ, trace=trace),
+        timeout=timeout,
+        trust_env=False,
+        follow_redirects=False,
+        headers={"User-Agent": USER_AGENT},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept, or even looked at
+        event_hooks=dict(hooks or {}),
+    )
+
+
+def open_transport(
+    *, ca_bundle: str | None, environ: Mapping[str, str], trace: Callable[[str], None] | None = None
+) -> "Transport":
+    """Return our transport, which trusts whom *ca_bundle* names, and takes the proxies in *environ*."""
     from xapi_cli.wire import proxies
     from xapi_cli.wire.transport import Transport
 
@@ -39,17 +60,4 @@ def open_wire(
 
         return tls.context(ca_bundle, environ)
 
-    class Client(httpx.Client):
-        def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
-            return request  # httpx's raises for a Location that it cannot read, although nothing is to be followed
-
-    transport = Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)
-    return Client(
-        transport=transport,
-        timeout=timeout,
-        trust_env=False,
-        follow_redirects=False,
-        headers={"User-Agent": USER_AGENT},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept, or even looked at
-        event_hooks=dict(hooks or {}),
-    )
+    return Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)

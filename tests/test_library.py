@@ -1,0 +1,310 @@
+"""`open_client`, as other people's programs use it: each test is such a program, a process of its own."""
+
+import gzip
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.batch.server import Api, Asked, Reply
+from tests.program import PYTHON, Environ, Outcome, Xapi
+from tests.servers import OK, Server, close, request, send, serve
+from xapi_cli.sandbox import MASTER, Sandbox
+
+FAKES = Path(__file__).parent / "keyrings"
+
+
+@pytest.fixture
+def program(xapi: Xapi) -> "Program":
+    """A Python program, in the home of the program under test."""
+    return Program(xapi)
+
+
+class Program:
+    """Runs Python code that uses the installed package."""
+
+    def __init__(self, xapi: Xapi) -> None:
+        self.xapi = xapi
+
+    def __call__(self, code: str, env: Environ) -> Outcome:
+        prelude = "import threading, httpx, xapi_cli\nfrom xapi_cli.errors import *\n"
+        ran = subprocess.run(
+            [PYTHON, "-c", prelude + textwrap.dedent(code)],
+            env=self.xapi.environment(env),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        return Outcome(ran.returncode, ran.stdout, ran.stderr)
+
+
+def bearing(server: Server | Api) -> dict[str, str | None]:
+    return {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary"}
+
+
+def test_it_logs_in_by_itself_and_keeps_the_token_for_commands(program: Program, sandbox: Sandbox) -> None:
+    env = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password}
+    ran = program(
+        """
+        with xapi_cli.open_client() as client:
+            print(client.get("/x-api/me").json()["email"])
+            print(client.post("x-api/echo", params={"a": "b c"}, json={"n": 1}).json()["json"])
+            print(client.get(f"{client.base_url}/x-api/me").status_code)
+        """,
+        env,
+    )
+
+    assert ran == Outcome(0, f"{MASTER.email}\n{{'n': 1}}\n200\n")
+    assert program.xapi("request", "/x-api/me", "--no-login", env=sandbox.settings).code == 0
+    assert sandbox.logins == 1
+
+
+def test_threads_that_meet_a_dead_token_make_one_login_and_lose_no_request(program: Program) -> None:
+    with Api(lives=50) as api:
+        ran = program(
+            """
+            client, statuses = xapi_cli.open_client(), []
+            def work(number):
+                for each in range(20):
+                    statuses.append(client.post(f"/{number}/{each}", content=b"x" * number).status_code)
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            client.close()
+            print(len(statuses), set(statuses))
+            """,
+            api.settings,
+        )
+
+        assert ran == Outcome(0, "400 {200}\n")
+        assert api.logins == 8
+        assert all(len(asked.body) == int(asked.path.split("/")[1]) for asked in api.asked)
+
+
+def test_a_body_that_can_be_read_only_once_is_sent_again_after_a_401(program: Program) -> None:
+    with Api(lives=1) as api:
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                client.get("/")
+                print(client.post("/", content=iter([b"a", b"bc"])).status_code)
+            """,
+            api.settings,
+        )
+        bodies = [asked.body for asked in api.asked]
+
+    assert (ran.out, bodies) == ("200\n", [b"", b"abc", b"abc"]), ran
+
+
+@pytest.mark.parametrize(
+    "doing, said",
+    [
+        ('client.get("ELSEWHERE/x")', "UsageError 2"),
+        ('client.get("//ELSEWHERE/x")', "UsageError 2"),
+        ('client.get("/../x")', "UsageError 2"),
+        ('client.send(httpx.Request("GET", "ELSEWHERE/x"), auth=client.auth)', "UsageError 2"),
+        ('client.get("/away", follow_redirects=True)', "RedirectError 3"),
+    ],
+)
+def test_nothing_goes_to_another_origin(program: Program, doing: str, said: str) -> None:
+    with Server([serve()]) as elsewhere:
+        away = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}/x\r\nContent-Length: 0\r\n\r\n".encode()
+        with Server([serve(away)]) as server:
+            code = f"""
+            with xapi_cli.open_client() as client:
+                try:
+                    print({doing.replace("ELSEWHERE", elsewhere.url)})
+                except XapiError as error:
+                    print(type(error).__name__, error.exit_code)
+                    print(error)
+            """
+            ran = program(code, bearing(server))
+        reached = elsewhere.received
+
+    assert ran.out.startswith(f"{said}\n"), ran
+    assert "canary" not in ran.out
+    assert reached == []
+
+
+def test_what_goes_wrong_is_an_exception_of_xapi(program: Program) -> None:
+    packed = gzip.compress(b"hello")
+    cut = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % (len(packed) - 4) + packed[:-4]
+    whole = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+    with Server([request(), send(whole), request(), send(cut)], [request(), close()], [request()]) as server:
+        ran = program(
+            """
+            with xapi_cli.open_client(timeout=0.5) as client:
+                print(client.get("/").text)
+                for method, path in [("GET", "/cut"), ("POST", "/gone")]:
+                    try:
+                        client.request(method, path)
+                    except NetworkError as error:
+                        print(error)
+            """,
+            bearing(server),
+        )
+
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert ran.out.splitlines()[0] == "hello"
+    assert "the gzip body was cut off" in ran.out.splitlines()[1]
+    assert "may have been processed" in ran.out.splitlines()[2]
+
+
+FAILURES: list[tuple[str, dict[str, str | None], str]] = [
+    ("refused", {"XAPI_PASSWORD": "wrong"}, "LoginRefused 10"),
+    ("no password", {"XAPI_PASSWORD": None}, "LoginNeeded 10"),
+    ("a dead ready-made token", {"XAPI_TOKEN": "dead"}, "TokenRejected 10"),
+    ("no base URL", {"XAPI_BASE_URL": None}, "UsageError 2"),
+    ("no username", {"XAPI_USERNAME": None}, "UsageError 2"),
+    ("a profile that is not there", {"XAPI_PROFILE": "nope"}, "UsageError 2"),
+]
+
+
+@pytest.mark.parametrize("env, said", [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
+def test_a_failure_has_the_exit_code_that_a_command_would_have(
+    program: Program, sandbox: Sandbox, env: dict[str, str | None], said: str
+) -> None:
+    code = """
+    try:
+        with xapi_cli.open_client() as client:
+            client.get("/x-api/me")
+    except XapiError as error:
+        print(type(error).__name__, error.exit_code)
+    """
+    settings: dict[str, str | None] = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password}
+
+    assert program(code, settings | env) == Outcome(0, f"{said}\n")
+
+
+def test_a_token_that_is_refused_although_fresh_is_an_exception_after_one_login(program: Program) -> None:
+    with Api(lives=0) as api:
+        api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                for _ in range(3):
+                    try:
+                        client.get("/")
+                    except TokenRejected as error:
+                        print(error)
+            """,
+            api.settings,
+        )
+
+        assert (ran.out.count("answered 401; the token was fresh"), api.logins) == (3, 1), ran
+
+
+def test_it_does_not_ask_even_where_a_person_sits(xapi: Xapi, sandbox: Sandbox) -> None:
+    code = "import xapi_cli; xapi_cli.open_client().get('/x-api/me')"
+    env = {**sandbox.settings, "XAPI_PASSWORD": None}
+    with xapi.on_terminal("-c", code, program=PYTHON, env=env) as terminal:
+        assert terminal.wait() == 1
+        assert b"LoginNeeded" in terminal.seen
+        assert b"Password" not in terminal.seen
+
+
+def test_an_authorization_of_ones_own_switches_token_and_login_off(program: Program) -> None:
+    with Api(open_to_all=True) as api:
+        code = "xapi_cli.open_client().get('/', headers={'Authorization': 'Basic x'})"
+        assert program(code, api.settings).code == 0
+        assert [asked.headers["authorization"] for asked in api.asked] == ["Basic x"]
+        assert api.logins == 0
+
+
+def test_overrides_are_settings_and_others_are_a_mistake(program: Program, sandbox: Sandbox) -> None:
+    code = f"""
+    client = xapi_cli.open_client(base_url="{sandbox.base_url}", username="{MASTER.email}", storage="none", timeout=5)
+    print(client.get("/x-api/me").status_code, client.timeout.read)
+    try:
+        xapi_cli.open_client(pasword="x")
+    except TypeError as error:
+        print(error)
+    try:
+        xapi_cli.nonsense
+    except AttributeError as error:
+        print(error)
+    """
+    ran = program(code, {"XAPI_PASSWORD": MASTER.password})
+
+    assert ran.out.splitlines() == [
+        "200 5.0",
+        "open_client() has no setting 'pasword'; there are base_url, username, storage, timeout, ca_bundle",
+        "module 'xapi_cli' has no attribute 'nonsense'",
+    ], ran
+    assert not (program.xapi.state / "tokens").exists()
+
+
+def test_max_time_is_for_commands(program: Program, sandbox: Sandbox) -> None:
+    env = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password, "XAPI_MAX_TIME": "0.2"}
+    code = "import time; client = xapi_cli.open_client(); time.sleep(0.3); print(client.get('/x-api/me').status_code)"
+
+    assert program(code, env) == Outcome(0, "200\n")
+
+
+def test_the_programs_streams_are_its_own_even_while_a_keyring_is_visited(program: Program, sandbox: Sandbox) -> None:
+    env = {
+        **sandbox.settings,
+        "XAPI_PASSWORD": MASTER.password,
+        "XAPI_STORAGE": "keyring",
+        "PYTHON_KEYRING_BACKEND": "fake_keyrings.Slow",
+        "FAKE_KEYRING": str(program.xapi.home / "items.json"),
+        "FAKE_KEYRING_SECONDS": "0.3",
+        "PYTHONPATH": str(FAKES),
+    }
+    ran = program(
+        """
+        import os
+        before = sorted(os.listdir("/proc/self/fd"))
+        client = xapi_cli.open_client()
+        thread = threading.Thread(target=lambda: client.get("/x-api/me"))
+        thread.start()
+        lines = 0
+        while thread.is_alive():
+            os.write(1, b"mine\\n")
+            lines += 1
+            thread.join(0.01)
+        client.close()
+        os.write(1, b"%d\\n" % lines)
+        assert sorted(os.listdir("/proc/self/fd")) == before
+        """,
+        env,
+    )
+    *mine, count = ran.out.splitlines()
+
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert (len(mine), set(mine)) == (int(count), {"mine"})
+    assert int(count) > 10
+
+
+def test_what_commands_say_on_stderr_goes_to_a_logger(program: Program, sandbox: Sandbox) -> None:
+    code = """
+    import logging
+    logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.ERROR)
+    xapi_cli.open_client().get("/x-api/me")
+    """
+    ran = program(code, {**sandbox.settings, "XAPI_PASSWORD": MASTER.password})
+
+    assert ran.err.startswith("xapi_cli INFO no token was stored: logged in as"), ran
+
+
+def test_answers_that_stream_are_not_read_ahead(program: Program) -> None:
+    with Server([request(), send(OK)]) as server:
+        code = """
+        with xapi_cli.open_client() as client, client.stream("GET", "/") as response:
+            print(response.is_stream_consumed, b"".join(response.iter_bytes()))
+        """
+        assert program(code, bearing(server)) == Outcome(0, "False b'ok'\n")
+
+
+def _kept(asked: Asked) -> Reply:
+    return Reply(headers=(("Set-Cookie", "a=b"), ("Content-Type", "text/plain")))
+
+
+def test_cookies_are_not_kept(program: Program) -> None:
+    with Api(_kept, open_to_all=True) as api:
+        assert program("c = xapi_cli.open_client(); c.get('/'); c.get('/')", api.settings).code == 0
+        assert ["cookie" in asked.headers for asked in api.asked] == [False, False]

@@ -1,0 +1,194 @@
+"""The door for Python programs: an `httpx.Client` with base URL, token and automatic login built in."""
+
+import os
+from collections.abc import Generator, Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import httpx
+
+from xapi_cli import urls
+from xapi_cli.auth.shared import MOST_REPLAYS, SharedToken
+from xapi_cli.errors import RedirectError, TokenRejected, UsageError
+from xapi_cli.render import printable
+from xapi_cli.runtime import Runtime
+from xapi_cli.terminal import Terminal
+from xapi_cli.tokens import Token
+from xapi_cli.wire.client import USER_AGENT, open_transport
+from xapi_cli.wire.decoding import decoded
+
+if TYPE_CHECKING:
+    from httpx._types import URLTypes
+
+_OVERRIDES = ("base_url", "username", "storage", "timeout", "ca_bundle")
+
+
+def open_client(profile: str | None = None, **overrides: str | float | os.PathLike[str] | None) -> httpx.Client:
+    """Return a client for the API that *profile* and the environment point at; close it, or use it in `with`.
+
+    *overrides* are settings: base_url, username, storage, timeout and ca_bundle,
+    as the flags of these names. The client is thread-safe. It sends the token
+    with each request, and logs in by itself as commands do, but never asks a
+    person. Whatever goes wrong is an exception of `xapi_cli.errors`: a 401 that
+    stands is TokenRejected, other statuses are for the caller to look at.
+    """
+    runtime = _World(profile, overrides)
+    return _Client(runtime, SharedToken(runtime.credentials()))
+
+
+class _World(Runtime):
+    """The outside world of a program that is not ours: its streams are not touched, and nothing is ever over."""
+
+    def __init__(self, profile: str | None, overrides: dict[str, Any]) -> None:
+        for name in overrides:
+            if name not in _OVERRIDES:
+                raise TypeError(f"open_client() has no setting {name!r}; there are {', '.join(_OVERRIDES)}")
+        super().__init__(os.environ, terminal=_Log(os.environ, has_streams=False))
+        given = {name: str(value) for name, value in overrides.items() if value is not None}
+        self.flags = {"profile": profile, "no_input": "1", **given}
+
+    @property
+    def deadline(self) -> None:
+        """None: the limit of a command is none of a program's."""
+        return
+
+    def close(self) -> None:
+        """Close the connections of logins."""
+        if "wire" in vars(self):  # it is made by the first login
+            self.wire.close()
+
+
+class _Log(Terminal):
+    """Say to the logger `xapi_cli` what commands say on stderr."""
+
+    def note(self, text: str) -> None:
+        """Tell what xapi did."""
+        import logging
+
+        logging.getLogger("xapi_cli").info("%s", printable(self.without_secrets(text)))
+
+    def warn(self, text: str) -> None:
+        """Tell what needs attention, once."""
+        import logging
+
+        if text not in self._warned:
+            self._warned.add(text)
+            logging.getLogger("xapi_cli").warning("%s", printable(self.without_secrets(text)))
+
+
+class _Client(httpx.Client):
+    """Resolve URLs by the rules of PATH: whatever would lead away from the API is refused."""
+
+    def __init__(self, world: _World, shared: SharedToken) -> None:
+        self._root = world.base_url
+        super().__init__(
+            base_url=self._root,
+            auth=_Auth(shared),
+            transport=_OneOrigin(world),
+            timeout=world.settings.timeout,
+            trust_env=False,
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept
+        )
+
+    def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
+        """Build the request, its URL below the base URL; UsageError for one that is not."""
+        return super().build_request(method, urls.resolve(self._root, str(url)), **more)
+
+    def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
+        target = urls.join(str(request.url), response.headers["Location"])
+        if not urls.same_origin(target, self._root):
+            raise RedirectError(
+                f"{request.method} {_shown(request)} answered {response.status_code}, a redirect to another origin",
+                hint="it is not followed; is the base URL right?",
+            )
+        return super()._build_redirect_request(request, response)
+
+
+class _OneOrigin(httpx.BaseTransport):
+    """Send over our own transport, and to nobody else than the API's origin."""
+
+    def __init__(self, world: _World) -> None:
+        self._world = world
+        self._transport = open_transport(ca_bundle=world.settings.ca_bundle, environ=world.environ)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the response to *request*, its content coding undone: httpx takes half a gzip body for a whole."""
+        if not urls.same_origin(str(request.url), self._world.base_url):
+            raise UsageError(
+                "the URL is of another origin than the base URL", hint="the token is sent to the API alone"
+            )
+        response = self._transport.handle_request(request)
+        coding = response.headers.get("Content-Encoding")
+        if coding is not None and request.method != "HEAD":
+            response.stream = _Decoded(response, coding)
+            del response.headers["Content-Encoding"]
+            response.headers.pop("Content-Length", None)
+        return response
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+        self._world.close()
+
+
+class _Decoded(httpx.SyncByteStream):
+    """The body of *response* without its *coding*; NetworkError where it was cut off."""
+
+    def __init__(self, response: httpx.Response, coding: str) -> None:
+        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from our transport
+        self._stream, self._coding = response.stream, coding
+
+    def __iter__(self) -> Iterator[bytes]:
+        return decoded(self._stream, self._coding)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Auth(httpx.Auth):
+    """Send the shared token; after a 401 a newer one, as long as the one before had worked for some request."""
+
+    def __init__(self, shared: SharedToken) -> None:
+        self._shared = shared
+
+    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Drive *request*, whose body is held in memory so that it can be sent again; TokenRejected ends it."""
+        if "Authorization" in request.headers:
+            yield request
+            return
+        _hold_body(request)
+        token = self._shared.current()
+        for replays in range(MOST_REPLAYS + 1):
+            if (yield from self._is_accepted(request, token)):
+                return
+            newer = self._shared.renew(token) if replays < MOST_REPLAYS else None
+            if newer is None:
+                break
+            token = newer
+        self._shared.refused()
+        raise TokenRejected(f"{request.method} {_shown(request)} answered 401", hint=self._shared.advice())
+
+    def _is_accepted(self, request: httpx.Request, token: Token) -> Generator[httpx.Request, httpx.Response, bool]:
+        request.headers["Authorization"] = f"Bearer {token.access_token}"
+        response = yield request
+        if response.status_code != httpx.codes.UNAUTHORIZED:
+            self._shared.worked(token)
+            return True
+        if (discard := response.extensions.get("discard")) is not None:
+            discard()
+        return False
+
+    def async_auth_flow(self, request: httpx.Request) -> NoReturn:
+        """Refuse: the inherited flow would send no token at all."""
+        raise NotImplementedError("use httpx.Client: an AsyncClient would send no token")
+
+
+def _hold_body(request: httpx.Request) -> None:
+    size = len(request.read())
+    if request.headers.pop("Transfer-Encoding", None):
+        request.headers["Content-Length"] = str(size)
+
+
+def _shown(request: httpx.Request) -> str:
+    return printable(request.url.path)
