@@ -12,7 +12,7 @@ import trustme
 
 from tests.commands.api import TOKEN, answer, bearing
 from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send, serve
+from tests.servers import OK, Server, hang, request, send, serve
 from xapi_cli.sandbox import Sandbox
 
 ECHO = "/x-api/echo"
@@ -21,7 +21,8 @@ FILE = bytes(range(256)) * 100
 
 def _printed(xapi: Xapi, *words: str, env: dict[str, str], cwd: Path | None = None) -> str:
     outcome = xapi("request", *words, "--curl", env=env, cwd=cwd)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert all(line.startswith("xapi: ") and "curl" in line for line in outcome.err.splitlines())
     return outcome.out
 
 
@@ -183,7 +184,7 @@ def test_the_settings_that_say_whose_token_it_is_are_passed_on(xapi: Xapi) -> No
     assert command == (
         "xapi token show --header --no-input --no-login --username 'me@x.test' --storage 'file' | "
         "curl --silent --show-error --globoff --path-as-is --compressed --fail-with-body --location "
-        "--header @- 'https://api.test/a'\n"
+        "--max-redirs 10 --proto-redir =https --header @- 'https://api.test/a'\n"
     )
 
 
@@ -205,3 +206,75 @@ def test_what_curl_cannot_do_is_refused(xapi: Xapi, words: list[str], message: s
 
     assert (outcome.code, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+PARTIAL = "curl writes FILE as the body arrives, not whole or not at all"
+MISSING = "left out, because curl has nothing like it"
+NO_REDIRECT = "curl follows no redirect here: it would carry the body and your headers to any host"
+
+
+@pytest.mark.parametrize(
+    ("words", "switches", "notes"),
+    [
+        (["/a"], "", []),
+        (["/a", "--timeout", "30"], "", []),
+        (
+            ["/a", "--timeout", "1.5"],
+            "--connect-timeout 1.5 --speed-limit 1 --speed-time 2",
+            ["curl has no limit for each wait: --speed-time ends a transfer that stands still for so long"],
+        ),
+        (
+            ["/a", "--retry", "3"],
+            "--retry 3 --retry-connrefused",
+            ["curl's --retry also tries again after 408, 500 and a timeout, and prints the body of each failure"],
+        ),
+        (["POST", "/a", "--retry", "3", "--no-follow"], "", []),
+        (["/a", "-o", "it's"], "--output 'it'\\''s'", [PARTIAL]),
+        (["/a", "-i"], "--include", []),
+        (["/a", "--error-body", "none"], "--fail", []),
+        (["/a", "--error-body", "stderr"], "", [f"{MISSING}: --error-body"]),
+        (["/a", "--meta", "m", "-v"], "", [f"{MISSING}: --meta, --verbose"]),
+        (["/a", "--error-body", "none", "--no-check-status"], "", [f"{MISSING}: --error-body"]),
+        (["/a", "--ca-bundle", "~/ca.pem"], "--cacert '{home}/ca.pem'", []),
+        (["/a", "X-A:1"], "", [NO_REDIRECT]),
+        (["/a", "b=1"], "", [NO_REDIRECT]),
+        (["/a", "b=1", "--no-follow"], "", []),
+    ],
+)  # fmt: skip
+def test_what_curl_can_express_it_does_and_the_rest_is_said(
+    xapi: Xapi, words: list[str], switches: str, notes: list[str]
+) -> None:
+    outcome = xapi("request", *words, "--curl", env={"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary"})
+
+    assert f" {switches.format(home=xapi.home)} " in outcome.out if switches else outcome.code == 0
+    assert outcome.err.splitlines() == [f"xapi: {note}" for note in notes]
+    assert "canary" not in outcome.out + outcome.err
+
+
+def test_the_head_goes_to_stdout_and_the_body_to_the_file(xapi: Xapi, tmp_path: Path) -> None:
+    with Server([serve(OK)]) as server:
+        env = bearing(server)
+        outcome = _run(xapi, _printed(xapi, "/", "-i", "-o", "out", env=env), env, tmp_path)
+
+    assert outcome == Outcome(0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+    assert (tmp_path / "out").read_bytes() == b"ok"
+
+
+def test_an_error_body_that_nobody_wants_is_not_shown(xapi: Xapi, tmp_path: Path) -> None:
+    with Server([serve(answer("404 No", b"no"))]) as server:
+        env = bearing(server)
+        outcome = _run(xapi, _printed(xapi, "/", "--error-body", "none", env=env), env, tmp_path)
+
+    assert (outcome.code, outcome.out) == (22, "")
+
+
+def test_a_passing_failure_is_tried_again_and_a_silent_server_given_up(xapi: Xapi, tmp_path: Path) -> None:
+    with Server([request(), send(answer("503 Busy", b"", "Retry-After: 0"))], [serve(OK)]) as server:
+        env = bearing(server)
+        outcome = _run(xapi, _printed(xapi, "/", "--retry", "2", env=env), env, tmp_path)
+    assert (outcome.code, outcome.out, len(server.received)) == (0, "ok", 2)
+
+    with Server([request(), hang()]) as server:
+        env = bearing(server)
+        outcome = _run(xapi, _printed(xapi, "/", "--timeout", "1", env=env), env, tmp_path)
+    assert (outcome.code, outcome.out) == (28, "")

@@ -1,7 +1,8 @@
 """The curl command that does what a `xapi request` would do, without the token in it."""
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -9,6 +10,7 @@ from xapi_cli.body import build as body
 from xapi_cli.body.items import Field, Items, Upload
 from xapi_cli.body.multipart import content_type
 from xapi_cli.body.sources import STDIN
+from xapi_cli.call import retries
 from xapi_cli.errors import UsageError
 from xapi_cli.render import shell_quoted
 
@@ -31,6 +33,11 @@ class CurlCommand:
     follow: bool = True
     check_status: bool = True
     automatic: bool = True
+    retries: int = 0
+    error_body: str = "stdout"
+    meta: bool = False
+    verbose: bool = False
+    timeout: float | None = None
     max_time: float | None = None
     ca_bundle: str | None = None
 
@@ -44,6 +51,41 @@ class CurlCommand:
         piped = f"{self._token_command()} | {command}"
         # The token comes in on stdin; a body that does as well moves to another descriptor.
         return f"{{ {piped}; }} 3<&0" if self._reads_stdin else piped
+
+    def differences(self) -> Iterator[str]:
+        """Yield, for a person, what the command does otherwise than xapi would, as far as the flags given go."""
+        missing = [
+            flag
+            for flag, is_missing in (
+                ("--meta", self.meta),
+                ("--verbose", self.verbose),  # curl's shows the token
+                ("--error-body", self._loses_error_body),
+            )
+            if is_missing
+        ]
+        if missing:
+            yield f"left out, because curl has nothing like it: {', '.join(missing)}"
+        if self.output:
+            yield "curl writes FILE as the body arrives, not whole or not at all"
+        if self._tries:
+            yield "curl's --retry also tries again after 408, 500 and a timeout, and prints the body of each failure"
+        if self.follow and not self._may_follow:
+            yield "curl follows no redirect here: it would carry the body and your headers to any host"
+        if self.timeout is not None:
+            yield "curl has no limit for each wait: --speed-time ends a transfer that stands still for so long"
+
+    @property
+    def _tries(self) -> int:
+        return self.retries if self._verb in retries.METHODS else 0
+
+    @property
+    def _loses_error_body(self) -> bool:
+        return self.error_body == "stderr" or (self.error_body == "none" and not self.check_status)
+
+    @property
+    def _may_follow(self) -> bool:
+        """Tell whether curl can follow redirects: it would carry a body, and headers of one's own, to any host."""
+        return self.follow and not self._has_body and not self.items.headers
 
     @property
     def _sends_token(self) -> bool:
@@ -80,17 +122,36 @@ class CurlCommand:
         return ["--head"]
 
     def _switches(self) -> list[str]:
-        switches = ["--include"] if self.include and self._verb != "HEAD" else []
-        switches += self._output()
-        switches += ["--max-time", f"{self.max_time:g}"] if self.max_time else []
+        switches = self._head() + self._output() + self._limits()
+        if self._tries:
+            switches += ["--retry", f"{self._tries}", "--retry-connrefused"]
         if self.ca_bundle:
-            switches += ["--capath" if os.path.isdir(self.ca_bundle) else "--cacert", shell_quoted(self.ca_bundle)]
-        # curl would carry a body, and headers of one's own, to whatever host it is redirected to.
-        return [*switches, "--location"] if self.follow and not self._has_body and not self.items.headers else switches
+            path = os.path.expanduser(self.ca_bundle)
+            switches += ["--capath" if os.path.isdir(path) else "--cacert", shell_quoted(path)]
+        return [*switches, *self._redirects()]
+
+    def _head(self) -> list[str]:
+        if not self.include or self._verb == "HEAD":
+            return []
+        return ["--dump-header", "-"] if self.output else ["--include"]
+
+    def _limits(self) -> list[str]:
+        switches = ["--max-time", f"{self.max_time:g}"] if self.max_time else []
+        if self.timeout is not None:
+            switches += ["--connect-timeout", f"{self.timeout:g}"]
+            switches += ["--speed-limit", "1", "--speed-time", f"{math.ceil(self.timeout)}"]
+        return switches
+
+    def _redirects(self) -> list[str]:
+        if not self._may_follow:
+            return []
+        safe = ["--proto-redir", "=https"] if self.url.startswith("https:") else []
+        return ["--location", "--max-redirs", "10", *safe]
 
     def _output(self) -> list[str]:
         """Return what sends the body where xapi does: FILE keeps its content when the answer is an error."""
-        fail = ["--fail" if self.output else "--fail-with-body"] if self.check_status else []
+        drops_errors = self.output or self.error_body == "none"
+        fail = ["--fail" if drops_errors else "--fail-with-body"] if self.check_status else []
         if self._verb == "HEAD":  # curl takes the head for the body
             return fail if self.include else [*fail, "--output", "/dev/null"]
         return [*fail, "--output", shell_quoted(self.output)] if self.output else fail

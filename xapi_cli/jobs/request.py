@@ -80,8 +80,9 @@ class Request:
     def print_curl(self) -> None:
         """Print the curl command that does the same."""
         from xapi_cli.call.curl import CurlCommand
+        from xapi_cli.settings import DEFAULT_TIMEOUT
 
-        wishes = self._wishes
+        wishes, settings = self._wishes, self._runtime.settings
         command = CurlCommand(
             self._method,
             self._url,
@@ -94,10 +95,17 @@ class Request:
             follow=wishes.follow,
             check_status=wishes.check_status,
             automatic=wishes.automatic,
-            max_time=self._runtime.settings.max_time,
-            ca_bundle=self._runtime.settings.ca_bundle,
+            retries=wishes.retries,
+            error_body=wishes.error_body,
+            meta=wishes.meta is not None,
+            verbose=self._runtime.verbose,
+            timeout=None if settings.timeout == DEFAULT_TIMEOUT else settings.timeout,
+            max_time=settings.max_time,
+            ca_bundle=settings.ca_bundle,
         )
         self._runtime.terminal.out(command.text())
+        for difference in command.differences():
+            self._runtime.terminal.note(difference)
 
     def _refuse_contradictions(self) -> None:
         wishes = self._wishes
