@@ -19,7 +19,7 @@ TOOLS := $(VENV)/.tools-$(HERE)
 DEVELOPMENT := $(VENV)/.ready-$(HERE)
 DEPENDENCIES := $(PROGRAM)/.dependencies-$(HERE)
 INSTALLED := $(PROGRAM)/.installed-$(HERE)
-SOURCES := pyproject.toml $(wildcard README.md LICENSE) $(shell find xapi_cli -name '*.py' -o -name py.typed)
+SOURCES := pyproject.toml $(wildcard README.md LICENSE docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-memory check format coverage docs completions wheel lock venv program clean help
+.PHONY: demo test soak bench bench-memory check format coverage docs man completions wheel lock venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -57,7 +57,7 @@ format: $(DEVELOPMENT)
 coverage: $(DEVELOPMENT)
 	$(VENV)/bin/pytest -n $(JOBS) -m "not soak" --cov --cov-report=term $(TESTS)
 
-docs completions: $(DEVELOPMENT)
+docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
 
 # HTTPie, the peer of these figures, in an environment of its own.
@@ -129,6 +129,7 @@ help:
 	@echo "format    put the code into the form that check wants"
 	@echo "coverage  the tests against the checkout, with what they reach"
 	@echo "docs      docs/commands.md, from what --help prints"
+	@echo "man       docs/man, from the commands themselves"
 	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"
 	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"

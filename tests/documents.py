@@ -1,15 +1,17 @@
-"""The papers that are made from the program: `make docs` and `make completions` write them, tests compare them."""
+"""The papers that are made from the program: `make docs`, `man` and `completions` write them, tests compare them."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.manual import manual
 from tests.program import PROGRAM
 from xapi_cli.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
+MANUAL = ROOT / "docs" / "man"
 
 # The names under which shells look for completions.
 COMPLETIONS = {"bash": "xapi.bash", "zsh": "_xapi", "fish": "xapi.fish", "powershell": "xapi.ps1"}
@@ -73,5 +75,14 @@ def write_completions() -> None:
         (ROOT / "completions" / name).write_text(completion(shell))
 
 
+def write_man() -> None:
+    """Make the man pages in `docs/man/` anew."""
+    MANUAL.mkdir(exist_ok=True)
+    for old in MANUAL.iterdir():
+        old.unlink()
+    for name, text in manual().items():
+        (MANUAL / name).write_text(text)
+
+
 if __name__ == "__main__":
-    {"docs": write_docs, "completions": write_completions}[sys.argv[1]]()
+    {"docs": write_docs, "man": write_man, "completions": write_completions}[sys.argv[1]]()

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import xapi_cli
+from tests.documents import MANUAL
 from tests.program import PROGRAM, PYTHON
 
 ROOT = Path(__file__).parent.parent
@@ -133,7 +134,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
+def test_the_wheel_holds_the_package_its_man_pages_and_nothing_else(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -143,7 +144,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> No
         assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
 
     package = [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
-    assert names == {str(path.relative_to(ROOT)) for path in package}
+    manual = {f"xapi_cli-{xapi_cli.__version__}.data/data/share/man/man1/{path.name}" for path in MANUAL.iterdir()}
+    assert names == {str(path.relative_to(ROOT)) for path in package} | manual
     assert dict(scripts["console_scripts"]) == {"xapi": "xapi_cli.__main__:main"}
     assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
 

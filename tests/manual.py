@@ -1,0 +1,133 @@
+"""The man pages, made from the commands themselves: a page for each, with all its options (man(7), man-pages(7))."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from xapi_cli import __version__, page
+from xapi_cli.cli import app
+from xapi_cli.topics import TOPICS
+
+_FILES = (
+    ("config.toml", "Profiles, in XAPI_CONFIG_DIR, else in xapi/ under $XDG_CONFIG_HOME or ~/.config."),
+    ("state", "Locks, and with --storage file the tokens: in XAPI_STATE_DIR, else in ~/.local/state/xapi."),
+)
+_SIGNS = {"\\": "\\e", "-": "\\-", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga", "'": "\\(aq", '"': "\\(dq"}
+
+
+def manual() -> dict[str, str]:
+    """Return the text of each man page by the name of its file."""
+    root = get_command(app)
+    context = root.make_context("xapi", [], resilient_parsing=True)
+    return {f"{name}.1": _page(name, command, of) for name, command, of in _commands("xapi", root, context)}
+
+
+def _commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield *command* and those under it, each with the name of its page and its context."""
+    yield name, command, context
+    for word in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        inner = command.get_command(context, word)
+        of = type(context)(inner, info_name=word, parent=context, **inner.context_settings)
+        yield from _commands(f"{name}-{word}", inner, of)
+
+
+def _page(name: str, command: Any, context: Any) -> str:
+    text, examples = page.parts(command.help)
+    summary, _, more = text.partition("\n\n")
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [
+        '.\\" Made by `make man` from the program: change its help, not this.',
+        ".nr HY 0",  # no word of a command is broken
+        f'.TH {_sign(name.upper())} 1 "" "xapi {__version__}" "xapi manual"',
+        ".ad l\n.SH NAME",
+        f"{_sign(name)} \\- {_sign(' '.join(summary.split()).rstrip('.'))}",
+        f".SH SYNOPSIS\n.B {_sign(context.command_path)}",
+        _sign(usage),
+        ".SH DESCRIPTION",
+        *_paragraphs(more or summary),
+        *_subcommands(name, command, context),
+        *_options(command, context),
+    ]
+    if name == "xapi":
+        lines += [
+            *_topic("environment", "ENVIRONMENT"),
+            ".SH FILES",
+            *_rows(_FILES),
+            *_topic("exit-codes", "EXIT STATUS"),
+        ]
+    if name == "xapi-request":
+        lines += _topic("items", "ITEMS")
+    if examples:
+        lines += [".SH EXAMPLES", *_verbatim(examples)]
+    return "\n".join([*lines, *_see_also(name, command, context), ""])
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help *text*; one that \\b marks keeps its lines."""
+    for paragraph in filter(None, (each.strip("\n") for each in text.split("\n\n"))):
+        yield ".PP"
+        if paragraph.startswith("\b"):
+            yield from _verbatim(paragraph.splitlines()[1:])
+        else:
+            yield _line(" ".join(paragraph.split()))
+
+
+def _verbatim(lines: Iterable[str]) -> Iterator[str]:
+    yield from (".PP", ".EX", *(_line(line) for line in lines if line.strip(" \b")), ".EE")
+
+
+def _subcommands(name: str, command: Any, context: Any) -> Iterator[str]:
+    if hasattr(command, "list_commands"):
+        yield ".SH COMMANDS"
+        for word in command.list_commands(context):
+            summary = page.parts(command.get_command(context, word).help)[0].partition("\n\n")[0]
+            yield from (f".TP\n.BR {_sign(f'{name}-{word}')} (1)", _line(" ".join(summary.split())))
+
+
+def _options(command: Any, context: Any) -> Iterator[str]:
+    """Yield every option that `--help` shows, under the same headings."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and parameter.param_type_name == "option":
+            sections.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+    for heading, rows in sections.items():
+        yield f".SH {_sign(heading.upper())}"
+        yield from _rows(rows)
+
+
+def _topic(topic: str, heading: str) -> Iterator[str]:
+    """Yield what `xapi help` tells about *topic*."""
+    told = TOPICS[topic]
+    yield f".SH {heading}"
+    yield _line(told.text)
+    yield from _rows(told.rows)
+    yield from _paragraphs(told.after)
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for name, meaning in rows:
+        yield from (f".TP\n.B {_sign(name)}", _line(" ".join(meaning.split())))
+
+
+def _see_also(name: str, command: Any, context: Any) -> Iterator[str]:
+    others = [] if name == "xapi" else ["xapi", *([name.rpartition("-")[0]] if name.count("-") > 1 else [])]
+    if hasattr(command, "list_commands"):
+        others += [f"{name}-{word}" for word in command.list_commands(context)]
+    if name != "xapi":
+        yield ".SH EXIT STATUS"
+        yield _line("0 for success; what the other codes mean is in")
+        yield ".BR xapi (1)."
+    yield ".SH SEE ALSO"
+    yield ",\n".join(f".BR {_sign(other)} (1)" for other in others)
+
+
+def _line(text: str) -> str:
+    """Return *text* as a line that roff takes for text, whatever it begins with."""
+    told = _sign(text)
+    return f"\\&{told}" if told.startswith((".", "\\(aq", " ")) else told
+
+
+def _sign(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in text)
