@@ -14,6 +14,7 @@ from xapi_cli import __version__, signals
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
 from xapi_cli.page import Command, Group
 from xapi_cli.runtime import Runtime
+from xapi_cli.settings import SECRETS
 from xapi_cli.terminal import abandon_stdout, reserve_standard_streams
 
 # The commands, and the verbs of those that have some: `commands/NAME.py` holds a function for each.
@@ -114,7 +115,15 @@ def main() -> NoReturn:
     reserve_standard_streams()
     # Where click is installed, httpx imports its own command line, rich and pygments included: 35 ms for nobody.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: an import of it fails, as httpx expects
-    _leave(run(sys.argv[1:], os.environ))
+    _leave(run(sys.argv[1:], _environ()))
+
+
+def _environ() -> Mapping[str, str]:
+    """Return the environment, and take the secrets out of that which children inherit: libraries start some, too."""
+    environ = dict(os.environ)
+    for name in SECRETS:
+        os.environ.pop(name, None)
+    return environ
 
 
 def run(args: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -154,7 +154,10 @@ class Runtime:
         """What shows heads under --verbose."""
         from xapi_cli.call.heads import Heads
 
-        return Heads(self.terminal.say, (self.settings.password, self.settings.token)) if self.verbose else None
+        def say(line: str) -> None:
+            self.terminal.say(self.terminal.without_secrets(line))  # one from a prompt or a command is known there
+
+        return Heads(say, (self.settings.password, self.settings.token)) if self.verbose else None
 
     @cached_property
     def wire(self) -> "httpx.Client":

@@ -14,6 +14,7 @@ from xapi_cli.suggestions import did_you_mean
 
 Storage = Literal["auto", "keyring", "file", "none"]
 STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
+SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")  # variables that no child may inherit
 DEFAULT_TIMEOUT = 30.0
 _LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wait for helps nobody
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")

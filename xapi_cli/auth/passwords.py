@@ -9,10 +9,10 @@ from typing import IO, cast
 
 from xapi_cli.errors import LoginNeeded, TimeoutExpired
 from xapi_cli.render import printable
+from xapi_cli.settings import SECRETS
 
 LIMIT = 60.0  # seconds a password command may take
 _LARGEST = 64 * 1024
-SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:

@@ -203,8 +203,10 @@ def _drop(response: httpx.Response) -> None:
 
 
 def _reason(response: httpx.Response) -> str:
-    phrase = response.extensions.get("reason_phrase", b"").decode("latin-1")
-    return f" {printable(phrase)[:60]}" if phrase else ""
+    phrase = printable(response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace"))
+    if len(phrase) > 60:
+        phrase = phrase[:61].rpartition(" ")[0]  # whole words: half a token that it repeats would not be known as one
+    return f" {phrase}" if phrase else ""
 
 
 def _hint(answer: Answer) -> str | None:

@@ -44,7 +44,7 @@ class Heads:
 
     def _response(self, response: "httpx.Response") -> None:
         version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
-        reason = response.extensions.get("reason_phrase", b"").decode("latin-1")
+        reason = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
         self._say(f"* answered after {round((time.monotonic() - self._began) * 1000)} ms")
         self._tell("<", f"{version} {response.status_code} {reason}".rstrip(), response.headers.raw)
 

@@ -66,6 +66,9 @@ class Backends:
         from keyring.core import load_config
 
         self.found_before = False
+        if sys.platform != "darwin":
+            # It looks for Apple's libraries with the help of a compiler, for half a second, wherever it is imported.
+            sys.modules.setdefault("keyring.backends.macOS.api", None)  # type: ignore[arg-type]  # an import of it fails
         if (configured := load_config()) is not None:
             return _usable(configured, named=True)
         backend = _best(get_all_keyring())

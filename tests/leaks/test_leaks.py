@@ -1,0 +1,324 @@
+"""Secrets are where they have to be, and nowhere else: every byte that leaves the program is searched for them."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.keyring_session import KeyringSession
+from tests.leaks.canary import NEW, OLD, PASSWORD, SECRETS, Api, Canary
+from tests.program import PROGRAM, Xapi
+from tests.servers import OK, Server, hang, head, request, send, serve
+from tests.threads import Gate
+from xapi_cli.store.file import FileStore
+from xapi_cli.tokens import Identity, Record, Token
+
+USERNAME = "me@example.com"
+MANNERS = ["is well", "kills the token", "refuses", "redirects", "repeats", "breaks", "babbles"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words to run; *stored* tells whether there is a token before, *prints* whether stdout is to have one."""
+
+    words: tuple[str, ...]
+    stored: bool = True
+    prints: bool = False
+    hands_on: bool = False  # to a child, in its environment
+    stdin: bytes = b""
+    source: str = "environment"  # of the password
+
+
+COMMANDS = {
+    "login": Command(("login",), stored=False),
+    "login --password-stdin": Command(("login", "--password-stdin"), stored=False, source="stdin"),
+    "login --password-command": Command(
+        ("login", "--password-command", "cat password"), stored=False, source="command"
+    ),
+    "token show": Command(("token", "show"), stored=False, prints=True),
+    "token show --json": Command(("token", "show", "--json"), prints=True),
+    "token status": Command(("token", "status", "--check", "/x")),
+    "request": Command(("request", "-v", "/x", "--retry", "1", "--meta", "meta")),
+    "request from nothing": Command(("request", "-v", "POST", "/x", "a=b"), stored=False),
+    "-o": Command(("request", "/x", "-o", "out", "-i", "-v")),
+    "--curl": Command(("request", "/x", "--curl")),
+    "exec": Command(("exec", "--", "sh", "-c", "printenv HOME"), hands_on=True),
+    "exec from nothing": Command(("exec", "--", "sh", "-c", "exit 3"), stored=False, hands_on=True),
+    "batch": Command(("batch", "--journal", "journal", "-"), stdin=b'{"path": "/x"}\n{"path": "/y", "json": 1}\n'),
+    "doctor": Command(("doctor", "--json")),
+    "profile show": Command(("profile", "show", "--json")),
+    "logout": Command(("logout",)),
+}
+
+
+class Scene:
+    """A home, an API that behaves in some *manner*, another server, and all that is found out about a command there."""
+
+    def __init__(self, xapi: Xapi, manner: str, stack: ExitStack) -> None:
+        self.xapi = xapi
+        self.elsewhere = stack.enter_context(Server([serve(OK)]))
+        self.api = stack.enter_context(Api(manner, self.elsewhere.url))
+        self.env = {
+            "XAPI_BASE_URL": self.api.url,
+            "XAPI_USERNAME": USERNAME,
+            "XAPI_DEBUG": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self.heard: dict[str, bytes] = {}
+
+    def store(self) -> None:
+        now = datetime.now(UTC)
+        token = Token(OLD.text, "bearer", now, now + timedelta(days=1))
+        FileStore(self.xapi.state, print).write(Identity(self.api.url, USERNAME), Record(token))
+
+    def traced(self, command: Command) -> int:
+        """Run *command* in pipes, and watch which programs it starts and which files it writes."""
+        if command.stored:
+            self.store()
+        stdin = command.stdin
+        if command.source == "environment":
+            self.env["XAPI_PASSWORD"] = PASSWORD.text
+        elif command.source == "stdin":
+            stdin = PASSWORD.text.encode() + b"\n"
+        else:
+            (self.xapi.home / "password").write_text(PASSWORD.text)
+        log = self.xapi.home / "trace"
+        trace = ("strace", "-f", "-qq", "-v", "-s", "9999", "-o", str(log), "-e", "trace=execve,openat,creat,rename")
+        process = self.xapi.start(*command.words, stdin=subprocess.PIPE, env=self.env, argv=(*trace, str(PROGRAM)))
+        self.heard["stdout"], self.heard["stderr"] = process.communicate(stdin, 60)
+        calls = log.read_text(errors="surrogateescape").splitlines()
+        log.unlink()
+        (self.xapi.home / "password").unlink(missing_ok=True)
+        self._hear_children([call for call in calls if "execve(" in call][1:])
+        self._check_files(calls)
+        return process.returncode
+
+    def found(self) -> set[tuple[str, str]]:
+        """Return which secret was found in which place."""
+        self.heard |= {
+            "token endpoint": bytes(self.api.logins),
+            "API": bytes(self.api.calls),
+            "elsewhere": b"".join(self.elsewhere.received),
+        }
+        for path in self.xapi.home.rglob("*"):
+            if path.is_file():
+                self.heard[_place(path.relative_to(self.xapi.home))] = path.read_bytes()
+        return {
+            (secret.name, place) for place, data in self.heard.items() for secret in SECRETS if secret.disguises(data)
+        }
+
+    def _hear_children(self, calls: list[str]) -> None:
+        pattern = re.compile(r"execve\((\".*?\", \[.*?\]), (\[.*\])", re.DOTALL)
+        matches = [match for call in calls if (match := pattern.search(call))]
+        assert len(matches) == len(calls)
+        self.heard["argv of children"] = "\n".join(match[1] for match in matches).encode("utf-8", "surrogateescape")
+        self.heard["environment of children"] = "\n".join(match[2] for match in matches).encode(
+            "utf-8", "surrogateescape"
+        )
+
+    def _check_files(self, calls: list[str]) -> None:
+        written = [
+            match[1]
+            for call in calls
+            if (match := re.search(r'(?:openat\(AT_FDCWD, |creat\()"(.*?)", [^)]*(?:O_WRONLY|O_RDWR|O_CREAT)', call))
+        ]
+        assert [
+            path for path in written if path.startswith("/") and not path.startswith((str(self.xapi.home), "/dev/"))
+        ] == []
+
+
+def _place(path: Path) -> str:
+    return "file store" if path.parts[:2] == ("state", "tokens") else f"file {path}"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module", autouse=True)
+def strace() -> None:
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+
+
+def _allowed(command: Command) -> set[tuple[str, str]]:
+    """Return where secrets may be, whatever happens."""
+    places = {(PASSWORD.name, "token endpoint"), (NEW.name, "file store"), (OLD.name, "file store")}
+    for token in (OLD, NEW):
+        places.add((token.name, "API"))
+        if command.prints:
+            places.add((token.name, "stdout"))
+        if command.hands_on:
+            places.add((token.name, "environment of children"))
+    return places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_secret_leaves_by_a_way_that_is_not_its_own(xapi: Xapi, stack: ExitStack, name: str, manner: str) -> None:
+    scene = Scene(xapi, manner, stack)
+    command = COMMANDS[name]
+
+    code = scene.traced(command)
+
+    assert code in {0, 1, 2, 3, 4, 10, 11}
+    found, allowed = scene.found(), _allowed(command)
+    if manner == "repeats":  # what the API answers is delivered as it is, for whoever asks for it
+        allowed |= {(token.name, place) for token in (OLD, NEW) for place in ("stdout", "file meta", "file journal")}
+    assert found <= allowed, (found - allowed, scene.heard)
+    assert b"Traceback" not in scene.heard["stderr"]
+
+
+@pytest.mark.parametrize(
+    "name, places",
+    [
+        ("login", {("password", "token endpoint"), ("new token", "file store")}),
+        ("login --password-command", {("password", "token endpoint"), ("new token", "file store")}),
+        ("token show", {("password", "token endpoint"), ("new token", "file store"), ("new token", "stdout")}),
+        ("request", {("old token", "file store"), ("old token", "API")}),
+        ("exec", {("old token", "file store"), ("old token", "environment of children")}),
+        ("logout", set()),
+    ],
+)
+def test_the_search_finds_the_secrets_where_they_have_to_be(
+    xapi: Xapi, stack: ExitStack, name: str, places: set[tuple[str, str]]
+) -> None:
+    scene = Scene(xapi, "is well", stack)
+
+    assert scene.traced(COMMANDS[name]) == 0
+    assert scene.found() == places
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.name)
+def test_a_canary_is_found_in_every_disguise(secret: Canary) -> None:
+    import base64
+    import json
+
+    text = secret.text.encode()
+    disguised = [base64.b64encode(b"x" * shift + text + b"y" * end) for shift in range(3) for end in range(3)]
+    disguised += [json.dumps({"a": secret.text}).encode(), text.hex().encode(), repr(text).encode(), text[::-1]]
+
+    assert all(secret.disguises(data) for data in [*disguised, *secret.forms().values()])
+    assert not secret.disguises(b"nothing of it" * 999)
+
+
+# a person at a terminal
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("words", [("login",), ("request", "-v", "/x"), ("token", "status"), ("doctor",)])
+def test_a_terminal_shows_no_secret(xapi: Xapi, stack: ExitStack, words: tuple[str, ...], manner: str) -> None:
+    scene = Scene(xapi, manner, stack)
+    if words != ("login",):
+        scene.store()
+    with xapi.on_terminal(*words, env=scene.env) as terminal:
+        if words == ("login",) or (words[0] == "request" and manner in {"kills the token", "refuses", "babbles"}):
+            terminal.expect("Password")
+            terminal.type(PASSWORD.text + "\n")
+        terminal.wait()
+        scene.heard["screen"] = terminal.seen
+
+    assert scene.found() <= _allowed(Command(words))
+
+
+@pytest.mark.parametrize("phase", ["prompt", "login", "head", "body"])
+@pytest.mark.parametrize("verbose", [(), ("-v",)])
+def test_ctrl_c_brings_no_secret_to_light(xapi: Xapi, stack: ExitStack, phase: str, verbose: tuple[str, ...]) -> None:
+    gate = Gate()
+    scene = Scene(xapi, "is well", stack)
+    begun = [send(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nbegun")] if phase == "body" else []
+    stuck = stack.enter_context(Server([request(), *begun, gate.reached, hang()]))
+    env = {**scene.env, "XAPI_BASE_URL": stuck.url}
+    if phase in {"head", "body"}:
+        env["XAPI_TOKEN"] = NEW.text
+    with xapi.on_terminal("request", *verbose, "/x", env=env) as terminal:
+        if phase in {"prompt", "login"}:
+            terminal.expect("Password")
+            terminal.type(PASSWORD.text)
+        if phase == "login":
+            terminal.type("\n")
+        if phase != "prompt":
+            gate.wait()
+        terminal.interrupt()
+        assert terminal.wait() == 130
+        scene.heard["screen"] = terminal.seen
+
+    assert scene.found() == set()
+    assert b"Traceback" not in terminal.seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL])
+def test_what_ends_it_hard_leaves_no_secret_lying_about(xapi: Xapi, stack: ExitStack, number: signal.Signals) -> None:
+    gate = Gate()
+    scene = Scene(xapi, "is well", stack)
+    stuck = stack.enter_context(Server([head(), gate.reached, hang()]))
+    env = {**scene.env, "XAPI_BASE_URL": stuck.url, "XAPI_TOKEN": NEW.text, "PYTHONFAULTHANDLER": "1"}
+    shell = ("bash", "-c", 'ulimit -S -c unlimited 2>/dev/null; exec "$@"', "bash", str(PROGRAM))
+    process = xapi.start("request", "-v", "/x", "-d", "@-", "-o", "out", stdin=subprocess.PIPE, env=env, argv=shell)
+    assert process.stdin
+    process.stdin.write(b"x" * 6_000_000)  # more than is kept in memory: there is a temporary file
+    process.stdin.close()
+    process.stdin = None
+    gate.wait()
+    process.send_signal(number)
+    scene.heard["stdout"], scene.heard["stderr"] = process.communicate(timeout=20)
+
+    assert scene.found() == set()
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_traceback_holds_no_secret_even_when_the_error_does(xapi: Xapi, stack: ExitStack, debug: str) -> None:
+    trap = xapi.home / "trap"
+    trap.mkdir()
+    (trap / "httpx.py").write_text(
+        "secret = open('/proc/self/environ').read()\n\nraise RuntimeError(f'{secret} and {locals()}')\n"
+    )
+    scene = Scene(xapi, "is well", stack)
+    env = {**scene.env, "XAPI_PASSWORD": PASSWORD.text, "XAPI_DEBUG": debug, "PYTHONPATH": str(trap)}
+
+    outcome = xapi("login", env=env)
+    scene.heard["stdout"], scene.heard["stderr"] = outcome.body, outcome.err.encode()
+
+    assert PASSWORD.disguises((trap / "httpx.py").read_bytes()) == []
+    assert outcome.code == 1
+    assert "httpx.py" in outcome.err
+    assert ("line 3" in outcome.err) == bool(debug)
+    assert scene.found() == set()
+
+
+def test_a_keyring_takes_the_secrets_and_no_file_does(
+    xapi: Xapi, stack: ExitStack, shared_gnome_keyring: KeyringSession
+) -> None:
+    shared_gnome_keyring.clear()
+    scene = Scene(xapi, "is well", stack)
+    scene.env |= {**shared_gnome_keyring.environ, "XAPI_STORAGE": "keyring"}
+
+    assert scene.traced(Command(("login", "--remember"), stored=False)) == 0
+    assert scene.found() == {(PASSWORD.name, "token endpoint")}
+    assert scene.traced(Command(("token", "show"), stored=False)) == 0
+    assert NEW.disguises(scene.heard["stdout"])
+    assert not any(secret.core in label for secret in SECRETS for label in shared_gnome_keyring.labels())
+
+
+@pytest.mark.parametrize("kind", ["http", "https"])
+def test_a_proxy_sees_no_secret_of_https_and_none_that_it_needs_not(xapi: Xapi, stack: ExitStack, kind: str) -> None:
+    scene = Scene(xapi, "is well", stack)
+    proxy = stack.enter_context(Server([request(), send(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")]))
+    env = {**scene.env, "XAPI_BASE_URL": f"{kind}://api.test", "XAPI_TOKEN": NEW.text, "ALL_PROXY": proxy.url}
+
+    outcome = xapi("request", "-v", "/x", env={**env, "XAPI_PASSWORD": PASSWORD.text})
+    scene.heard |= {"stdout": outcome.body, "stderr": outcome.err.encode(), "proxy": b"".join(proxy.received)}
+
+    assert scene.found() == ({(NEW.name, "proxy")} if kind == "http" else set())
+    assert os.listdir(xapi.temporary) == []
