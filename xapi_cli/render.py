@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import chain, pairwise
 
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _DEEPEST_INDENT = 40  # levels; what is nested deeper would become many times its size
 _BLANKS = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
@@ -122,14 +123,18 @@ def until(moment: datetime | None, now: datetime) -> str:
 
 
 def relative(span: timedelta) -> str:
-    """Say how far away *span* is in its largest unit: `in 29 days`, `3 hours ago`."""
-    seconds = abs(int(span.total_seconds()))
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
-        if seconds >= size or unit == "second":
-            count = seconds // size
-            words = f"{count} {unit}" + ("" if count == 1 else "s")
-            return f"in {words}" if span >= timedelta(0) else f"{words} ago"
-    raise AssertionError("the last unit always fits")
+    """Say how far away *span* is: `in 30 days`, `36 hours ago`, `now`.
+
+    It is rounded to the nearest of a unit of which there are at least two, so that 30 days are 30 days also a second
+    later, and what is said is never off by more than a quarter.
+    """
+    seconds = int(abs(span.total_seconds()) + 0.5)
+    if seconds == 0:
+        return "now"
+    unit, length = next(((name, length) for name, length in _UNITS if seconds >= 2 * length), _UNITS[-1])
+    count = (2 * seconds + length) // (2 * length)
+    words = f"{count} {unit}" + ("" if count == 1 else "s")
+    return f"in {words}" if span > timedelta(0) else f"{words} ago"
 
 
 def size(count: int) -> str:

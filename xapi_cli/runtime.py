@@ -110,14 +110,19 @@ class Runtime:
             raise NO_USERNAME
         return Identity(base_url, self.settings.username)
 
-    def account(self, identity: "Identity | None" = None, *, automatic: bool = True) -> "Account":
-        """Return the account *identity*, else that of the settings; *automatic* off, it never logs in by itself."""
+    def account(
+        self, identity: "Identity | None" = None, *, keeper: "Keeper | None" = None, automatic: bool = True
+    ) -> "Account":
+        """Return the account *identity*, else that of the settings; *automatic* off, it never logs in by itself.
+
+        *keeper* keeps its record, where one has been made already.
+        """
         from xapi_cli.auth.account import Account
 
         identity = identity or self.identity
         return Account(
             identity,
-            self.keeper(identity),
+            keeper or self.keeper(identity),
             state=self.state,
             grant=lambda password: self._grant(identity, password),
             passwords=self._passwords(identity),
@@ -237,11 +242,13 @@ class Runtime:
 
         return Passwords(
             given=self.settings.password,
-            command=(lambda: self._from_command(command)) if command else None,
+            command=(lambda: self.password_from_command(command)) if command else None,
             ask=ask if self.terminal.interactive else None,
         )
 
-    def _from_command(self, command: tuple[str, ...]) -> str:
+    def password_from_command(self, command: tuple[str, ...]) -> str:
+        """Return the password that *command* prints; what it says on stderr is shown to a person who watches."""
         from xapi_cli.auth import passwords
 
-        return passwords.from_command(command, self.environ, deadline=self.deadline)
+        watched = self.terminal.stderr_is_terminal
+        return passwords.from_command(command, self.environ, deadline=self.deadline, watched=watched)

@@ -160,8 +160,9 @@ class Terminal:
         try:
             answer = _ask_hidden(question) if hidden else _ask_aloud(question)
         except (EOFError, OSError) as error:
+            self.say("")  # Ctrl-D leaves the cursor behind the question
             raise LoginNeeded(
-                "the terminal closed while xapi was asking", hint="use --no-input and XAPI_PASSWORD"
+                "there was no answer at the prompt", hint="run it again and answer, or see `xapi help environment`"
             ) from error
         except BaseException:
             self.say("")  # Ctrl-C leaves the cursor behind the question

@@ -27,7 +27,7 @@ def test_a_login_says_who_where_until_when_and_stored_where_and_prints_nothing(x
     assert (outcome.code, outcome.out) == (0, "")
     start, _, rest = outcome.err.partition(" until ")
     assert start == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}"
-    assert rest.endswith(" UTC (in 29 days), token stored in the file store\n")
+    assert rest.endswith(" UTC (in 30 days), token stored in the file store\n")
     assert MASTER.password not in outcome.err
 
 
@@ -264,8 +264,13 @@ def test_a_keyring_keeps_the_password_only_where_that_was_asked_for(xapi: Xapi, 
 def test_storage_none_logs_in_and_keeps_nothing(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("login", "--storage", "none", env=sandbox.settings)
 
-    assert (outcome.code, outcome.err.rpartition(", ")[2]) == (0, "token not stored\n")
+    assert outcome.code == 0
+    assert outcome.err.endswith(
+        ", token not stored: profile default has storage none now, so each command logs in anew\n"
+    )
     assert not (xapi.state / "tokens").exists()
+    once = xapi("login", env={**sandbox.settings, "XAPI_STORAGE": "none"})
+    assert once.err.endswith(", token not stored\n")
 
 
 def test_a_token_in_the_environment_is_pointed_out(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -285,7 +290,7 @@ def test_a_person_is_asked_for_what_is_missing_and_the_password_is_not_shown(xap
         terminal.expect("xapi: error: ")
         terminal.expect("Base URL of the API: ")
         terminal.type(f"{sandbox.base_url}/\n")
-        terminal.expect(f"E-mail address of the user at {sandbox.base_url}: ")
+        terminal.expect("E-mail address: ")
         terminal.type(f"{MASTER.email}\n")
         terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
         assert not terminal.echoes
@@ -294,11 +299,93 @@ def test_a_person_is_asked_for_what_is_missing_and_the_password_is_not_shown(xap
         terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
         terminal.type(f"{MASTER.password}\n")
         terminal.expect("xapi: logged in as ")
-        terminal.expect("xapi: next, try: xapi token status")
+        terminal.expect("xapi: settings kept in profile default; next, try: xapi token status")
         assert terminal.wait() == 0
         assert terminal.echoes
     assert MASTER.password.encode() not in terminal.seen
     assert b"Remember" not in terminal.seen  # a file never holds a password
+
+
+def test_the_store_is_tried_before_the_first_question(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}) as terminal:
+        assert terminal.wait() == 13
+    assert terminal.seen.decode().splitlines() == [
+        "xapi: error: no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file"
+    ]
+
+
+def test_a_base_url_where_nobody_answers_is_asked_for_again(xapi: Xapi, sandbox: Sandbox) -> None:
+    port = free_port()
+    with xapi.on_terminal("login", columns=200) as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"http://127.0.0.1:{port}\n")
+        assert "xapi: error: " in terminal.expect("connection refused")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url}\n")
+        terminal.expect("E-mail address: ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+
+def test_a_given_base_url_where_nobody_answers_ends_it_before_the_password(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", "--base-url", f"127.0.0.1:{free_port()}", "-u", "me") as terminal:
+        assert terminal.wait() == 11
+    assert b"Password" not in terminal.seen
+
+
+@pytest.mark.parametrize(
+    ("answer", "doubt"),
+    [
+        (_answer("404 Not Found"), "/x-api/token answers 404: not found; is the base URL right? "),
+        (_answer("503 Busy"), "/x-api/token answers 503; the service is in trouble; try again later"),
+        (_answer("200 OK", b"<p>", "Content-Type: text/html"), "/x-api/token answers with a web page; is the base URL"),
+        (
+            _answer("302 Found", b"", "Location: https://api.test/x-api/token"),
+            "if you trust it, set the base URL: `xapi login --base-url https://api.test`",
+        ),
+        (_answer("401 Unauthorized"), None),
+        (_answer("405 Method Not Allowed"), None),
+        (_answer("200 OK", b"{}", "Content-Type: application/json"), None),
+    ],
+)
+def test_a_base_url_that_looks_wrong_is_doubted_before_the_password_is_typed(
+    xapi: Xapi, answer: bytes, doubt: str | None
+) -> None:
+    with (
+        Server([request(), send(answer)]) as server,
+        xapi.on_terminal("login", "--base-url", server.url, "-u", "me", columns=300) as terminal,
+    ):
+        before = terminal.expect("Password for ")
+        assert ("xapi: warning: " in before, (doubt or "") in before) == (doubt is not None, True)
+        assert server.received[0].startswith(b"GET /x-api/token HTTP/1.1\r\n")
+        assert b"me" not in server.received[0].partition(b"Host")[0]
+
+
+@pytest.mark.parametrize("question", ["Base URL of the API: ", "Password for "])
+def test_ctrl_d_at_a_question_is_told_on_a_line_of_its_own(xapi: Xapi, sandbox: Sandbox, question: str) -> None:
+    words = _where(sandbox) if question.startswith("Password") else ()
+    with xapi.on_terminal("login", *words, columns=200) as terminal:
+        terminal.expect(question)
+        terminal.type("\x04")
+        assert terminal.wait() == 10
+    assert terminal.seen.decode().splitlines()[-1] == (
+        "xapi: error: there was no answer at the prompt; run it again and answer, or see `xapi help environment`"
+    )
+
+
+def test_what_a_password_command_says_is_shown_to_a_person_and_to_no_log(xapi: Xapi, sandbox: Sandbox) -> None:
+    words = ("login", *_where(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
+    failed = "xapi: error: password_command 'sh' failed with exit code 2; run it by hand to see why; nothing else was"
+
+    with xapi.on_terminal(*words, columns=200) as terminal:
+        assert terminal.wait() == 10
+    shown = terminal.seen.decode().splitlines()
+    assert shown[0] == "insert the key"
+    assert shown[1].startswith(failed)
+
+    logged = xapi(*words)
+    assert (logged.code, logged.err.count("\n")) == (10, 1)
+    assert logged.err.startswith(failed)
 
 
 @pytest.mark.parametrize("answer, kept", [("\n", True), ("Y\n", True), ("n\n", False)])
@@ -348,7 +435,7 @@ def test_ending_it_at_the_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox,
 
 def test_ctrl_c_while_the_server_hangs_is_130_at_once(xapi: Xapi) -> None:
     gate = Gate()
-    with Server([request(), gate.reached, hang()]) as server:
+    with Server([request(), send(_answer("405 Method Not Allowed"))], [request(), gate.reached, hang()]) as server:
         words = ("login", "--base-url", server.url, "-u", "me")
         with xapi.on_terminal(*words) as terminal:
             terminal.expect("Password for ")

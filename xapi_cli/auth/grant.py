@@ -104,6 +104,20 @@ def parse(body: bytes, asked_at: datetime, url: str) -> Token:
     return Token(access_token, "bearer", asked_at, _expiry(answer.get("expires_in"), asked_at))
 
 
+def redirected(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
+    """Return the error that a redirect of the token endpoint *url* is; the *password* is hidden in its target."""
+    location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
+    with suppress(XapiError):  # whatever it says is shown
+        location = urls.join(url, location) if location else ""
+    target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location) if password else location)) or "nowhere"
+    usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
+    base = target.removesuffix("/x-api/token") if usable else "URL"
+    return RedirectError(
+        f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
+        hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
+    )
+
+
 def _encoded(value: str) -> bytes:
     return quote(value.encode("utf-8", "surrogateescape"), safe="").encode()
 
@@ -132,7 +146,7 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
     status, url = response.status_code, printable(token_url(identity.base_url))
     said = f"the token endpoint answered {status}"
     if 300 <= status < 400:
-        return _redirected(response, url, password)
+        return redirected(response, url, password)
     if status in (400, 401, 403, 422):
         reason = _reason(response, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
@@ -151,19 +165,6 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
     if status < 500:
         return ClientStatusError(f"{said} at {url}", hint="is the base URL right?")
     return ServerStatusError(f"{said} at {url}", hint="the service is in trouble; try again later")
-
-
-def _redirected(response: "httpx.Response", url: str, password: str) -> RedirectError:
-    location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
-    with suppress(XapiError):  # whatever it says is shown
-        location = urls.join(url, location) if location else ""
-    target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location))) or "nowhere"
-    usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
-    base = target.removesuffix("/x-api/token") if usable else "URL"
-    return RedirectError(
-        f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
-        hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
-    )
 
 
 def _without(password: str, url: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,11 @@ class Keeper:
         """Whether the store in use could keep a password, and has none: a person says yes once."""
         return self._store is not None and self._store.remembers and not (self._record and self._record.password)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a password is kept beside the token, as far as is known."""
+        return bool(self._store and self._store.remembers and self._record and self._record.password)
+
     def read(self, *, again: bool = False) -> Record | None:
         """Return the stored record, read once a command, or once more where *again* is given.
 
@@ -71,6 +77,12 @@ class Keeper:
         """Raise StoreError unless a login's token would be kept: `auto` without a keyring keeps none."""
         self._store = self._open(self._chosen)
         self._store.probe()
+
+    def of(self, identity: Identity) -> "Keeper":
+        """Return what keeps the record of *identity* in the store that this one has probed."""
+        other = copy(self)
+        other.identity = identity
+        return other
 
     def begin(self) -> None:
         """Note that a login begins, so that a logout during it is seen by `write`."""

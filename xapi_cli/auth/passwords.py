@@ -21,7 +21,12 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_command(
-    command: Sequence[str], environ: Mapping[str, str], *, limit: float = LIMIT, deadline: float | None = None
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    limit: float = LIMIT,
+    deadline: float | None = None,
+    watched: bool = False,
 ) -> str:
     """Return the first line that *command* prints.
 
@@ -29,6 +34,9 @@ def from_command(
     in its environment, for *limit* seconds at most. Raises LoginNeeded, which
     never holds its output, when it fails in any way, and TimeoutExpired when
     the monotonic time *deadline*, that of the whole command, comes first.
+    What it says on stderr goes nowhere, for it may hold secrets and stderr be
+    a log; *watched* by a person, on a terminal, it is shown: it may say why it
+    fails, or ask to touch a key.
     """
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"password_command {printable(os.path.basename(command[0]))!r}"
@@ -37,7 +45,7 @@ def from_command(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=None if watched else subprocess.DEVNULL,
             env=without_secrets(environ),
         )
     except (OSError, ValueError) as error:

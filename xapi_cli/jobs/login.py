@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xapi_cli import config, settings, urls
-from xapi_cli.errors import LoginNeeded, OutputError, UsageError
+from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, TimeoutExpired, UsageError
 from xapi_cli.render import until
+from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
-    from xapi_cli.tokens import Identity, Token
+    from xapi_cli.tokens import Token
 
 _REMEMBER = "Remember the password in the keyring, so that xapi can log in again by itself?"
 
@@ -31,51 +32,78 @@ class Login:
     def run(self) -> None:
         """Get a token, keep it, write the profile, and say so; raises what stands in the way of any of it."""
         runtime = self.runtime
-        settled = runtime.settings
+        self._refuse_what_nobody_can_be_asked()
+        keeper = runtime.keeper(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
+        if runtime.settings.storage != "none":
+            keeper.probe()  # before anything is asked, and anything secret sent
         identity = self._identity()
-        account = runtime.account(identity)
-        if settled.storage != "none":
-            account.keeper.probe()  # before anything secret is asked for or sent
+        account = runtime.account(identity, keeper=keeper.of(identity))
         password, typed = self._password(identity, account)
         token = account.log_in(password, remember=self.remember)
-        self._ask_to_remember(account, token, password, typed=typed)
-        self._write_profile(identity)
-        self._tell(identity, account, token)
+        remembered = self._ask_to_remember(account, token, password, typed=typed)
+        written = self._write_profile(identity)
+        self._tell(account, token, remembered=remembered, written=written)
 
-    def _identity(self) -> "Identity":
-        from xapi_cli.runtime import NO_BASE_URL, NO_USERNAME
-        from xapi_cli.tokens import Identity
-
+    def _refuse_what_nobody_can_be_asked(self) -> None:
+        """Raise UsageError for a missing setting where there is no terminal to ask on."""
         settled = self.runtime.settings
-        base_url = settled.base_url or self._ask("Base URL of the API: ", urls.base_url, NO_BASE_URL)
-        username = settled.username or self._ask(
-            f"E-mail address of the user at {base_url}: ", settings.username, NO_USERNAME
-        )
+        if self.runtime.terminal.interactive:
+            return
+        for setting, value in (("base URL", "base_url"), ("username", "username")):
+            if getattr(settled, value) is None:
+                flag, variable = f"--{value.replace('_', '-')}", f"XAPI_{value.upper()}"
+                raise UsageError(f"there is no {setting}", hint=f"give {flag}, or set {variable}")
+
+    def _identity(self) -> Identity:
+        settled = self.runtime.settings
+        if settled.base_url:
+            base_url = settled.base_url
+            if self._will_ask_for_password:
+                self._look_at(base_url)
+        else:
+            base_url = self._ask("Base URL of the API: ", self._usable_base_url)
+        username = settled.username or self._ask("E-mail address: ", settings.username)
         return Identity(base_url, username)
 
-    def _ask(self, question: str, check: "Callable[[str], str]", otherwise: UsageError) -> str:
+    def _usable_base_url(self, text: str) -> str:
+        base_url = urls.base_url(text)
+        self._look_at(base_url)
+        return base_url
+
+    def _look_at(self, base_url: str) -> None:
+        """See whether the token endpoint is there; raises NetworkError or TimeoutExpired where nobody answers."""
+        from xapi_cli.auth import endpoint
+
+        runtime = self.runtime
+        _, doubt = endpoint.look(runtime.wire, base_url, limit=runtime.settings.timeout, deadline=runtime.deadline)
+        if doubt:
+            runtime.terminal.warn(f"{doubt.message}; {doubt.hint}")
+
+    def _ask(self, question: str, check: "Callable[[str], str]") -> str:
+        """Return what a person answers to *question*, asked again until *check* takes it."""
         terminal = self.runtime.terminal
-        if not terminal.interactive:
-            raise otherwise
         while True:
             try:
                 return check(terminal.ask(question).strip())
-            except UsageError as error:
+            except (UsageError, NetworkError, TimeoutExpired) as error:
                 terminal.fail(error)
 
-    def _password(self, identity: "Identity", account: "Account") -> tuple[str, bool]:
+    @property
+    def _will_ask_for_password(self) -> bool:
+        settled = self.runtime.settings
+        given = self.password_stdin or settled.password or settled.password_command
+        return not given and self.runtime.terminal.interactive
+
+    def _password(self, identity: Identity, account: "Account") -> tuple[str, bool]:
         """Return the password, and whether a person typed it."""
-        settled, terminal = self.runtime.settings, self.runtime.terminal
+        settled = self.runtime.settings
         if self.password_stdin:
             return self._from_stdin(), False
         if settled.password:
             return settled.password, False
         if settled.password_command:
-            from xapi_cli.auth import passwords
-
-            deadline = self.runtime.deadline
-            return passwords.from_command(settled.password_command, self.runtime.environ, deadline=deadline), False
-        if terminal.interactive:
+            return self.runtime.password_from_command(settled.password_command), False
+        if self._will_ask_for_password:
             return self._typed(identity), True
         record = account.keeper.read() if settled.storage != "none" else None
         if record and record.password:
@@ -85,7 +113,7 @@ class Login:
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
 
-    def _typed(self, identity: "Identity") -> str:
+    def _typed(self, identity: Identity) -> str:
         while True:
             password = self.runtime.terminal.ask(
                 f"Password for {identity.username} at {identity.base_url}: ", hidden=True
@@ -108,13 +136,17 @@ class Login:
             raise UsageError("--password-stdin: the first line of stdin is empty", hint="pipe the password into it")
         return line.decode("utf-8", "surrogateescape")
 
-    def _ask_to_remember(self, account: "Account", token: "Token", password: str, *, typed: bool) -> None:
-        """Ask for consent, once, where a person typed the password and the storage is a keyring (RFC 6749, 4.3)."""
+    def _ask_to_remember(self, account: "Account", token: "Token", password: str, *, typed: bool) -> bool:
+        """Ask for consent, once, where a person typed the password and the storage is a keyring (RFC 6749, 4.3).
+
+        Tells whether the password is kept.
+        """
         to_ask = typed and self.remember is None and account.keeper.may_ask_to_remember
         if to_ask and self.runtime.terminal.confirm(_REMEMBER):
             account.remember(token, password)
+        return account.keeper.remembers
 
-    def _write_profile(self, identity: "Identity") -> None:
+    def _write_profile(self, identity: Identity) -> bool:
         """Put what the next command needs into the profile; a config file that cannot be written is only a warning."""
         flags = self.runtime.flags
         values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
@@ -136,22 +168,31 @@ class Login:
             self.runtime.edit_config(change)
         except (OutputError, UsageError) as error:
             self.runtime.terminal.warn(f"the profile is not written: {error}")
+            return False
+        return True
 
-    def _tell(self, identity: "Identity", account: "Account", token: "Token") -> None:
-        terminal, keeper = self.runtime.terminal, account.keeper
-        where = (
-            "not stored"
-            if keeper.storage == "none"
-            else f"stored in the {'keyring' if keeper.storage == 'keyring' else 'file store'}"
-        )
+    def _tell(self, account: "Account", token: "Token", *, remembered: bool, written: bool) -> None:
+        terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile
+        what = "token and password" if remembered else "token"
+        where = {"keyring": "stored in the keyring", "file": "stored in the file store"}.get(account.keeper.storage)
         until_when = until(token.expires_at, self.runtime.now())
-        terminal.note(f"logged in as {identity.username} at {identity.base_url} until {until_when}, token {where}")
+        terminal.note(
+            f"logged in as {identity.username} at {identity.base_url} until {until_when},"
+            f" {what} {where or self._nowhere(written=written)}"
+        )
         if terminal.interactive:
-            profile = (
-                "" if self.runtime.settings.profile == "default" else f" --profile {self.runtime.settings.profile}"
+            kept = f"settings kept in profile {profile}; " if written else ""
+            terminal.note(
+                f"{kept}next, try: xapi token status{'' if profile == 'default' else f' --profile {profile}'}"
             )
-            terminal.note(f"next, try: xapi token status{profile}")
         self.runtime.warn_of_token_in_environment("commands go on using the variable until you unset it")
+
+    def _nowhere(self, *, written: bool) -> str:
+        """Say that nothing was stored, and what follows from that for the next command."""
+        profile = self.runtime.settings.profile
+        if written and self.runtime.flags.get("storage") == "none":
+            return f"not stored: profile {profile} has storage none now, so each command logs in anew"
+        return "not stored"
 
 
 def _first_line(read: "Callable[[int], bytes]") -> bytes:
