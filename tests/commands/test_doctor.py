@@ -1,9 +1,13 @@
 """`xapi doctor`: every check is made for real, and each failure says what to do."""
 
 import json
+import re
 
-from tests.program import Outcome, Xapi
-from tests.servers import Server, free_port, request, send
+import pytest
+
+from tests.keyring_session import KeyringSession
+from tests.program import Environ, Outcome, Xapi
+from tests.servers import Server, Stopwatch, free_port, hang, request, send
 from xapi_cli.sandbox import Sandbox
 
 
@@ -45,7 +49,8 @@ def test_without_settings_it_says_how_to_begin(xapi: Xapi) -> None:
     assert line(outcome, "profile") == (
         "fail  profile   default lacks base_url and username; run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME"
     )
-    assert line(outcome, "network") == "warn  network   not checked: there is no base URL"
+    assert line(outcome, "network") == "warn  network   not checked: there is no base URL; see profile"
+    assert outcome.err == "xapi: error: 1 of 11 checks failed: profile; do what is said there\n"
 
 
 def test_a_server_that_is_not_there_fails(xapi: Xapi) -> None:
@@ -104,3 +109,141 @@ def test_a_state_folder_that_cannot_be_written_is_told(xapi: Xapi, sandbox: Sand
 
     assert outcome.code == 1
     assert line(outcome, "state").startswith(f"fail  state     {blocked} cannot be written: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "failed"),
+    [
+        (("-p", "foo"), {}, "profile"),
+        ((), {"XAPI_TIMEOUT": "soon"}, "profile"),
+        ((), {"HTTP_PROXY": "socks5://127.0.0.1:1"}, "proxy"),
+        (("--ca-bundle", "missing.pem", "--base-url", "https://127.0.0.1:1"), {}, "network"),
+    ],
+)
+def test_one_fault_fails_once(xapi: Xapi, sandbox: Sandbox, words: tuple[str, ...], env: Environ, failed: str) -> None:
+    outcome = xapi("doctor", "--json", *words, env={**sandbox.settings, **env})
+
+    assert [name for name, status in statuses(outcome).items() if status == "fail"] == [failed]
+    assert outcome.code == 1
+    assert outcome.err == f"xapi: error: 1 of 11 checks failed: {failed}; do what is said there\n"
+
+
+def test_a_broken_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[")
+
+    outcome = xapi("doctor", env=sandbox.settings)
+
+    assert [line.split()[1] for line in outcome.out.splitlines() if line.startswith("fail")] == ["config"]
+    assert line(outcome, "profile") == "warn  profile   not checked: the config file cannot be read; see config"
+    assert line(outcome, "state").startswith("pass")
+
+
+def test_every_line_that_is_no_pass_says_what_to_do(xapi: Xapi, sandbox: Sandbox) -> None:
+    for env in ({}, {"XAPI_STORAGE": "auto"}, {"XAPI_TIMEOUT": "x"}, {"XAPI_BASE_URL": "127.0.0.1:1"}):
+        checks = json.loads(xapi("doctor", "--json", env={**sandbox.settings, "XAPI_PASSWORD": None, **env}).out)
+
+        assert [check for check in checks["checks"] if check["status"] != "pass" and not check["hint"]] == []
+
+
+@pytest.mark.parametrize("storage", ["auto", "keyring"])
+def test_a_keyring_that_hangs_costs_seconds_and_is_told_of_once(
+    xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, storage: str
+) -> None:
+    env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": storage, "XAPI_PASSWORD": None}
+    gnome_keyring.freeze()
+
+    with xapi.on_terminal("doctor", env=env, columns=200) as terminal, Stopwatch() as watch:
+        code = terminal.wait()
+
+    shown = terminal.seen.decode()
+    assert watch.seconds < 40  # on a terminal a person would have a minute to unlock it
+    assert shown.count("did not answer") == 1
+    assert "xapi: warning" not in shown
+    assert "waiting for the keyring" not in shown
+    assert code == (1 if storage == "keyring" else 0)
+
+
+def test_a_keyring_that_works_is_said_to(xapi: Xapi, sandbox: Sandbox, shared_gnome_keyring: KeyringSession) -> None:
+    env = {**shared_gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": "auto"}
+    xapi("login", "--remember", env=env)
+
+    outcome = xapi("doctor", env={**env, "XAPI_PASSWORD": None})
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert line(outcome, "keyring") == (
+        "pass  keyring   keyring.backends.SecretService.Keyring: an item was written, read and deleted"
+    )
+    assert line(outcome, "token").startswith("pass  token     valid, in storage keyring, expires ")
+    assert line(outcome, "password") == "pass  password  remembered in the keyring"
+    assert shared_gnome_keyring.count("probe") == 0
+    xapi("logout", env=env)
+
+
+def test_a_server_that_hangs_costs_what_a_look_may(xapi: Xapi) -> None:
+    with Server([hang()]) as server, Stopwatch() as watch:
+        outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
+
+    assert watch.seconds < 40
+    assert line(outcome, "network").startswith("fail  network   ")
+    assert line(outcome, "clock") == "warn  clock     not checked: the server gave no answer; see network"
+
+
+def test_a_place_that_is_no_token_endpoint_is_doubted(xapi: Xapi) -> None:
+    with Server([request(), send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")]) as server:
+        outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
+
+    assert line(outcome, "network") == (
+        f"warn  network   {server.url}/x-api/token answers 404: not found; "
+        "is the base URL right? It is what comes before /x-api/token"
+    )
+    assert b"authorization" not in server.received[0].lower()
+
+
+def test_a_token_in_the_environment_needs_no_account_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("doctor", "--json", "--base-url", sandbox.base_url, env={"XAPI_TOKEN": "abc"})
+
+    assert outcome.code == 0
+    assert set(statuses(outcome).values()) == {"pass"}
+
+
+def test_a_password_command_is_looked_for_and_not_run(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**sandbox.settings, "XAPI_PASSWORD": None}
+    for command, told in (
+        ("touch ran", "pass  password  from the profile's password_command (not run here)"),
+        (
+            "nowhere show",
+            "fail  password  the password_command 'nowhere' is not found; install it, or correct password_command",
+        ),
+    ):
+        xapi("profile", "set", "password_command", command)
+        assert line(xapi("doctor", env=env), "password") == told
+    assert not (xapi.home / "ran").exists()
+
+
+def test_a_config_file_that_others_can_change_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    (xapi.config / "config.toml").chmod(0o666)
+
+    told = line(xapi("doctor", env=sandbox.settings), "config")
+
+    assert told == f"warn  config    {xapi.config / 'config.toml'} can be changed by others; run `chmod go-w` on it"
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_person_reads_it_in_lines_that_fit_whose_words_do_without_colour(
+    xapi: Xapi, columns: int, env: dict[str, str]
+) -> None:
+    words = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_USERNAME": "me@example.com", "XAPI_CONFIG_DIR": "c"}
+    with xapi.on_terminal("doctor", env={**words, "XAPI_STATE_DIR": "s", **env}, columns=columns) as terminal:
+        assert terminal.wait() == 1
+    seen = terminal.seen.decode()
+
+    assert ("\x1b" in seen) is not bool(env)
+    rows = re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines()
+    told = [row for row in rows if not row.startswith("xapi: ")]
+    longest = max(len(word) for row in told for word in row.split())
+    assert [row for row in told if len(row) > max(columns, 16 + longest)] == []
+    assert {row[:4] for row in told} == {"pass", "warn", "fail", "    "}
+    assert any(row.startswith(" " * 16 + "To do: ") for row in told)

@@ -1,21 +1,30 @@
-"""Check everything xapi needs, in the order in which it needs it; a check that cannot be made says why."""
+"""Check everything xapi needs, in the order in which it needs it; a check that cannot be made says why.
 
+Each check is made for real, and in bounded time: a network that hangs costs ten seconds, a keyring six.
+"""
+
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.render import json_line, printable, relative, until
 
 if TYPE_CHECKING:
     import httpx
 
+    from xapi_cli.auth.keeper import Keeper
+    from xapi_cli.config import Config
     from xapi_cli.runtime import Runtime
-    from xapi_cli.settings import Settings
+    from xapi_cli.settings import Settings, Storage
 
-_PACKAGES = ("httpx", "keyring", "typer")
+_PACKAGES = ("httpx", "h11", "keyring", "truststore", "typer")
 _CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has whole ones, and answers take their time
+_COLOURS = {"pass": "\x1b[1;32m", "warn": "\x1b[1;33m", "fail": "\x1b[1;31m"}
+_INDENT = " " * 16  # the columns of status and name
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,36 @@ class Check:
     message: str
     hint: str | None = None
 
+    def line(self) -> str:
+        """Return it as the one line that scripts get."""
+        hint = f"; {self.hint}" if self.hint else ""
+        return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
+
+    def shown(self, columns: int, *, colours: bool) -> str:
+        """Return it as a person reads it, in lines of at most *columns* where its words allow that."""
+        from textwrap import fill
+
+        label = "" if self.status == "pass" else "To do: "
+        told = [(f"{self.status}  {self.name:<8}  ", self.message), (_INDENT, label + (self.hint or ""))]
+        text = "\n".join(
+            fill(
+                printable(words),
+                max(columns, 40),
+                initial_indent=indent,
+                subsequent_indent=_INDENT,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for indent, words in told[: 1 + bool(self.hint)]
+        )
+        return f"{_COLOURS[self.status]}{text[:4]}\x1b[0m{text[4:]}" if colours else text
+
 
 class _NotChecked(XapiError):
-    """Report that a check depends on a setting that is missing, which another check has complained of."""
+    """Report that a check depends on what another check, named *see*, has complained of."""
+
+    def __init__(self, why: str, see: str) -> None:
+        super().__init__(f"not checked: {why}", hint=f"see {see}")
 
 
 class Doctor:
@@ -37,21 +73,30 @@ class Doctor:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
+        self._config_file: Config | None = None
         self._settings: Settings | None = None
         self._response: httpx.Response | None = None
+        self._keyring_works = False
+        self._warnings: list[str] = []
 
-    def tell(self, *, as_json: bool) -> bool:
-        """Print every check as soon as it is made; tell whether none failed."""
+    def tell(self, *, as_json: bool) -> None:
+        """Print every check as soon as it is made; raises XapiError where one failed."""
+        from shutil import get_terminal_size
+
         terminal, checks = self._runtime.terminal, []
         for check in self._checks():
             checks.append(check)
-            if not as_json:
-                hint = f"; {check.hint}" if check.hint else ""
-                terminal.out(printable(f"{check.status}  {check.name:<8}  {check.message}{hint}"))
-        healthy = all(check.status != "fail" for check in checks)
+            if not as_json and terminal.stdout_is_terminal:
+                terminal.out(check.shown(get_terminal_size().columns, colours=terminal.colours))
+            elif not as_json:
+                terminal.out(check.line())
+        failed = [check.name for check in checks if check.status == "fail"]
         if as_json:
-            terminal.out(json_line({"ok": healthy, "checks": [asdict(check) for check in checks]}))
-        return healthy
+            terminal.out(json_line({"ok": not failed, "checks": [asdict(check) for check in checks]}))
+        if failed:
+            raise XapiError(
+                f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}", hint="do what is said there"
+            )
 
     def _checks(self) -> Iterator[Check]:
         makers: tuple[tuple[str, Callable[[], Check]], ...] = (
@@ -71,7 +116,7 @@ class Doctor:
             try:
                 yield make()
             except _NotChecked as error:
-                yield Check(name, "warn", error.message)
+                yield Check(name, "warn", error.message, error.hint)
             except XapiError as error:
                 yield Check(name, "fail", error.message, error.hint)
 
@@ -93,30 +138,44 @@ class Doctor:
         from xapi_cli import config
 
         path = self._runtime.config_file
-        found = config.load(path)
+        self._config_file = found = config.load(path)
         if not path.exists():
             return Check("config", "pass", f"{path} does not exist yet", "`xapi login` writes it")
+        if sys.platform != "win32" and path.stat().st_mode & 0o022:
+            return Check("config", "warn", f"{path} can be changed by others", "run `chmod go-w` on it")
         return Check("config", "pass", f"{path}, profiles: {', '.join(found.profiles) or 'none'}")
 
     def _profile(self) -> Check:
+        if self._config_file is None:
+            raise _NotChecked("the config file cannot be read", "config")
         self._settings = settled = self._runtime.settings
         missing = [name for name in ("base_url", "username") if getattr(settled, name) is None]
-        if missing:
+        if missing and not (settled.token and settled.base_url):
             hint = "run `xapi login`, or set " + " and ".join(f"XAPI_{name.upper()}" for name in missing)
             return Check("profile", "fail", f"{settled.profile} lacks {' and '.join(missing)}", hint)
-        who = f"{settled.username} at {settled.base_url}, storage {settled.storage}"
+        who = f"{settled.username or 'XAPI_TOKEN'} at {settled.base_url}, storage {settled.storage}"
         return Check("profile", "pass", f"{settled.profile}: {who}")
 
     def _network(self) -> Check:
         from xapi_cli import urls
-        from xapi_cli.call.exchange import Exchange
-        from xapi_cli.call.outgoing import Call
+        from xapi_cli.auth import endpoint
+        from xapi_cli.wire.proxies import proxy_for
 
-        base_url = self._base_url()
-        exchange = Exchange(self._runtime.wire, base_url, None, follow=False, deadline=self._runtime.deadline)
-        self._response = response = exchange.send(Call("GET", base_url)).response
-        response.close()
-        said = f"{base_url} answers ({response.status_code})"
+        base_url, settled = self._base_url, self._settled
+        try:
+            proxy_for(*urls.origin(base_url), self._runtime.environ)
+        except UsageError as error:
+            raise _NotChecked("the proxy cannot be used", "proxy") from error
+        try:
+            self._response, doubt = endpoint.look(
+                self._runtime.wire, base_url, limit=settled.timeout, deadline=self._runtime.deadline
+            )
+        except XapiError as error:
+            hint = error.hint or "check the base URL, this machine's network, and the proxy"
+            return Check("network", "fail", error.message, hint)
+        if doubt:
+            return Check("network", "warn", doubt.message, doubt.hint)
+        said = f"{base_url} answers ({self._response.status_code} to a look at the token endpoint)"
         if base_url.startswith("http:") and not urls.is_loopback(base_url):
             return Check(
                 "network", "warn", f"{said}, but is plain http", "password and token can be read on the way; use https"
@@ -128,7 +187,7 @@ class Doctor:
 
         date = self._response.headers.get("Date", "") if self._response is not None else None
         if date is None:
-            return Check("clock", "warn", "cannot be compared: the server gave no answer", "mend the network first")
+            raise _NotChecked("the server gave no answer", "network")
         try:
             theirs = parsedate_to_datetime(date)
         except (ValueError, TypeError):
@@ -144,7 +203,7 @@ class Doctor:
         )
 
     def _tls(self) -> Check:
-        base_url, ca_bundle = self._base_url(), self._runtime.settings.ca_bundle
+        base_url, ca_bundle = self._base_url, self._settled.ca_bundle
         if base_url.startswith("http:"):
             return Check("tls", "pass", "not used: the base URL is plain http")
         environ = self._runtime.environ
@@ -152,100 +211,150 @@ class Doctor:
         trusted = ca_bundle or (" and ".join(from_environ) if from_environ else "the operating system's certificates")
         version = self._response.extensions.get("tls") if self._response is not None else None
         if version is None:
-            return Check("tls", "warn", f"no connection was made; trusted are {trusted}", "see the line on the network")
+            raise _NotChecked(f"there was no connection; trusted are {trusted}", "network")
         return Check("tls", "pass", f"{version}, trusted are {trusted}")
 
     def _proxy(self) -> Check:
         from xapi_cli import urls
         from xapi_cli.wire.proxies import proxy_for
 
-        proxy = proxy_for(*urls.origin(self._base_url()), self._runtime.environ)
+        proxy = proxy_for(*urls.origin(self._base_url), self._runtime.environ)
         if proxy is None:
             return Check("proxy", "pass", "none for this base URL")
         return Check("proxy", "pass", f"{proxy}, from {proxy.variable}", "NO_PROXY excepts hosts")
 
     def _state(self) -> Check:
         from xapi_cli import folders
+        from xapi_cli.lock import LockTimeout, LockUnavailable, locked
 
         state = self._runtime.state
+        status: Literal["warn", "fail"] = "fail" if self._storage == "file" else "warn"
+        remedy = "set XAPI_STATE_DIR to a folder that can"
         try:
             folders.private(state)
             folders.replace(state / "doctor", b"", sync=False)
             folders.remove(state / "doctor")
+            with locked(folders.private(state / "locks") / "config.lock", limit=0.1):
+                pass
+        except LockTimeout:
+            pass  # that is what locks are for
+        except LockUnavailable as error:
+            return Check("state", status, f"nothing can be locked in {state}: {error.reason}", remedy)
         except OSError as error:
-            status: Literal["warn", "fail"] = "fail" if self._runtime.settings.storage == "file" else "warn"
-            return Check(
-                "state",
-                status,
-                f"{state} cannot be written: {error.strerror}",
-                "set XAPI_STATE_DIR to a folder that can",
-            )
+            return Check("state", status, f"{state} cannot be written: {error.strerror}", remedy)
         return Check("state", "pass", f"{state} can be written")
 
     def _keyring(self) -> Check:
         from xapi_cli.store import open_store
         from xapi_cli.store.backends import REMEDY
 
-        storage = self._runtime.settings.storage
-        if storage in ("file", "none"):
-            return Check("keyring", "pass", f"not used: the storage is {storage}")
-        warnings: list[str] = []
-        store = open_store("keyring", state=self._runtime.state, environ=self._runtime.environ, notify=warnings.append)
+        if self._storage in ("file", "none"):
+            return Check("keyring", "pass", f"not used: the storage is {self._storage}")
+        store = open_store(
+            "keyring", state=self._runtime.state, environ=self._runtime.environ, notify=self._warnings.append
+        )
         try:
             store.probe()
         except StoreError as error:
-            return Check("keyring", "fail" if storage == "keyring" else "warn", error.message, error.hint)
-        if warnings:
-            return Check("keyring", "warn", "; ".join(warnings), REMEDY)
-        return Check(
-            "keyring",
-            "pass",
-            f"{getattr(store, 'backend', None) or 'a backend'}: an item was written, read and deleted",
-        )
+            return Check("keyring", "fail" if self._storage == "keyring" else "warn", error.message, error.hint)
+        self._keyring_works = True
+        about_state, others = _parted(self._warnings)  # the line on the state has told of that
+        if others:
+            return Check("keyring", "warn", "; ".join(others), REMEDY)
+        done = f"{getattr(store, 'backend', None) or 'a backend'}: an item was written, read and deleted"
+        return Check("keyring", "pass", f"{done}{', without a lock' if about_state else ''}")
 
     def _token(self) -> Check:
         from xapi_cli.jobs.status import state_of
 
-        base_url = self._base_url()
-        if self._runtime.settings.username is None and not self._runtime.settings.token:
-            raise _NotChecked(f"not checked: there is no username for {base_url}")
-        token, subject = self._runtime.present_token()
+        settled, now = self._settled, self._runtime.now()
+        if settled.token:
+            return Check("token", "pass", "from XAPI_TOKEN; when it expires is not known")
+        keeper = self._readable_keeper()
+        if keeper is None:
+            remedy = "make the keyring work, or use --storage file"
+            return Check("token", "warn", "none is kept: the keyring cannot be used", remedy)
+        record = keeper.read()
+        token = record.token if record else None
         if token is None:
-            return Check(
-                "token", "warn", "none is stored", "run `xapi login`; commands log in by themselves where they can"
-            )
-        where = "from XAPI_TOKEN" if subject.source == "env" else f"in storage {subject.storage}"
-        now: datetime = self._runtime.now()
+            hint = "run `xapi login`; commands log in by themselves where they can"
+            return Check("token", "warn", "none is stored", hint)
         state = state_of(token, now, 0)
-        status: Literal["pass", "warn"] = "pass" if state == "valid" else "warn"
-        return Check(
-            "token",
-            status,
-            f"{state} {where}, expires {until(token.expires_at, now)}",
-            None if state == "valid" else "run `xapi login`",
+        message = f"{state}, in storage {keeper.storage}, expires {until(token.expires_at, now)}"
+        return (
+            Check("token", "pass", message) if state == "valid" else Check("token", "warn", message, "run `xapi login`")
         )
 
     def _password(self) -> Check:
-        settled = self._runtime.settings
+        settled = self._settled
+        if settled.token:
+            return Check("password", "pass", "not needed: XAPI_TOKEN is set, and xapi does not log in")
         if settled.password:
             return Check("password", "pass", "from XAPI_PASSWORD")
         if settled.password_command:
-            return Check("password", "pass", "from the profile's password_command (not run here)")
-        if not settled.token and settled.username and settled.base_url:
-            record = self._runtime.keeper(self._runtime.identity).read()
-            if record and record.password:
-                return Check("password", "pass", "remembered in the keyring")
+            return _of_command(settled.password_command[0])
+        keeper = self._readable_keeper()
+        record = keeper.read() if keeper else None
+        if record and record.password:
+            return Check("password", "pass", "remembered in the keyring")
         if self._runtime.terminal.interactive:
             return Check("password", "pass", "asked for on this terminal")
-        return Check(
-            "password",
-            "warn",
-            "no source for an automatic login",
-            "set XAPI_PASSWORD or the profile's password_command",
+        hint = "set XAPI_PASSWORD or the profile's password_command"
+        return Check("password", "warn", "no source for an automatic login", hint)
+
+    @cached_property
+    def _keeper(self) -> "Keeper":
+        """What keeps the record of the account; its warnings are the lines of other checks."""
+        from xapi_cli.auth.keeper import Keeper
+
+        runtime = self._runtime
+        return Keeper(
+            runtime.identity,
+            self._settled.storage,
+            state=runtime.state,
+            environ=runtime.environ,
+            warn=self._warnings.append,
+            interactive=False,  # nobody is given a minute to unlock anything: that it is locked is the finding
         )
 
+    def _readable_keeper(self) -> "Keeper | None":
+        """Return the keeper, None where it would ask a keyring that does not work; raises _NotChecked without one."""
+        if self._settled.base_url is None or self._settled.username is None:
+            raise _NotChecked("there is no account", "profile")
+        return self._keeper if self._storage in ("file", "none") or self._keyring_works else None
+
+    @property
+    def _settled(self) -> "Settings":
+        """The settings; raises _NotChecked where they cannot be used."""
+        if self._settings is None:
+            raise _NotChecked("the settings cannot be used", "config" if self._config_file is None else "profile")
+        return self._settings
+
+    @property
+    def _storage(self) -> "Storage":
+        """The storage in use, as far as that is known."""
+        return self._settings.storage if self._settings else "auto"
+
+    @property
     def _base_url(self) -> str:
-        """Return the base URL; raises _NotChecked where there is none."""
-        if self._settings is None or self._settings.base_url is None:
-            raise _NotChecked("not checked: there is no base URL")
-        return self._settings.base_url
+        """The base URL; raises _NotChecked where there is none."""
+        if self._settled.base_url is None:
+            raise _NotChecked("there is no base URL", "profile")
+        return self._settled.base_url
+
+
+def _of_command(name: str) -> Check:
+    """Tell whether the password command *name* is there; it is not run, because it may ask somebody something."""
+    from shutil import which
+
+    if which(name):
+        return Check("password", "pass", "from the profile's password_command (not run here)")
+    return Check(
+        "password", "fail", f"the password_command {name!r} is not found", "install it, or correct password_command"
+    )
+
+
+def _parted(warnings: list[str]) -> tuple[list[str], list[str]]:
+    """Part *warnings* into those about the state folder and all others."""
+    about_state = [text for text in warnings if text.startswith("the state folder ")]
+    return about_state, [text for text in warnings if text not in about_state]
