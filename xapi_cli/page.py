@@ -21,7 +21,7 @@ _OWN = "Options"
 _MARK = "Examples:"
 _WIDE = 70  # columns; with fewer, a long name stands on a line of its own
 _HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
-_NAME = re.compile(r"^  ((?:-{1,2}|(?=[a-z]))\S+(?: / --\S+|, --\S+)*)(?=\n|  | [A-Z@\[])", re.MULTILINE)
+_NAME = re.compile(r"^  (-\S+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
 
 
 class Command(TyperCommand):

@@ -51,6 +51,6 @@ def login(
     if remember and runtime.settings.storage in ("file", "none"):
         raise UsageError(
             f"--remember needs a keyring, and the storage is {runtime.settings.storage}",
-            hint="passwords are kept nowhere else",
+            hint="use --storage keyring, or leave --remember out",
         )
     Login(runtime, password_stdin=password_stdin, remember=remember).run()

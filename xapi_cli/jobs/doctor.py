@@ -185,9 +185,9 @@ class Doctor:
     def _clock(self) -> Check:
         from email.utils import parsedate_to_datetime
 
-        date = self._response.headers.get("Date", "") if self._response is not None else None
-        if date is None:
+        if self._response is None and self._base_url:
             raise _NotChecked("the server gave no answer", "network")
+        date = self._response.headers.get("Date", "") if self._response is not None else ""
         try:
             theirs = parsedate_to_datetime(date)
         except (ValueError, TypeError):
