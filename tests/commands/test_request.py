@@ -4,15 +4,18 @@ import gzip
 import hashlib
 import json
 import os
+import re
+import ssl
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.commands.api import ME, TOKEN, answer, bearing, echoed, heads
 from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, free_port, request, send, serve
+from tests.servers import OK, Server, free_port, hang, request, send, serve
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 ECHO = "/x-api/echo"
@@ -271,6 +274,19 @@ def test_verbose_shows_the_heads_on_stderr_without_the_token(xapi: Xapi) -> None
     assert f"* connected to {server.name} (127.0.0.1)" in lines
 
 
+def test_verbose_tells_of_tls_and_of_the_time_it_took(xapi: Xapi) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(xapi.home / "ca.pem"))
+    with Server([request(), send(OK)], tls=context) as server:
+        outcome = xapi("request", "/", "-v", "--ca-bundle", str(xapi.home / "ca.pem"), env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "ok")
+    lines = outcome.err.splitlines()
+    assert f"* connected to {server.name} (127.0.0.1, TLSv1.3)" in lines
+    assert any(re.fullmatch(r"\* answered after \d+ ms", line) for line in lines)
+
+
 def test_verbose_shows_a_login_and_not_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("request", "/x-api/me", "--verbose", env=sandbox.settings)
 
@@ -494,6 +510,37 @@ def test_a_connection_that_broke_before_the_head_is_tried_again(xapi: Xapi, meth
     assert outcome.code == 0
     assert outcome.err.count("trying again in") == 1
     assert len(server.received) == 2
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("after", ["0", "Sun, 06 Nov 1994 08:49:37 GMT", "nonsense", None])
+def test_a_passing_failure_is_tried_again(xapi: Xapi, status: int, after: str | None) -> None:
+    asked = [] if after is None else [f"Retry-After: {after}"]
+    busy = answer(f"{status} Busy", b"busy", *asked)
+    with Server([request(), send(busy), request(), send(OK)]) as server:
+        outcome = xapi("request", "/a?key=canary", "--retry", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "ok")
+    assert outcome.err.startswith(f"xapi: {server.url}/a?key=*** answered {status}; trying again in 0.")
+    assert outcome.err.endswith(" s (1 of 1)\n")
+
+
+@pytest.mark.parametrize("status", ["429 Slow", "500 No", "501 No", "404 No"])
+def test_what_does_not_pass_soon_is_not_tried_again(xapi: Xapi, status: str) -> None:
+    with Server([serve(answer(status, b"no", "Retry-After: 301"))]) as server:
+        outcome = xapi("request", "/", "--retry", "3", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (4 if status < "5" else 5, "no")
+    assert "trying again" not in outcome.err
+    assert b"".join(server.received).count(b"GET ") == 1
+
+
+def test_a_timeout_is_not_tried_again(xapi: Xapi) -> None:
+    with Server([request(), hang()]) as server:
+        outcome = xapi("request", "/", "--retry", "3", "--timeout", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out, len(server.received)) == (12, "", 1)
+    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -88,6 +89,19 @@ def test_lines_appear_as_they_arrive(xapi: Xapi) -> None:
         assert process.stdout.readline() == b'{"id":1}\n'
         seen.set()
         assert process.communicate(timeout=30) == (b"[]", b"")
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+def test_lines_reach_a_filter_as_they_arrive(xapi: Xapi) -> None:
+    seen = threading.Event()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
+    with Server([request(), send(head + b'{"id":1}\n'), wait_for(seen), send(b'{"id":2}\n')]) as server:
+        command = '"$1" request / | jq --unbuffered .id'
+        process = xapi.start("-c", command, "sh", str(PROGRAM), env=bearing(server), argv=("sh",))
+        assert process.stdout
+        assert process.stdout.readline() == b"1\n"
+        seen.set()
+        assert process.communicate(timeout=30) == (b"2\n", b"")
 
 
 def test_compressed_lines_appear_as_they_arrive(xapi: Xapi) -> None:
