@@ -198,7 +198,12 @@ def reserve_standard_streams() -> None:
 
 def abandon_stdout() -> None:
     """Let what Python still holds for stdout go nowhere: it would fail once more when the program ends."""
-    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # too many open files
+        os.close(1)
+        os.open(os.devnull, os.O_WRONLY)  # takes the lowest free number, which is the one just closed
+        return
     os.dup2(null, 1)
     os.close(null)
 

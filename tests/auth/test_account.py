@@ -305,8 +305,8 @@ def test_those_who_wait_for_a_login_share_its_token_and_its_failure(world: World
         raise NetworkError("no answer")
 
     world.during = fail
-    shared = "no answer (another xapi tried at the same time)"
-    assert outcomes(8) == ["no answer"] + 7 * [shared]
+    failure = "no token was stored, and the login failed: no answer"
+    assert outcomes(8) == [failure] + 7 * [f"{failure} (another xapi tried at the same time)"]
     world.during = lambda: time.sleep(0.5)
     assert outcomes(8) == 8 * ["token2"]
     assert len(world.logins) == 2

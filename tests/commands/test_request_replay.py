@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.api import answer
 from tests.program import Outcome, Xapi
-from tests.servers import OK, Peer, Server, close, head, request, reset, send
+from tests.servers import OK, Peer, Server, close, hang, head, request, reset, send
 from xapi_cli.sandbox import Sandbox
 
 SMALL = bytes(range(256))
@@ -192,6 +192,33 @@ def test_a_login_that_fails_after_a_401_leaves_stdout_empty(xapi: Xapi, sandbox:
     assert (outcome.code, outcome.out) == (10, "")
     assert outcome.err.splitlines()[-1].startswith("xapi: error: ")
     assert "canary" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("meant", "code", "reason"),
+    [
+        (close(), 11, "{} closed the connection without an answer"),
+        (hang(), 12, "no answer from {} before --timeout ran out; raise --timeout to wait longer"),
+    ],
+)
+def test_a_network_that_fails_in_the_login_after_a_401_is_told_with_the_401(
+    xapi: Xapi, meant: Callable[[Peer], None], code: int, reason: str
+) -> None:
+    granted = answer("200 OK", b'{"access_token":"token-1","token_type":"bearer"}')
+    with Server(
+        [request(), send(granted)], [request(), send(UNAUTHORIZED), request(), meant], [request(), meant]
+    ) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+        assert xapi("login", env=env).code == 0
+        outcome = xapi("request", "/", "--timeout", "2", env=env)
+        kept = xapi("token", "show", "--no-login", env=env)
+
+    assert outcome == Outcome(
+        code,
+        "",
+        f"xapi: error: the API rejected the stored token (401), and the login failed: {reason.format(server.name)}\n",
+    )
+    assert kept == Outcome(0, "token-1\n")
 
 
 def test_the_token_from_the_environment_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:

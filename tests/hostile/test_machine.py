@@ -37,6 +37,19 @@ def test_too_few_files_or_too_little_memory_are_one_line(xapi: Xapi, sandbox: Sa
         assert "this is a bug" not in outcome.err or "ImportError" in outcome.err  # by a shared library, of memory
 
 
+@pytest.mark.parametrize("limit", ["-n 6", "-n 7"])
+def test_too_few_files_for_a_body_from_a_pipe_are_one_line(xapi: Xapi, sandbox: Sandbox, limit: str) -> None:
+    words = f'ulimit {limit}; head -c 5000000 /dev/zero | "$@"'
+    process = xapi.start(
+        "request", "/x-api/echo", "-d", "@-", env=bearing(sandbox), argv=("bash", "-c", words, "bash", str(PROGRAM))
+    )
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode
+    assert b"Traceback" not in err
+    assert err.count(b"\n") == 1 or b"xapi: " not in err
+
+
 def test_a_password_command_that_cannot_be_started_is_named(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[profiles.default]\npassword_command = ['sh', '-c', 'echo x']\n")

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from xapi_cli import folders, urls
 from xapi_cli.auth.attempts import Attempts
 from xapi_cli.auth.keeper import Keeper
-from xapi_cli.errors import LoginNeeded, LoginRefused, StoreError, TimeoutExpired, XapiError
+from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.lock import LockTimeout, LockUnavailable, locked
 from xapi_cli.render import printable
 from xapi_cli.tokens import Identity, Record, Token
@@ -230,7 +230,7 @@ class Account:
         self._refuse_known_failure(typed)
         since = time.time()
         self.keeper.begin()
-        with self._logging_in(must=True):
+        with _told_with(reason), self._logging_in(must=True):
             record = self.keeper.read(again=True)
             if reason != "fresh" and record and self._is_newer(record.token, stale):
                 self._token, self.source = record.token, "store"
@@ -340,3 +340,13 @@ class Account:
 
     def _who(self) -> str:
         return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"
+
+
+@contextmanager
+def _told_with(reason: Reason) -> Iterator[None]:
+    """Let the error of a login to which no answer came tell of the login and its *reason*."""
+    try:
+        yield
+    except (NetworkError, TimeoutExpired) as error:
+        error.message = f"{_WHY[reason]}, and the login failed: {error.message}"
+        raise

@@ -9,7 +9,7 @@ from xapi_cli.render import printable
 _CHECK_CLOCK = "is the clock of this computer right? if so, the server needs a new certificate"
 _CHECK_CA = "if you trust its CA, name a file with the CA's certificate with --ca-bundle"
 _CHECK_NAME = "check the host in the base URL"
-_CHECK_PORT = "nothing listens there: check host and port of the base URL, and whether the server runs"
+_CHECK_ONLINE = "is this computer online?"
 
 _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
     9: ("the server's certificate is not valid yet", "is the clock of this computer right?"),
@@ -42,6 +42,12 @@ _SYSTEM = {
     errno.EMFILE: "too many open files",
     errno.ENFILE: "too many open files",
 }
+_SYSTEM_HINTS = {
+    errno.ECONNREFUSED: "nothing listens there: check host and port of the base URL, and whether the server runs",
+    errno.EHOSTUNREACH: _CHECK_ONLINE,
+    errno.ENETUNREACH: _CHECK_ONLINE,
+    errno.ENETDOWN: _CHECK_ONLINE,
+}
 _NO_SUCH_HOST = {
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 }
@@ -56,14 +62,14 @@ def explained(error: OSError) -> tuple[str, str | None]:
     if isinstance(error, ssl.SSLError):
         return _tls_failure(error)
     reason = _SYSTEM.get(error.errno or 0) or _phrase(error.strerror or type(error).__name__)
-    return reason, _CHECK_PORT if error.errno == errno.ECONNREFUSED else None
+    return reason, _SYSTEM_HINTS.get(error.errno or 0)
 
 
 def _name_failure(error: socket.gaierror) -> tuple[str, str | None]:
     if error.errno in _NO_SUCH_HOST:
         return "no such host", _CHECK_NAME
     if error.errno == socket.EAI_AGAIN:
-        return "name look-up failed", "is this computer online?"
+        return "name look-up failed", _CHECK_ONLINE
     return f"name look-up failed ({_phrase(error.strerror or 'no reason given')})", None
 
 

@@ -186,7 +186,8 @@ class Exchange:
             limit = self._limits.wait(self._limits.read, f"no answer from {self._connection.route}")
             return self._incoming.wait_for_head(limit)
         except (NetworkError, TimeoutExpired) as error:
-            note_sent(error, self._request.method, is_sent=self._is_sent)
+            is_harmless = bool(self._request.extensions.get("harmless"))
+            note_sent(error, self._request.method, is_sent=self._is_sent, is_harmless=is_harmless)
             raise
 
     def block(self) -> bytes | None:
@@ -296,10 +297,10 @@ class Exchange:
         return XapiError("the request's body changed while it was sent", hint="send a copy that nothing writes to")
 
 
-def note_sent(error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool) -> None:
-    """Let *error* tell whether the request had left, and what that may mean."""
+def note_sent(error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool, is_harmless: bool = False) -> None:
+    """Let *error* tell whether the request had left, and what that may mean, unless doing it twice *is_harmless*."""
     error.sent = is_sent
-    if is_sent and method not in IDEMPOTENT:
+    if is_sent and method not in IDEMPOTENT and not is_harmless:
         error.hint = f"the {method} may have been processed: check before you send it again"
 
 
