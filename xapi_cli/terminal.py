@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -58,6 +59,13 @@ class Terminal:
             raise OutputError(
                 f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
             ) from error
+
+    def writes_to(self, descriptor: int) -> bool:
+        """Tell whether stdout is the same regular file as the open *descriptor*."""
+        if self._stdout is None:
+            return False
+        ours = os.fstat(self._stdout.fileno())
+        return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, os.fstat(descriptor))
 
     # what a person reads
 

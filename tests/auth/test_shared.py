@@ -20,6 +20,7 @@ class Issuer:
         self.logins = 0
         self.refusals = 0
         self.granted: Token | None = None
+        self.stored: Token | None = None  # by another process
 
     def current(self) -> Token:
         return self._log_in()
@@ -29,6 +30,9 @@ class Issuer:
 
     def replace(self, rejected: Token) -> Token | None:
         return self._log_in()
+
+    def newer(self, than: Token) -> Token | None:
+        return self.stored
 
     def is_fresh(self, token: Token) -> bool:
         return token is self.granted
@@ -78,6 +82,16 @@ def test_a_fresh_token_of_which_no_request_succeeded_is_not_replaced() -> None:
     shared.refused()
     shared.refused()
     assert (issuer.logins, issuer.refusals) == (1, 1)
+
+
+def test_a_fresh_token_that_others_have_used_up_is_replaced_by_theirs() -> None:
+    issuer = Issuer()
+    shared = SharedToken(issuer)
+    token = shared.current()
+    issuer.stored = Token("theirs")
+
+    assert shared.renew(token) == shared.known == issuer.stored
+    assert (issuer.logins, issuer.refusals) == (1, 0)
 
 
 def test_one_that_has_worked_may_be_replaced_again_and_again() -> None:

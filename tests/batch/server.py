@@ -198,7 +198,7 @@ def batch(
 
 
 # Runs a program and writes its greatest resident size, in KiB, to a file: a child inherits the peak of who starts it.
-_MEASURED = """
+MEASURED = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
 with open(sys.argv[1], "w") as file:
@@ -211,7 +211,7 @@ _LINES = 'BEGIN { for (i = 0; i < n; i++) printf "{\\"id\\":%d,\\"path\\":\\"/n/
 def measured(xapi: Xapi, count: int, *words: str, env: Any, timeout: float = 60) -> tuple[int, float, int]:
     """Send *count* lines from a pipe; return exit code, peak in MiB and the number of output lines."""
     peak, out = xapi.home / "peak", xapi.home / "out"
-    command = (sys.executable, "-c", _MEASURED, str(peak), str(PROGRAM), "batch")
+    command = (sys.executable, "-c", MEASURED, str(peak), str(PROGRAM), "batch")
     with subprocess.Popen(["awk", "-v", f"n={count}", _LINES], stdout=subprocess.PIPE) as lines, out.open("wb") as file:
         assert lines.stdout is not None
         process = xapi.start(*words, stdin=lines.stdout, stdout=file, stderr=subprocess.DEVNULL, env=env, argv=command)

@@ -36,6 +36,9 @@ class _Credentials:
     def replace(self, rejected: Token) -> Token | None:
         return self.renew(rejected)
 
+    def newer(self, than: Token) -> Token | None:
+        return None
+
     def is_fresh(self, token: Token) -> bool:
         return False
 

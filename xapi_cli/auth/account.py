@@ -45,6 +45,9 @@ class Credentials(Protocol):
     def replace(self, rejected: Token) -> Token | None:
         """Do what `renew` does, however often; who asks has to know when it is enough."""
 
+    def newer(self, than: Token) -> Token | None:
+        """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
+
     def is_fresh(self, token: Token) -> bool:
         """Tell whether *token* comes from this process's last login."""
 
@@ -72,6 +75,7 @@ class ReadyMadeToken:
         return None
 
     replace = renew
+    newer = renew
 
     def is_fresh(self, token: Token) -> bool:
         """Return False: it does not come from a login."""
@@ -170,6 +174,14 @@ class Account:
     def replace(self, rejected: Token) -> Token | None:
         """Do what `renew` does, however often; who asks has to know when it is enough."""
         return self._log_in("rejected", rejected) if self._automatic else None
+
+    def newer(self, than: Token) -> Token | None:
+        """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
+        record = self.keeper.read(again=True)
+        if record is None or not self._is_newer(record.token, than):
+            return None
+        self._token, self.source = record.token, "store"
+        return record.token
 
     def is_fresh(self, token: Token) -> bool:
         """Tell whether *token* comes from this process's last login."""

@@ -65,15 +65,17 @@ class SharedToken:
         """Return a newer token than *rejected*: the one that another request has got already, else a new one.
 
         Returns None where the 401 stands: a fresh token of which no request has
-        succeeded, or one that cannot be renewed. Raises what a login raises.
+        succeeded, and which nobody else has found dead, or one that cannot be
+        renewed. Raises what a login raises.
         """
         with self._lock:
             if self._token is not None and self._token.access_token != rejected.access_token:
                 return self._token
             if self.is_doubtful(rejected):
-                return None
-            with self._sharing_failure():
-                newer = self._credentials.replace(rejected)
+                newer = self._credentials.newer(rejected)
+            else:
+                with self._sharing_failure():
+                    newer = self._credentials.replace(rejected)
             if newer is not None:
                 self._token, self._has_worked, self._is_refused = newer, False, False
             return newer

@@ -314,9 +314,10 @@ class Engine:
 
     def _attend(self, channel: Channel, events: int) -> None:
         flight = self._busy.get(channel)
-        if flight is None:  # idle: whatever comes now is no answer
-            self._idle[channel.route].remove(channel)
-            self._drop(channel)
+        if flight is None:
+            if not channel.connection.is_idle():  # whatever comes now is no answer, unless TLS alone understands it
+                self._idle[channel.route].remove(channel)
+                self._drop(channel)
             return
         if self._is_over_budget(channel, flight):
             return

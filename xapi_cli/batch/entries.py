@@ -147,6 +147,8 @@ def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
     query = [(name, text) for name, value in _object(values, "query") for text in _parameters(name, value)]
     headers = [_header(name, value) for name, value in _object(values, "headers")]
+    if sum(name.lower() == "host" for name, _ in headers) > 1:
+        raise BadLine("the header Host is there twice")
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
 
 

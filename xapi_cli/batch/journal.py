@@ -45,6 +45,11 @@ class Journal:
         self._syncing: Thread | None = None
         self.kept = 0  # answers of earlier runs
 
+    @property
+    def file(self) -> int:
+        """The descriptor of the open file."""
+        return self._descriptor
+
     def __enter__(self) -> Self:
         try:
             self._open()

@@ -11,6 +11,7 @@ from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.replies import LARGEST, BodyTooLarge, Head, Reply
 from xapi_cli.body.jsontext import checked
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
+from xapi_cli.render import json_line
 from xapi_cli.wire.decoding import decoded
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
@@ -72,7 +73,7 @@ def refused(entry: Entry) -> Result:
 
 
 def _error(entry: Entry, kind: str, message: str) -> Result:
-    error = json.dumps({"kind": kind, "message": message})
+    error = json_line({"kind": kind, "message": message})
     text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {error}}}\n'.encode()
     return Result(entry.number, text, _CODES[kind], kind, entry.seen, is_kept=kind == "size")
 
@@ -98,22 +99,22 @@ def _content(reply: Reply) -> bytes:
         return b'"json": ' + text
     if not body or _TEXT_TYPE.fullmatch(media_type) or _CHARSET.search(content_type):
         found = _CHARSET.search(content_type)
-        decoded_text = _text(body, found[1] if found else "utf-8")
-        if decoded_text is not None:
-            return b'"text": ' + json.dumps(decoded_text).encode()
+        quoted = _quoted(body, found[1] if found else "utf-8")
+        if quoted is not None:
+            return b'"text": ' + quoted
     return b'"base64": "%s"' % b64encode(body)
 
 
-def _decoded(reply: Reply) -> bytes:
+def _decoded(reply: Reply) -> bytes | bytearray:
     coding = _joined(reply.head, b"content-encoding")
     if not coding or not reply.body:
         return reply.body
     body = bytearray()
-    for block in decoded([reply.body], coding):
+    for block in decoded([bytes(reply.body)], coding):
         body += block
         if len(body) > LARGEST:
             raise BodyTooLarge
-    return bytes(body)
+    return body
 
 
 def _joined(head: Head, wanted: bytes) -> str:
@@ -122,7 +123,7 @@ def _joined(head: Head, wanted: bytes) -> str:
     return ", ".join(value.decode("latin-1") for name, value in head.raw if name.lower() == wanted)
 
 
-def _json(body: bytes) -> bytes | None:
+def _json(body: bytes | bytearray) -> bytes | None:
     """Return *body* as JSON in one line, not a character of its values changed; None when it is none."""
     try:
         text = body.decode("utf-8-sig")
@@ -136,12 +137,13 @@ def _json(body: bytes) -> bytes | None:
     return text.strip().replace("\r", " ").replace("\n", " ").encode()  # outside of strings, where they are blanks
 
 
-def _text(body: bytes, charset: str) -> str | None:
+def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
+    """Return *body*, text in *charset*, as a JSON string; None where it is no such text."""
     import codecs
 
     try:
         if codecs.lookup(charset).name in _NO_CHARSETS:
             return None
-        return body.decode(charset)
+        return json.dumps(body.decode(charset), ensure_ascii=False).encode()  # which fails for half a surrogate pair
     except (LookupError, ValueError):
         return None

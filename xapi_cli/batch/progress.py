@@ -1,9 +1,11 @@
 """Show on a terminal how far a batch is: one line on stderr, written over and over."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 _OFTEN = 0.2  # seconds
+_LOOK_BACK = 25  # looks, five seconds: the rate is that of now, and a resumed batch begins with a leap
 _BAR = 20
 
 
@@ -12,24 +14,24 @@ class Progress:
 
     def __init__(self, write: Callable[[bytes], None], total: int | None, columns: Callable[[], int]) -> None:
         self._write, self._total, self._columns = write, total, columns
-        self._started = time.monotonic()
-        self._next = self._started + _OFTEN
+        self._looks = deque([(time.monotonic(), 0, 0)], maxlen=_LOOK_BACK)
         self._is_shown = False
 
     def show(self, position: int, lines: int, failed: int) -> None:
         """Show that *lines* are done, *failed* of them, and the input is read up to *position*."""
         now = time.monotonic()
-        if now < self._next:
+        if now - self._looks[-1][0] < _OFTEN:
             return
-        self._next = now + _OFTEN
-        seconds = now - self._started
-        text = f"{lines:,} lines, {lines / seconds:,.0f}/s, {failed:,} failed"
+        before, lines_before, position_before = self._looks[0]
+        self._looks.append((now, lines, position))
+        text = f"{lines:,} lines, {(lines - lines_before) / (now - before):,.0f}/s, {failed:,} failed"
         if self._total:
             part = min(1.0, position / self._total)
             done = round(part * _BAR)
             text = f"[{'#' * done}{'.' * (_BAR - done)}] {part:4.0%} {text}"
-            if part > 0:
-                text += f", {_clock(seconds / part - seconds)} left"
+            if position > position_before:
+                left = (self._total - position) * (now - before) / (position - position_before)
+                text += f", {_clock(left)} left"
         self._write(b"\r" + text[: self._columns() - 1].encode() + b"\x1b[K")
         self._is_shown = True
 
@@ -41,6 +43,6 @@ class Progress:
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -19,7 +19,7 @@ def batch(
     ] = None,
     *,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=1, max=512, help="How many requests are under way at once.")
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="How many requests are under way at once.")
     ] = 16,
     ordered: Annotated[bool, typer.Option("--ordered", help="Print answers in the order of the input.")] = False,
     retry: Annotated[

@@ -72,6 +72,7 @@ class Batch:
     def run(self) -> None:
         """Do it all; raises what the worst line means, or what kept lines from being sent."""
         with ExitStack() as stack:
+            self._terminal.write(b"")  # raises, before anything is sent, where stdout is closed
             source = self._source(stack)
             self._progress = self._new_progress(source)
             self._journal = self._opened_journal(stack, source)
@@ -100,13 +101,17 @@ class Batch:
             return stdin
         shown = printable(str(name))
         try:
-            return stack.enter_context(open(str(name), "rb", buffering=0))
+            file = open(str(name), "rb", buffering=0)  # noqa: SIM115 - the stack closes it
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "its name is not valid"
             raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
+        stack.enter_context(file)
+        if self._terminal.writes_to(file.fileno()):
+            raise UsageError(f"stdout is {shown} itself", hint="redirect it to another file")
+        return file
 
     def _new_progress(self, source: BinaryIO) -> Progress | None:
-        if not self._terminal.shows_progress:
+        if not self._terminal.shows_progress or source.isatty():
             return None
         found = os.fstat(source.fileno())
         total = found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -117,6 +122,8 @@ class Batch:
             return None
         account = Identity(self._base_url, self._runtime.settings.username or "")
         journal = stack.enter_context(Journal(self._wishes.journal, account.key))
+        if self._terminal.writes_to(journal.file):
+            raise UsageError("stdout and --journal are the same file", hint="choose two names")
         if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             journal.check_input(source)
         return journal

@@ -1,0 +1,158 @@
+"""However `xapi batch` ends, what has been answered is printed."""
+
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.batch.server import Api, Asked, Reply, batch, out_lines, paths, slowly
+from tests.program import PROGRAM, Xapi
+
+
+def test_a_closed_reader_ends_it_quietly(xapi: Xapi) -> None:
+    with Api() as api:
+        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(paths(2000).encode())
+        process.stdin.close()
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 141
+        assert "error" not in process.stderr.read().decode()
+        assert len(api.asked) < 2000
+
+
+def test_max_time_bounds_the_batch(xapi: Xapi) -> None:
+    with Api(slowly(0.2)) as api:
+        code, lines, err = batch(xapi, api, "-j", "1", "--max-time", "2", input=paths(100))
+
+    assert code == 12
+    assert 3 <= len(lines) < 12
+    assert "--max-time" in err
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_what_is_in_flight_and_says_how_to_resume(
+    xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "in").write_text(paths(100))
+    is_sent = threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path not in {"/n/0", "/n/1"}:
+            is_sent.wait(20)
+        return Reply()
+
+    with Api(answer) as api:
+        words = ("batch", "-j", "4", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+        process = xapi.start(*words, env=api.settings)
+        assert process.stderr is not None
+        while len(api.asked) < 6:
+            time.sleep(0.01)
+        process.send_signal(number)
+        err = b""
+        while b"4 requests under way are finished" not in err:
+            err += process.stderr.readline()
+        is_sent.set()
+        out, more = process.communicate(timeout=20)
+        sent = len(api.asked)
+        rest = xapi(*words, env=api.settings)
+
+        assert process.returncode == code
+        assert len(out_lines(out.decode())) == sent == 6
+        assert b"run the same command again" in more
+        assert (rest.code, len(out_lines(rest.out)), len(api.asked)) == (0, 100, 100)
+
+
+def test_a_second_signal_ends_it_at_once(xapi: Xapi) -> None:
+    with Api(slowly(30)) as api:
+        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(paths(10).encode())
+        process.stdin.flush()
+        while len(api.asked) < 10:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = b""
+        while b"a second Ctrl-C" not in said:
+            said += process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+
+
+def test_what_is_in_flight_when_max_time_is_over_ends_as_a_timeout(xapi: Xapi) -> None:
+    with Api(lambda asked: slowly(20)(asked) if asked.path == "/n/2" else Reply()) as api:
+        env = api.settings
+        outcome = xapi("batch", "-j", "1", "--max-time", "2", input=paths(9), env=env)
+    lines = out_lines(outcome.out)
+
+    assert outcome.code == 12
+    assert [each["line"] for each in lines] == [1, 2, 3]
+    assert lines[2]["error"]["kind"] == "timeout"
+    assert "--max-time" in lines[2]["error"]["message"]
+    assert outcome.err.rstrip().rpartition("\n")[2].startswith("xapi: error: the batch was not over within 2 s")
+
+
+def test_a_signal_gives_up_retries_that_wait(xapi: Xapi) -> None:
+    with Api(lambda asked: Reply(status=503, headers=(("Retry-After", "200"),))) as api:
+        process = xapi.start("batch", "--retry", "5", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(paths(3).encode())
+        process.stdin.flush()
+        said = b""
+        while said.count(b"trying again") < 3:
+            said += process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+
+
+@pytest.mark.parametrize(
+    "redirection, code, said",
+    [(">&-", 14, "stdout is closed"), (">/dev/full", 14, "No space left"), (">>in", 2, "stdout is in itself")],
+)
+def test_a_stdout_that_takes_nothing_ends_it_early(
+    xapi: Xapi, tmp_path: Path, redirection: str, code: int, said: str
+) -> None:
+    (tmp_path / "in").write_text(paths(2000))
+    with Api() as api:
+        argv = ("bash", "-c", f'exec "$@" {redirection}', "-", str(PROGRAM))
+        process = xapi.start("batch", "in", env=api.settings, cwd=tmp_path, argv=argv)
+        _, err = process.communicate(timeout=30)
+
+        assert process.returncode == code
+        assert len(api.asked) < 2000
+    last = err.decode().rstrip().rpartition("\n")[2]
+    assert last.startswith("xapi: error: ")
+    assert said in last
+
+
+@pytest.mark.parametrize("words", [["-j", "0"], ["-j", "501"], ["--retry", "-1"], ["--jobs", "x"], ["a", "b"]])
+def test_wrong_words_are_usage(xapi: Xapi, words: list[str]) -> None:
+    outcome = xapi("batch", *words, env={"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+
+
+def test_a_closed_stdin_is_usage(xapi: Xapi) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": "t"}
+    process = xapi.start("batch", env=env, argv=("bash", "-c", 'exec "$@" <&-', "-", str(PROGRAM)))
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert b"stdin is closed" in err
+
+
+def test_a_failure_of_the_store_ends_the_batch(xapi: Xapi) -> None:
+    with Api() as api:
+        env = api.settings | {"XAPI_STORAGE": "file", "XAPI_STATE_DIR": "/proc/nowhere"}
+        outcome = xapi("batch", input=paths(50), env=env)
+
+        assert (outcome.code, outcome.out, api.asked) == (13, "", [])
+    assert outcome.err.rstrip().startswith("xapi: error: ")

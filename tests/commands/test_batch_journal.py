@@ -1,0 +1,210 @@
+"""`xapi batch --journal`: killed and resumed, nothing is lost and nothing sent twice."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.server import Api, Reply, batch, out_lines, paths, slowly
+from tests.program import PROGRAM, Xapi
+
+
+def test_a_journal_prints_answers_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:
+    broken = {"/n/3"}
+    with Api(lambda asked: None if asked.path in broken else Reply(status=404 if asked.path == "/n/1" else 200)) as api:
+        words = ("--ordered", "--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *words, input=paths(6) + "bad\n")
+        broken.clear()
+        api.counts.clear()
+        second = batch(xapi, api, *words, input=paths(6) + "bad\n")
+        api.counts.clear()
+        third = batch(xapi, api, *words, input=paths(6) + "bad\n")
+        assert not api.counts
+        mode = (tmp_path / "j").stat().st_mode & 0o777
+
+    assert (first[0], second[0], third[0], mode) == (11, 4, 4, 0o600)
+    assert first[1][3]["error"]["kind"] == "network"
+    assert second[1][3]["status"] == 200
+    assert [line for line in second[1] if line["line"] != 4] == [line for line in first[1] if line["line"] != 4]
+    assert third[1] == second[1]
+
+
+def test_only_what_was_not_answered_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+    broken = {"/n/3"}
+    with Api(lambda asked: None if asked.path in broken else Reply()) as api:
+        batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(6))
+        broken.clear()
+        api.asked.clear()
+        batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(6))
+        assert [each.path for each in api.asked] == ["/n/3"]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_a_changed_input_is_refused_before_anything_is_sent(xapi: Xapi, tmp_path: Path, kind: str) -> None:
+    def run(text: str) -> tuple[int, list[dict[str, Any]], str]:
+        if kind == "pipe":
+            return batch(xapi, api, "--journal", str(tmp_path / "j"), input=text)
+        (tmp_path / "in").write_text(text)
+        return batch(xapi, api, "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+
+    with Api() as api:
+        assert run(paths(5))[0] == 0
+        api.asked.clear()
+        changed = run(paths(5, 1))
+        longer = run(paths(6)) if kind == "file" else (2, [], "has changed")
+        shorter = run(paths(4))
+        same = run(paths(5))
+        assert not api.asked
+
+    assert (changed[0], longer[0], shorter[0], same[0]) == (2, 2, 2, 0)
+    assert "has changed" in changed[2]
+    assert "has changed" in longer[2]
+
+
+def test_another_account_another_writer_or_no_journal_is_refused(xapi: Xapi, tmp_path: Path) -> None:
+    journal, other = str(tmp_path / "j"), tmp_path / "other"
+    other.write_text("important\n")
+    with Api(slowly(0.5)) as api:
+        assert batch(xapi, api, "--journal", journal, input=paths(1))[0] == 0
+        account = batch(xapi, api, "--journal", journal, input=paths(1), env={"XAPI_USERNAME": "you@example.com"})
+        no_journal = batch(xapi, api, "--journal", str(other), input=paths(1))
+        folder = batch(xapi, api, "--journal", str(tmp_path / "no" / "j"), input=paths(1))
+        writing = xapi.start("batch", "--journal", str(tmp_path / "k"), stdin=subprocess.PIPE, env=api.settings)
+        while not (tmp_path / "k").exists() or not (tmp_path / "k").read_bytes():
+            time.sleep(0.01)
+        second = batch(xapi, api, "--journal", str(tmp_path / "k"), input=paths(1))
+        writing.communicate(timeout=10)
+
+    assert (account[0], no_journal[0], folder[0], second[0]) == (2, 2, 14, 2)
+    assert "another account" in account[2]
+    assert "no journal" in no_journal[2]
+    assert "another xapi is writing" in second[2]
+    assert other.read_text() == "important\n"
+
+
+def test_a_torn_last_line_of_the_journal_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    with Api() as api:
+        batch(xapi, api, "-j", "1", "--journal", str(journal), input=paths(5))
+        whole = journal.read_bytes().splitlines(keepends=True)
+        journal.write_bytes(b"".join(whole[:5]) + whole[5][:-20])
+        api.asked.clear()
+        code, lines, _ = batch(xapi, api, "--journal", str(journal), input=paths(5))
+
+        assert (code, len(lines), [each.path for each in api.asked]) == (0, 5, ["/n/4"])
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_every_line_is_answered_and_none_twice(xapi: Xapi, tmp_path: Path) -> None:
+    count, rng = 2000, random.Random(5)
+    (tmp_path / "in").write_text(paths(count))
+    printed: set[int] = set()
+    with Api(slowly(0.002)) as api:
+        words = ("batch", "-j", "8", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+        for _ in range(20):
+            out = tmp_path / "out"
+            before = dict(api.counts)
+            with out.open("wb") as file:
+                enough = len(api.asked) + rng.randint(1, 120)
+                process = xapi.start(*words, stdout=file, env=api.settings)
+                while len(api.asked) < enough and process.poll() is None:
+                    time.sleep(0.001)
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+            assert not {path for path in before if int(path[3:]) in printed and api.counts[path] > before[path]}
+            printed |= {line["id"] for line in out_lines("\n".join(out.read_text().split("\n")[:-1]))}
+        last = xapi(*words, env=api.settings)
+
+    assert last.code == 0, last.err
+    assert sorted(line["id"] for line in out_lines(last.out)) == list(range(count))
+    assert printed  # the killed runs had got somewhere
+
+
+def test_a_full_disk_under_the_journal_is_14_and_what_was_written_counts(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(600))
+    words = ("batch", "-j", "4", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+    with Api() as api:
+        limited = ("bash", "-c", 'ulimit -f 64; exec "$@"', "-", str(PROGRAM))  # 64 KiB a file
+        process = xapi.start(*words, env=api.settings, argv=limited)
+        out, err = process.communicate(timeout=30)
+        printed = [line["id"] for line in out_lines(out.decode())]
+        api.asked.clear()
+        rest = xapi(*words, env=api.settings)
+        again = {int(asked.path[3:]) for asked in api.asked}
+
+    assert process.returncode == 14
+    assert "cannot be written: File too large" in err.decode()
+    assert 0 < len(printed) < 600
+    assert (rest.code, len(out_lines(rest.out))) == (0, 600)
+    assert not again & set(printed)
+
+
+def test_the_journal_is_not_the_file_that_stdout_goes_to(xapi: Xapi, tmp_path: Path) -> None:
+    with Api() as api, (tmp_path / "j").open("wb") as out:
+        process = xapi.start("batch", "--journal", str(tmp_path / "j"), stdout=out, env=api.settings)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert b"stdout and --journal are the same file" in err
+
+
+def test_a_journal_is_closed_to_others_whatever_it_was(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "j").touch(mode=0o666)
+    (tmp_path / "j").chmod(0o666)
+    with Api() as api:
+        assert batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(1))[0] == 0
+
+    assert (tmp_path / "j").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) -> None:
+    name = tmp_path / "j"
+    if kind == "folder":
+        name.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(name)
+    else:
+        name = Path("/dev/null")
+    with Api() as api:
+        code, lines, err = batch(xapi, api, "--journal", str(name), input=paths(1))
+
+        assert (code, lines, api.asked) == (14, [], [])
+    assert "the journal " in err
+
+
+def test_a_ready_made_token_may_be_another_one_when_a_batch_is_resumed(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(open_to_all=True) as api:
+        words = ("--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "one"})
+        second = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "two"})
+
+        assert (first[0], second[0], len(api.asked)) == (0, 0, 3)
+    assert second[1] == first[1]
+
+
+def test_a_huge_answer_comes_out_of_the_journal_as_it_went_in(xapi: Xapi, tmp_path: Path) -> None:
+    body = json.dumps(["ä" * 3_000_000, 1.10]).encode()
+    with Api(lambda asked: Reply(body)) as api:
+        first, second = (batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(2)) for _ in range(2))
+        assert len(api.asked) == 2
+
+    assert sorted(first[1], key=lambda each: int(each["id"])) == sorted(second[1], key=lambda each: int(each["id"]))
+    assert "2 from the journal" in second[2]
+
+
+def test_fail_fast_and_a_journal_go_together(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(lambda asked: Reply(status=404 if asked.path == "/n/5" else 200)) as api:
+        words = ("-j", "1", "--fail-fast", "--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *words, input=paths(50))
+        second = batch(xapi, api, *words, input=paths(50))
+        whole = batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(50))
+
+    assert ([len(each[1]) for each in (first, second, whole)], first[0], second[0]) == ([6, 6, 50], 4, 4)
+    assert set(api.counts.values()) == {1}

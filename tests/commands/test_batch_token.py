@@ -1,0 +1,204 @@
+"""`xapi batch` and the token: one login a death, whoever notices it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.batch.server import Api, Asked, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.program import Xapi
+
+
+def test_without_a_way_to_log_in_every_line_says_so(xapi: Xapi) -> None:
+    with Api() as api:
+        code, lines, err = batch(xapi, api, input=paths(50), env={"XAPI_PASSWORD": None})
+
+    assert (code, len(lines)) == (10, 50)
+    assert {each["error"]["kind"] for each in lines} == {"auth"}
+    assert "auth: 50" in err
+
+
+def test_a_wrong_password_is_tried_once(xapi: Xapi) -> None:
+    with Api() as api:
+        api.login_status = 400
+        code, lines, _ = batch(xapi, api, input=paths(300))
+        assert (code, len(lines), api.logins) == (10, 300, 1)
+    assert {each["error"]["kind"] for each in lines} == {"auth"}
+
+
+def test_a_ready_made_token_that_is_rejected_is_an_error_of_kind_auth(xapi: Xapi) -> None:
+    with Api() as api:
+        code, lines, _ = batch(xapi, api, input=paths(3), env={"XAPI_TOKEN": "dead"})
+        assert (code, api.logins, len(api.asked)) == (10, 0, 3)
+    assert "XAPI_TOKEN is not accepted" in lines[0]["error"]["message"]
+
+
+def test_an_authorization_of_a_line_switches_token_and_login_off(xapi: Xapi) -> None:
+    with Api(open_to_all=True) as api:
+        assert (
+            batch(
+                xapi,
+                api,
+                input=jsonl(
+                    {"path": "/", "headers": {"authorization": "Basic x"}},
+                    {"path": "/", "headers": {"Authorization": None}},
+                ),
+            )[0]
+            == 0
+        )
+        assert sorted(each.headers.get("authorization", "") for each in api.asked) == ["", "Basic x"]
+        assert api.logins == 0
+
+
+@pytest.mark.slow
+def test_a_token_that_dies_every_100_calls_costs_one_login_a_death_and_no_line(xapi: Xapi) -> None:
+    with Api(lives=100) as api:
+        code, lines, err = batch(xapi, api, "-j", "32", input=paths(1500), timeout=60)
+
+        assert (code, len(lines), {each["status"] for each in lines}) == (0, 1500, {200}), err
+        assert api.logins == 15
+        assert set(api.counts.values()) == {1}
+    assert err.count("logged in") == 15
+
+
+@pytest.mark.slow
+def test_processes_share_one_login_a_death(xapi: Xapi) -> None:
+    with Api(lives=400) as api:
+        running = [xapi.start("batch", "-j", "8", stdin=subprocess.PIPE, env=api.settings) for _ in range(3)]
+        for number, process in enumerate(running):
+            assert process.stdin is not None
+            process.stdin.write(paths(500, 1000 * number).encode())
+            process.stdin.close()
+            process.stdin = None
+        outs = [process.communicate(timeout=60) for process in running]
+
+        assert [process.returncode for process in running] == [0, 0, 0], outs
+        assert sum(api.counts.values()) == 1500
+        assert api.logins == 4
+
+
+def test_a_fresh_token_of_which_no_request_succeeds_stops_further_logins(xapi: Xapi) -> None:
+    with Api(lives=0) as api:
+        api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
+        code, lines, _ = batch(xapi, api, input=paths(40))
+        assert (code, len(lines), api.logins) == (10, 40, 1)
+        again = batch(xapi, api, input=paths(1))
+        assert (again[0], api.logins) == (10, 1)
+
+
+def test_a_401_of_a_post_sends_the_same_body_again(xapi: Xapi) -> None:
+    with Api(lives=3) as api:
+        code, _, err = batch(
+            xapi, api, "-j", "1", input=jsonl(*({"path": f"/{n}", "json": {"n": n}} for n in range(7)))
+        )
+        bodies = {each.path: each.body for each in api.asked}
+        assert (code, api.rejected, api.logins) == (0, 2, 3), err
+    assert bodies == {f"/{n}": b'{"n": %d}' % n for n in range(7)}
+
+
+def test_no_secret_is_shown_or_kept(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(lives=10) as api:
+        outcome = xapi("batch", "--journal", str(tmp_path / "j"), input=paths(50), env=api.settings)
+
+    for text in (outcome.out, outcome.err, (tmp_path / "j").read_text()):
+        assert "token-" not in text
+        assert "canary" not in text
+
+
+def test_a_token_that_dies_while_replays_are_in_flight_fails_no_line(xapi: Xapi) -> None:
+    with Api(lives=10) as api:  # which of the 32 in flight these are, the server decides
+        code, lines, err = batch(xapi, api, "-j", "32", input=paths(50))
+
+        assert (code, len(lines), [each for each in lines if each.get("status") != 200]) == (0, 50, []), err
+        assert api.logins == 5
+        assert set(api.counts.values()) == {1}
+
+
+def test_a_line_that_is_401_after_five_replays_stays_so_and_the_others_go_on(xapi: Xapi) -> None:
+    with Api(lambda asked: Reply(status=401 if asked.path == "/n/7" else 200)) as api:
+        code, lines, _ = batch(xapi, api, "-j", "4", input=paths(40))
+
+        assert (code, sum(each.get("status") == 200 for each in lines)) == (10, 39)
+        assert [each["error"]["kind"] for each in lines if "error" in each] == ["auth"]
+        assert api.counts["/n/7"] <= 6
+
+
+def test_a_token_endpoint_in_trouble_is_not_hammered(xapi: Xapi) -> None:
+    with Api() as api:
+        api.login_status = 503
+        code, lines, _ = batch(xapi, api, input=paths(300))
+        assert (code, len(lines)) == (10, 300)
+        assert api.logins <= 3  # one in two seconds
+
+    assert {each["error"]["kind"] for each in lines} == {"auth"}
+    assert "the token endpoint answered 503" in lines[0]["error"]["message"]
+
+
+def test_a_login_that_finds_no_network_is_an_error_of_kind_network(xapi: Xapi) -> None:
+    with Api() as api:
+        env = api.settings
+    outcome = xapi("batch", input=paths(5), env=env)
+
+    assert outcome.code == 11
+    assert {each["error"]["kind"] for each in out_lines(outcome.out)} == {"network"}
+
+
+def test_no_line_is_lost_while_a_keyring_is_visited(xapi: Xapi) -> None:
+    env: dict[str, str | None] = {
+        "XAPI_STORAGE": "keyring",
+        "PYTHON_KEYRING_BACKEND": "fake_keyrings.Slow",
+        "FAKE_KEYRING": str(xapi.home / "items.json"),
+        "FAKE_KEYRING_SECONDS": "0.2",
+        "PYTHONPATH": str(Path(__file__).parent.parent / "keyrings"),
+    }
+    with Api(slowly(0.01), lives=60) as api:
+        process = xapi.start("batch", "-j", "8", stdin=subprocess.PIPE, env=api.settings | env)
+        assert process.stdin is not None
+        for number in range(240):  # the input, too, comes while the keyring is visited
+            process.stdin.write(paths(1, number).encode())
+            process.stdin.flush()
+        process.stdin.close()
+        process.stdin = None
+        out, err = process.communicate(timeout=60)
+
+        assert (process.returncode, len(out_lines(out.decode())), api.logins) == (0, 240, 4), err
+
+
+def test_a_person_is_asked_on_a_terminal_while_lines_come_through_a_pipe(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(20))
+    with (
+        Api() as api,
+        (tmp_path / "in").open("rb") as lines,
+        (tmp_path / "out").open("wb") as out,
+        xapi.on_terminal("batch", stdin=lines, stdout=out, env=api.settings | {"XAPI_PASSWORD": None}) as terminal,
+    ):
+        terminal.expect("Password for me@example.com")
+        terminal.type("secret\n")
+        assert terminal.wait() == 0
+    assert len(out_lines((tmp_path / "out").read_text())) == 20
+
+
+def test_ctrl_c_at_the_question_for_the_password_ends_it_at_once(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(20))
+    with (
+        Api() as api,
+        xapi.on_terminal("batch", str(tmp_path / "in"), env=api.settings | {"XAPI_PASSWORD": None}) as terminal,
+    ):
+        terminal.expect("Password for me@example.com")
+        terminal.interrupt()
+        assert terminal.wait(10) == 130
+        assert not api.asked
+
+
+def test_a_secret_that_a_server_repeats_is_not_in_an_error(xapi: Xapi) -> None:
+    def answer(asked: Asked) -> Reply:
+        token = asked.headers["authorization"].partition(" ")[2]
+        return Reply(status=302, headers=(("Location", f"http://127.0.0.1:1/{token}/x?password=canary-password"),))
+
+    with Api(answer) as api:
+        code, lines, err = batch(xapi, api, "--retry", "1", input=paths(1))
+
+    assert code == 11
+    said = lines[0]["error"]["message"] + err
+    assert "token-1" not in said
+    assert "canary-password" not in said

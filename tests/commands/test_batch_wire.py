@@ -1,0 +1,234 @@
+"""`xapi batch` on the network: connections, retries, redirects, proxies, TLS."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.server import Api, Asked, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.program import Xapi
+from tests.servers import OK, Server, close, hang, request, send, serve
+
+
+def test_a_server_that_drips_its_head_meets_the_timeout(xapi: Xapi) -> None:
+    def drip(peer: Any) -> None:
+        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not peer.server.stopping.wait(0.1):
+            peer.sock.sendall(b"x")
+
+    with Server([request(), drip]) as server:
+        outcome = xapi(
+            "batch", input=paths(1), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "XAPI_TIMEOUT": "1"}
+        )
+
+    assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
+
+
+def test_a_post_that_was_lost_may_have_been_processed_and_is_not_sent_again(xapi: Xapi) -> None:
+    with Server([request(), close()]) as server:
+        outcome = xapi(
+            "batch", "--retry", "3", input='{"path":"/","json":1}', env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        )
+
+    assert outcome.code == 11
+    assert "may have been processed" in outcome.out
+    assert len(server.received) == 1
+
+
+def test_a_get_over_a_connection_that_the_server_had_closed_goes_over_another(xapi: Xapi) -> None:
+    with Server([request(), send(OK), close()]) as server:
+        outcome = xapi("batch", "-j", "1", input=paths(20), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, len(out_lines(outcome.out))) == (0, 20), outcome
+
+
+def test_connections_are_kept_alive_and_shared(xapi: Xapi) -> None:
+    with Server([serve()]) as server:
+        outcome = xapi("batch", "-j", "4", input=paths(200), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, len(out_lines(outcome.out))) == (0, 200)
+    assert len(server.received) <= 4
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_no_more_requests_are_in_flight_than_asked_for(xapi: Xapi, jobs: int) -> None:
+    with Api(slowly(0.02)) as api:
+        assert batch(xapi, api, "-j", str(jobs), input=paths(30))[0] == 0
+        assert api.most_under_way == jobs
+
+
+def test_a_passing_failure_is_tried_again_and_only_with_retry(xapi: Xapi) -> None:
+    failing: dict[str, int] = {}
+
+    def answer(asked: Asked) -> Reply:
+        failing[asked.path] = failing.get(asked.path, 0) + 1
+        return Reply(status=503, headers=(("Retry-After", "0"),)) if failing[asked.path] <= 2 else Reply()
+
+    with Api(answer) as api:
+        plain = batch(xapi, api, input=jsonl({"path": "/a"}))
+        tried = batch(xapi, api, "--retry", "2", input=jsonl({"path": "/b"}, {"path": "/c", "method": "POST"}))
+
+    assert (plain[0], tried[0]) == (5, 5)
+    assert sorted((each["line"], each["status"]) for each in tried[1]) == [(1, 200), (2, 503)]
+    assert tried[2].count("trying again") == 2
+
+
+def test_redirects_are_followed_as_request_does(xapi: Xapi) -> None:
+    with Api(open_to_all=True) as elsewhere:
+        targets = {"/a": "/end", "/loop": "/loop", "/away": f"{elsewhere.url}/there", "/body": f"{elsewhere.url}/no"}
+
+        def answer(asked: Asked) -> Reply:
+            target = targets.get(asked.path)
+            return Reply(status=307, headers=(("Location", target),)) if target else Reply()
+
+        with Api(answer) as api:
+            lines = [
+                {"path": "/a"},
+                {"path": "/loop"},
+                {"path": "/away", "headers": {"X-Mine": "1"}},
+                {"path": "/body", "json": 1},
+            ]
+            code, out, err = batch(xapi, api, "--ordered", input=jsonl(*lines))
+
+    assert (code, [each["status"] for each in out]) == (0, [200, 307, 200, 307])
+    assert [each.path for each in elsewhere.asked] == ["/there"]
+    assert not {"authorization", "x-mine"} & set(elsewhere.asked[0].headers)
+    assert "307: 2" in err
+
+
+def test_what_arrives_through_a_proxy_and_over_tls_is_the_same(xapi: Xapi, tmp_path: Path) -> None:
+    import ssl
+
+    import trustme
+
+    from tests.servers import forward
+
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    bundle = tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(str(bundle))
+    with Server([serve()], tls=context) as server, Server([forward()]) as proxy:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        untrusted = xapi("batch", input=paths(2), env=env)
+        trusted = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env=env)
+        proxied = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env={**env, "HTTPS_PROXY": proxy.url})
+        tunnelled = proxy.received
+
+    assert (untrusted.code, trusted.code, proxied.code) == (11, 0, 0), proxied
+    assert "unknown CA" in untrusted.out
+    assert all(each.startswith(b"CONNECT ") and b"Bearer" not in each for each in tunnelled if each)
+
+
+def test_a_plain_proxy_is_given_the_whole_url(xapi: Xapi) -> None:
+    with Server([serve()]) as proxy:
+        outcome = xapi(
+            "batch",
+            input=paths(1),
+            env={
+                "XAPI_BASE_URL": "http://api.test",
+                "XAPI_TOKEN": "t",
+                "HTTP_PROXY": proxy.url.replace("//", "//u:p@"),
+            },
+        )
+
+    assert outcome.code == 0, outcome
+    assert proxy.received[0].startswith(b"GET http://api.test/n/0 HTTP/1.1\r\nHost: api.test\r\n")
+    assert b"Proxy-Authorization: Basic dTpw" in proxy.received[0]
+
+
+def test_retry_after_is_respected_and_too_long_a_one_ends_the_retries(xapi: Xapi) -> None:
+    asked_at: dict[str, list[float]] = {}
+
+    def answer(asked: Asked) -> Reply:
+        times = asked_at.setdefault(asked.path, [])
+        times.append(time.monotonic())
+        if asked.path == "/long":
+            return Reply(status=503, headers=(("Retry-After", "301"),))
+        return Reply(status=429, headers=(("Retry-After", "1"),)) if len(times) == 1 else Reply()
+
+    with Api(answer) as api:
+        code, lines, err = batch(xapi, api, "--retry", "5", input=jsonl({"path": "/short"}, {"path": "/long"}))
+
+    assert code == 5
+    assert sorted((each["line"], each["status"]) for each in lines) == [(1, 200), (2, 503)]
+    first, second = asked_at["/short"]
+    assert second - first >= 1
+    assert len(asked_at["/long"]) == 1
+    assert "/short answered 429; trying again in 1.0 s (1 of 5)" in err
+
+
+def test_a_connection_that_breaks_before_the_head_is_tried_again_and_a_timeout_is_not(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "t", "XAPI_TIMEOUT": "0.5"}
+    with Server([request(), close()], [request(), send(b"HTTP/1.1 200 OK\r\n"), close()], [serve()]) as server:
+        broken = xapi("batch", "--retry", "3", input=paths(1), env={**env, "XAPI_BASE_URL": server.url})
+        assert len(server.received) == 3
+    with Server([request(), hang()]) as server:
+        silent = xapi("batch", "--retry", "3", input=paths(1), env={**env, "XAPI_BASE_URL": server.url})
+        assert len(server.received) == 1
+
+    assert (broken.code, silent.code) == (0, 12)
+    assert broken.err.count("trying again") == 2
+
+
+def test_lines_go_on_while_others_wait_for_their_retry(xapi: Xapi) -> None:
+    failed: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path == "/n/0" and not failed:
+            failed.append(asked.path)
+            return Reply(status=503, headers=(("Retry-After", "2"),))
+        return Reply()
+
+    with Api(answer) as api:
+        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(50))
+
+    assert code == 0
+    assert lines[-1]["id"] == 0
+
+
+def test_a_proxy_that_wants_a_password_and_one_that_is_not_there_are_named(xapi: Xapi) -> None:
+    wants = b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(wants)]) as proxy:
+        env = {"XAPI_TOKEN": "canary", "XAPI_BASE_URL": "https://api.test", "HTTPS_PROXY": proxy.url}
+        refused = xapi("batch", input=paths(1), env=env)
+        plain = xapi("batch", input=paths(1), env={**env, "XAPI_BASE_URL": "http://api.test", "HTTP_PROXY": proxy.url})
+    gone = xapi("batch", input=paths(1), env=env)
+    wrong = xapi("batch", input=paths(1), env={**env, "HTTPS_PROXY": "socks5://x"})
+
+    assert (refused.code, plain.code, gone.code, wrong.code) == (11, 11, 11, 2)
+    assert "wants a username and password (status 407)" in refused.out
+    assert "wants a username and password (status 407)" in plain.out
+    assert "no connection to the proxy" in gone.out
+    assert wrong.out == ""
+    assert all(b"canary" not in each or each.startswith(b"GET http://api.test/") for each in proxy.received)
+
+
+def test_a_bundle_of_certificates_that_cannot_be_read_is_usage_and_nothing_is_printed(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "t", "XAPI_BASE_URL": "https://127.0.0.1:1"}
+    outcome = xapi("batch", "--ca-bundle", "nowhere.pem", input=paths(3), env=env)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("xapi: error: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_large_body_goes_up_and_comes_down_over_tls(xapi: Xapi, tmp_path: Path) -> None:
+    import ssl
+
+    import trustme
+
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    big = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3000000\r\n\r\n" + b"y" * 3_000_000
+    with Server([serve(big)], tls=context) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        outcome = xapi("batch", "-j", "4", input=jsonl(*({"path": "/", "data": "x" * 2_000_000},) * 8), env=env)
+        received = sum(len(each) for each in server.received)
+
+    assert outcome.code == 0, outcome.err
+    assert [len(line["text"]) for line in out_lines(outcome.out)] == [3_000_000] * 8
+    assert received > 16_000_000
