@@ -181,7 +181,7 @@ def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) ->
 
 def test_a_ready_made_token_may_be_another_one_when_a_batch_is_resumed(xapi: Xapi, tmp_path: Path) -> None:
     with Api(open_to_all=True) as api:
-        words = ("--journal", str(tmp_path / "j"))
+        words = ("--ordered", "--journal", str(tmp_path / "j"))
         first = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "one"})
         second = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "two"})
 
