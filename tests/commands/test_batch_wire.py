@@ -178,11 +178,11 @@ def test_lines_go_on_while_others_wait_for_their_retry(xapi: Xapi) -> None:
     def answer(asked: Asked) -> Reply:
         if asked.path == "/n/0" and not failed:
             failed.append(asked.path)
-            return Reply(status=503, headers=(("Retry-After", "2"),))
+            return Reply(status=503, headers=(("Retry-After", "3"),))
         return Reply()
 
     with Api(answer) as api:
-        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(50))
+        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(20))
 
     assert code == 0
     assert lines[-1]["id"] == 0
