@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-memory check format coverage docs man completions wheel lock venv program clean help
+.PHONY: demo test soak bench bench-memory check format coverage docs man completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -42,7 +42,7 @@ test: $(DEVELOPMENT) $(INSTALLED)
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -m soak --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
+	  $(VENV)/bin/pytest -m "soak or hypothesis" --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
 
 check: $(DEVELOPMENT)
 	$(VENV)/bin/ruff check
@@ -115,6 +115,13 @@ lock:
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 
+# Needs a network. Nothing that is not locked stays: the tool lives in an environment of its own, for one run.
+audit:
+	$(call new-environment,build/audit)
+	@build/audit/bin/pip install pip-audit
+	build/audit/bin/pip-audit --strict --disable-pip --require-hashes $(foreach file,$(wildcard requirements*.txt),-r $(file))
+	@rm -rf build/audit
+
 clean:
 	rm -rf .venv build dist .coverage .coverage.* .*_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -122,7 +129,7 @@ clean:
 help:
 	@echo "demo      see the main job work"
 	@echo "test      the tests, against an ordinary install (TESTS=tests/test_items.py for some of them)"
-	@echo "soak      the tests that take too long for every run"
+	@echo "soak      the tests that take too long for every run, and 10,000 new examples for each property"
 	@echo "bench     how long whole commands take, beside HTTPie and others, and where the time goes"
 	@echo "bench-memory  the memory that bodies of 2 GiB need"
 	@echo "check     lint, types, imports"
@@ -133,4 +140,5 @@ help:
 	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"
 	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"
+	@echo "audit     look the locked dependencies up among known vulnerabilities (needs a network)"
 	@echo "clean     remove everything that these made"

@@ -150,12 +150,45 @@ def test_the_wheel_holds_the_package_its_man_pages_and_nothing_else(distribution
     assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
 
 
+def test_the_wheel_that_the_sdist_makes_is_this_tree_byte_for_byte(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        made = {name: archive.read(name) for name in archive.namelist() if name.startswith("xapi_cli/")}
+
+    assert made == {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _package()}
+
+
+def test_what_is_installed_is_what_its_wheel_recorded() -> None:
+    code = """
+import base64, hashlib
+from importlib.metadata import files
+for file in files("xapi-cli"):
+    if file.hash and "xapi_cli" in file.parts:
+        digest = hashlib.new(file.hash.mode, file.locate().read_bytes()).digest()
+        assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value, file
+        print(file)
+"""
+    told = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, timeout=30, cwd="/")
+
+    is_editable = PYTHON.parent == Path(sys.executable).parent
+    recorded = {Path(line).as_posix() for line in told.stdout.splitlines()}
+    assert is_editable or recorded == {path.relative_to(ROOT).as_posix() for path in _package()}
+
+
 def test_the_sdist_holds_what_make_needs(distributions: Path) -> None:
     (sdist,) = distributions.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    needed = {"Makefile", "pyproject.toml", "CHANGELOG.md", "LICENSE", "tests/conftest.py", "xapi_cli/cli.py"}
+    needed = {
+        "Makefile",
+        "pyproject.toml",
+        "CHANGELOG.md",
+        "LICENSE",
+        "SECURITY.md",
+        "tests/conftest.py",
+        "xapi_cli/cli.py",
+    }
     assert names >= needed | {path.name for path in LOCKS}
 
 
@@ -163,6 +196,10 @@ def test_the_installed_package_asks_for_what_the_project_says() -> None:
     asked = metadata("xapi-cli").get_all("Requires-Dist") or []
 
     assert set(map(Requirement, asked)) == set(map(Requirement, PYPROJECT["project"]["dependencies"]))
+
+
+def _package() -> list[Path]:
+    return [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
 
 
 # habits

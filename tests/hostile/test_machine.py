@@ -92,6 +92,23 @@ def test_a_module_in_the_current_folder_is_not_imported(xapi: Xapi, sandbox: San
     assert not (folder / "sprung").exists()
 
 
+def test_no_setting_is_read_from_the_current_folder(xapi: Xapi, sandbox: Sandbox) -> None:
+    with Server([request(), send(OK)]) as other:
+        folder = xapi.home / "repository"
+        (folder / "xapi").mkdir(parents=True)
+        evil = f'[profiles.default]\nbase_url = "{other.url}"\nusername = "me"\n'
+        for name in ("config.toml", "xapi/config.toml", "xapi.toml", ".xapi.toml", ".xapirc", "pyproject.toml"):
+            (folder / name).write_text(evil)
+        (folder / ".env").write_text(f"XAPI_BASE_URL={other.url}\nXAPI_TOKEN=x\n")
+        outcome = xapi("request", "/x", cwd=folder, env={"XAPI_TOKEN": "canary"})
+        inside = xapi("request", "/x-api/me", cwd=folder, env=sandbox.settings)
+
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "there is no base URL" in outcome.err
+        assert inside.code == 0
+        assert other.received == []
+
+
 @pytest.mark.parametrize("name", ["PYTHONDEVMODE", "PYTHONFAULTHANDLER", "PYTHONVERBOSE", "PYTHONTRACEMALLOC"])
 def test_what_python_tells_of_itself_holds_no_secret(xapi: Xapi, sandbox: Sandbox, name: str) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": CANARY, name: "1"}

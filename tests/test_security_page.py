@@ -1,0 +1,43 @@
+"""The page on security names a test for each threat, and the tests that it names exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.faults import FAULTS
+from tests.hostile.test_faults import CALLERS
+from tests.leaks.canary import PASSWORD
+from tests.leaks.test_leaks import COMMANDS, MANNERS
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "security.md").read_text()
+ROWS = re.findall(r"^\| ([A-I]\d+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
+GROUPS = {"A": 18, "B": 15, "C": 12, "D": 14, "E": 10, "F": 9, "G": 10, "H": 6, "I": 10}
+
+
+def test_no_threat_is_missing() -> None:
+    assert [row[0] for row in ROWS] == [
+        f"{group}{number + 1}" for group, size in GROUPS.items() for number in range(size)
+    ]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_a_threat_is_held_by_tests_that_exist_or_does_not_apply(row: tuple[str, str, str]) -> None:
+    tests = re.findall(r"`([\w/]+)::(test_\w+)`", row[2])
+
+    assert tests or row[2].startswith("Does not apply: ")
+    for file, name in tests:
+        assert re.search(rf"^def {name}\(", (ROOT / "tests" / f"{file}.py").read_text(), re.MULTILINE), name
+
+
+def test_the_numbers_of_the_page_are_those_of_the_tests() -> None:
+    assert f"{len(FAULTS)} faults by name; each meets four of {len(CALLERS)} ways" in PAGE
+    assert f"{len(COMMANDS)} commands, seven manners of a server" in PAGE
+    assert (len(MANNERS), len(PASSWORD.forms())) == (7, 13)
+    assert "thirteen disguises" in PAGE
+
+
+def test_the_readme_and_the_policy_lead_there() -> None:
+    assert "docs/security.md" in (ROOT / "README.md").read_text()
+    assert "docs/security.md" in (ROOT / "SECURITY.md").read_text()
