@@ -271,3 +271,13 @@ def test_a_typo_in_the_config_file_is_told_with_its_place(xapi: Xapi) -> None:
         f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
         "Known are base_url, username, password_command, storage, timeout, max_time, ca_bundle\n",
     )
+
+
+def test_what_to_run_is_about_the_profile_that_was_asked_for(xapi: Xapi) -> None:
+    for key, value in (("base_url", "https://api.test"), ("username", "me")):
+        xapi("profile", "set", key, value, "-p", "staging")
+
+    told = "xapi: error: no token is stored; run `xapi login --profile staging`\n"
+    assert xapi("token", "status", "-p", "staging").err == told
+    assert xapi("token", "status", env={"XAPI_PROFILE": "staging"}).err == told.replace(" --profile staging", "")
+    assert "run `xapi login --profile staging`; " in xapi("doctor", "-p", "staging", "--timeout", "1").out

@@ -145,6 +145,7 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         if isinstance(failure, OutputError | ClosedPipe):
             abandon_stdout()
         if not isinstance(failure, ClosedPipe | Interrupted):
+            failure.hint = runtime.advice(failure.hint)
             runtime.terminal.fail(failure)
         if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
             runtime.terminal.say(_frames(error))

@@ -63,6 +63,11 @@ class Runtime:
             self._bound(found.max_time, self._started)
         return found
 
+    def advice(self, hint: str | None) -> str | None:
+        """Return *hint* with the profile that was asked for in it: what it tells people to run is about that one."""
+        name = self.flags.get("profile")
+        return hint.replace("`xapi login`", f"`xapi login --profile {name}`") if hint and name else hint
+
     @property
     def deadline(self) -> float | None:
         """The monotonic time by which --max-time wants the command to be over."""

@@ -53,6 +53,13 @@ def test_the_list_for_scripts(xapi: Xapi) -> None:
     ]
 
 
+def test_the_default_profile_is_empty_before_it_is_made(xapi: Xapi) -> None:
+    note = "xapi: profile default has no settings yet; `xapi login` gives it some\n"
+
+    assert xapi("profile", "show") == Outcome(0, "name  default\n", note)
+    assert xapi("profile", "show", "--json") == Outcome(0, '{"name": "default"}\n', note)
+
+
 def test_one_profile_is_shown(xapi: Xapi) -> None:
     _written(xapi)
 

@@ -90,6 +90,8 @@ def show(
         raise settings.missing_profile(chosen, found)
     profile = {"name": chosen, **_shown(found.profiles.get(chosen, {}))}
     runtime.terminal.out(json_line(profile) if json else table([(key, _cell(value)) for key, value in profile.items()]))
+    if chosen not in found.profiles:
+        runtime.terminal.note(f"profile {chosen} has no settings yet; `xapi login` gives it some")
 
 
 def use(ctx: typer.Context, name: Name) -> None:

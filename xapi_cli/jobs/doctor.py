@@ -5,7 +5,7 @@ Each check is made for real, and in bounded time: a network that hangs costs ten
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -84,7 +84,8 @@ class Doctor:
         from shutil import get_terminal_size
 
         terminal, checks = self._runtime.terminal, []
-        for check in self._checks():
+        for found in self._checks():
+            check = replace(found, hint=self._runtime.advice(found.hint))
             checks.append(check)
             if not as_json and terminal.stdout_is_terminal:
                 terminal.out(check.shown(get_terminal_size().columns, colours=terminal.colours))
