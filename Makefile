@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-memory check format coverage docs man completions wheel lock audit venv program clean help
+.PHONY: demo test soak bench bench-memory check format coverage docs docs-site man completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -56,6 +56,10 @@ format: $(DEVELOPMENT)
 
 coverage: $(DEVELOPMENT)
 	$(VENV)/bin/pytest -n $(JOBS) -m "not soak" --cov --cov-report=term $(TESTS)
+
+docs-site: $(DEVELOPMENT)
+	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html docs build/site
+	@echo "the site is in build/site"
 
 docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
@@ -136,6 +140,7 @@ help:
 	@echo "format    put the code into the form that check wants"
 	@echo "coverage  the tests against the checkout, with what they reach"
 	@echo "docs      docs/commands.md, from what --help prints"
+	@echo "docs-site  the pages in docs/ as a site, in build/site"
 	@echo "man       docs/man, from the commands themselves"
 	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"

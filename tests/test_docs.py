@@ -229,10 +229,19 @@ def test_a_page_names_no_folder_of_somebodys_machine(page: str) -> None:
 # examples
 
 
+LANGUAGES = {"sh", "output", "text", "python", "yaml", "toml", "groovy", "dockerfile"}
+
+
+def against(sandbox: Sandbox, script: str) -> str:
+    """Return an example *script* with the addresses that it names replaced by those of *sandbox*."""
+    script = re.sub(r"https://api\.example\.com|http://127\.0\.0\.1:8765", sandbox.base_url, script)
+    return re.sub(r"\bme@example\.com", MASTER.email, script)
+
+
 def scripts() -> Iterator[tuple[str, int]]:
     for page, text in TEXTS.items():
         for number, block in enumerate(blocks_of(text)):
-            assert block.language in {"sh", "output", "text", "python", "yaml", "toml", "mermaid"}, f"{page}: {block}"
+            assert block.language in LANGUAGES, f"{page}: {block}"
             if block.language == "sh":
                 yield page, number
 
@@ -254,7 +263,7 @@ def test_the_examples_of_a_page_run_one_after_the_other(
     for number, block in enumerate(blocks):
         if block.language != "sh":
             continue
-        script = block.text.replace("https://api.example.com", sandbox.base_url).replace("me@example.com", MASTER.email)
+        script = against(sandbox, block.text)
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=folder,
