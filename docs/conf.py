@@ -26,3 +26,9 @@ html_show_sphinx = False
 def setup(app: Any) -> None:
     """Let Sphinx show what commands print, as the pages mark it."""
     app.add_lexer("output", TextLexer)
+    app.connect("source-read", _name_what_is_not_in_the_site)
+
+
+def _name_what_is_not_in_the_site(app: Any, docname: str, source: list[str]) -> None:
+    """Make a link to a paper at the top of the project, which the site does not have, into its name."""
+    source[0] = re.sub(r"\[([^]]+)\]\(\.\./[\w.]+\)", r"`\1`", source[0])
