@@ -58,7 +58,7 @@ def server() -> Iterator[Server]:
 @given(mutated(ANSWERS))
 def test_whatever_the_api_answers_comes_a_body_or_one_failure(server: Server, said: bytes) -> None:
     saying[:] = [said]
-    with open_wire(timeout=5, ca_bundle=None, environ={}) as wire:
+    with open_wire(timeout=60, ca_bundle=None, environ={}) as wire:
         exchange = Exchange(wire, server.url, ReadyMadeToken(TOKEN), follow=False)
         try:
             with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
@@ -72,9 +72,9 @@ def test_whatever_the_api_answers_comes_a_body_or_one_failure(server: Server, sa
 def test_whatever_the_token_endpoint_answers_comes_a_token_or_one_failure(server: Server, said: bytes) -> None:
     saying[:] = [said]
     me = Identity(server.url, "me@example.com")
-    with open_wire(timeout=5, ca_bundle=None, environ={}) as wire:
+    with open_wire(timeout=60, ca_bundle=None, environ={}) as wire:
         try:
-            token = request_token(wire, me, PASSWORD, limit=5, now=lambda: NOW)
+            token = request_token(wire, me, PASSWORD, limit=60, now=lambda: NOW)
         except XapiError as error:
             _judge(error)
         else:

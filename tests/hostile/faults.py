@@ -41,7 +41,7 @@ class Fault:
     @property
     def batch(self) -> Codes:
         """For `batch`: no status under 400 is a failure there, but a body over 10 MiB is."""
-        return codes(11) if self.flood else codes(*(0 if code == 3 else code for code in self.api))
+        return codes(11, 12) if self.flood else codes(*(0 if code == 3 else code for code in self.api))
 
 
 class HostileServer(Server):
@@ -217,7 +217,7 @@ FAULTS: dict[str, Fault] = {
         "endless",
         [request(), send(CHUNKED), forever(b"10000\r\n" + b"x" * 65536 + b"\r\n")],
         codes(12),
-        codes(11),
+        codes(11, 12),
         codes(0, 12),
         env={"XAPI_MAX_TIME": "2"},
         flood=True,

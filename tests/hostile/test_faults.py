@@ -28,7 +28,7 @@ STORED = "canary-of-a-stored-token"
 USERNAME = "me@example.com"
 SECRETS = [secret.encode() for secret in (PASSWORD, STORED, "canary-of-a-proxy")]
 
-PATIENCE = 30  # seconds: when they are over, something hangs; xapi itself is given one for each wait
+PATIENCE = 60  # seconds: when they are over, something hangs
 LARGEST = 100  # MiB of resident memory
 PAIRS_A_FAULT = 4
 
@@ -139,7 +139,7 @@ class Meeting:
             "XAPI_BASE_URL": self.base_url,
             "XAPI_USERNAME": USERNAME,
             "XAPI_PASSWORD": PASSWORD,
-            "XAPI_TIMEOUT": "1",
+            "XAPI_TIMEOUT": "1" if 12 in fault.token else "20",  # the machine may have other things to do
             **env,
         }
         self._out, self._err, stdin = folder / "stdout", folder / "stderr", folder / "stdin"
