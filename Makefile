@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-memory check format coverage docs docs-site man completions wheel lock audit venv program clean help
+.PHONY: demo test soak bench bench-batch bench-memory check format coverage docs docs-site man completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -73,6 +73,9 @@ build/peers/.ready-$(HERE): requirements-bench.txt
 bench: $(DEVELOPMENT) $(INSTALLED) build/peers/.ready-$(HERE)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" PATH="$(CURDIR)/build/peers/bin:$$PATH" \
 	  $(VENV)/bin/python -m tests.benchmarks.start_up $(BENCH_ARGS)
+
+bench-batch: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.batch
 
 bench-memory: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.memory
@@ -135,6 +138,7 @@ help:
 	@echo "test      the tests, against an ordinary install (TESTS=tests/test_items.py for some of them)"
 	@echo "soak      the tests that take too long for every run, and 10,000 new examples for each property"
 	@echo "bench     how long whole commands take, beside HTTPie and others, and where the time goes"
+	@echo "bench-batch  thousands of calls, beside curl (needs nginx and curl)"
 	@echo "bench-memory  the memory that bodies of 2 GiB need"
 	@echo "check     lint, types, imports"
 	@echo "format    put the code into the form that check wants"
