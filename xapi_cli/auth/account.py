@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Literal, Protocol
 from xapi_cli import folders, urls
 from xapi_cli.auth.attempts import Attempts
 from xapi_cli.auth.keeper import Keeper
+from xapi_cli.auth.turns import AnotherLoggedIn, LoginTurns
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
-from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.lock import LockTimeout, LockUnavailable
 from xapi_cli.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
@@ -125,6 +126,7 @@ class Account:
         self._state, self._grant, self._passwords = state, grant, passwords
         self._note, self._warn, self._now = note, warn, now
         self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
+        self._turns = LoginTurns(state / "locks" / f"{identity.key}.login.lock")
         self._attempts = Attempts(state / "attempts")
         self._attempts.sweep()
         self._token: Token | None = None
@@ -175,10 +177,12 @@ class Account:
         """Do what `renew` does, however often; who asks has to know when it is enough."""
         return self._log_in("rejected", rejected) if self._automatic else None
 
-    def newer(self, than: Token) -> Token | None:
+    def newer(self, than: Token | None) -> Token | None:
         """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
         record = self.keeper.read(again=True)
-        if record is None or not self._is_newer(record.token, than):
+        if record is None or not record.token.lasts(self._now()):
+            return None
+        if than is not None and record.token.access_token == than.access_token:
             return None
         self._token, self.source = record.token, "store"
         return record.token
@@ -218,6 +222,7 @@ class Account:
                 raise StoreError(
                     "the account was logged out while logging in, so nothing was stored", hint="log in again"
                 )
+            self._turns.tell()
             return token
 
     def remember(self, token: Token, password: str) -> None:
@@ -242,15 +247,24 @@ class Account:
         self._refuse_known_failure(typed)
         since = time.time()
         self.keeper.begin()
-        with _told_with(reason), self._logging_in(must=True):
-            record = self.keeper.read(again=True)
-            if reason != "fresh" and record and self._is_newer(record.token, stale):
-                self._token, self.source = record.token, "store"
-                return record.token
-            password = self._checked_password(typed, record, reason, since)
-            token = self._granted_for(password)
-            self._attempts.forget_failed(self.identity)
-            self._keep(Record(token, record.password if record else None), "the new token")
+        with _told_with(reason):
+            if reason != "fresh":
+                with suppress(AnotherLoggedIn), self._logging_in(leave=True):
+                    return self._in_turn(reason, stale, typed, since)
+                if (token := self.newer(stale)) is not None:
+                    return token
+            with self._logging_in():
+                return self._in_turn(reason, stale, typed, since)
+
+    def _in_turn(self, reason: Reason, stale: Token | None, typed: str | None, since: float) -> Token:
+        """Do what `_log_in` does, while no other process does it."""
+        if reason != "fresh" and (token := self.newer(stale)) is not None:
+            return token
+        record = self.keeper.read(again=reason == "fresh")
+        password = self._checked_password(typed, record, reason, since)
+        token = self._granted_for(password)
+        self._attempts.forget_failed(self.identity)
+        self._keep(Record(token, record.password if record else None), "the new token")
         self._token, self._granted, self.source = token, token, "login"
         self.login_reason = reason
         self._note(f"{_WHY[reason]}: logged in as {self._who()}")
@@ -264,9 +278,6 @@ class Account:
             password = record.password
         if password:
             self._attempts.check_refused(self.identity, password)
-
-    def _is_newer(self, token: Token, stale: Token | None) -> bool:
-        return token.lasts(self._now()) and (stale is None or token.access_token != stale.access_token)
 
     def _checked_password(self, typed: str | None, record: Record | None, reason: Reason, since: float) -> str:
         """Return the password; raises what a login with it would, where another process has found that out."""
@@ -294,7 +305,9 @@ class Account:
 
     def _keep(self, record: Record, what: str) -> None:
         try:
-            if not self.keeper.write(record):
+            if self.keeper.write(record):
+                self._turns.tell()
+            else:
                 self._warn(f"the account was logged out in the meantime, so {what} is not stored")
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"{what} could not be stored: {error}")
@@ -326,15 +339,18 @@ class Account:
             raise
 
     @contextmanager
-    def _logging_in(self, *, must: bool) -> Iterator[None]:
-        """Exclude other logins to this account; a person's own login (not *must*) is not held up by one that hangs."""
+    def _logging_in(self, *, must: bool = True, leave: bool = False) -> Iterator[None]:
+        """Exclude other logins to this account; a person's own login (not *must*) is not held up by one that hangs.
+
+        With *leave*, AnotherLoggedIn is raised as soon as another process has stored a token.
+        """
         limit = self._timeout + _MARGIN + (self._command_limit() if self._passwords.command else 0)
         if self._deadline is not None:
             limit = min(limit, max(0.0, self._deadline - time.monotonic()))
         with ExitStack() as stack:
             try:
-                folder = folders.private(self._state / "locks")
-                stack.enter_context(locked(folder / f"{self.identity.key}.login.lock", limit=limit))
+                folders.private(self._state / "locks")
+                stack.enter_context(self._turns.taken(limit, to_the_end=not leave))
             except LockTimeout as error:
                 if must:
                     raise TimeoutExpired(
