@@ -26,7 +26,12 @@ sys.exit(code)
 
 
 def _run(
-    xapi: Xapi, server: Server, *words: str, stdin: bytes | None = None, mebibytes: int = 0
+    xapi: Xapi,
+    server: Server,
+    *words: str,
+    stdin: bytes | None = None,
+    mebibytes: int = 0,
+    env: dict[str, str] | None = None,
 ) -> tuple[int, int, str]:
     """Return exit code, peak memory and stderr; *stdin* is written again and again."""
     peak = xapi.home / "peak"
@@ -34,7 +39,7 @@ def _run(
         *words,
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=bearing(server),
+        env=env or bearing(server),
         argv=(sys.executable, "-c", _MEASURED, str(peak), str(PROGRAM)),
     )
     if stdin:
@@ -49,17 +54,24 @@ def _run(
 
 def _count(peer: Peer) -> None:
     """Take a request of any size without keeping it, and answer."""
+    _skip(peer, _length(peer))
+    peer.sock.sendall(OK)
+
+
+def _length(peer: Peer) -> int:
+    """Read the head of a request; return how much of its body is still to come."""
     while b"\r\n\r\n" not in peer.received:
         peer.read_some()
     head, _, start = bytes(peer.received).partition(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    left = length - len(start)
-    while left:
-        data = peer.sock.recv(MEBIBYTE)
+    return int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]) - len(start)
+
+
+def _skip(peer: Peer, size: int) -> None:
+    while size > 0:
+        data = peer.sock.recv(min(size, MEBIBYTE))
         if not data:
             raise EOFError
-        left -= len(data)
-    peer.sock.sendall(OK)
+        size -= len(data)
 
 
 def _body(mebibytes: int) -> bytes:
@@ -95,6 +107,36 @@ def test_an_upload(xapi: Xapi, kind: str, mebibytes: int) -> None:
         code, peak, err = _run(xapi, server, "request", "/", *words, stdin=stdin, mebibytes=mebibytes)
 
     assert (code, err) == (0, "")
+    assert peak < LIMIT
+    assert list(xapi.temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", SIZES)
+@pytest.mark.parametrize("kind", ["pipe", "file", "upload"])
+def test_an_upload_that_is_refused_half_way_and_sent_again(xapi: Xapi, kind: str, mebibytes: int) -> None:
+    words = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
+    with Path(xapi.home / "large").open("wb") as file:
+        file.truncate(mebibytes * MEBIBYTE)
+
+    def refuse(peer: Peer) -> None:
+        left = _length(peer)
+        _skip(peer, left // 2)
+        peer.sock.sendall(answer("401 No", b"", "Connection: close"))
+        _skip(peer, left)  # until the client has had enough
+
+    def grant(peer: Peer) -> None:
+        peer.read_request()
+        peer.sock.sendall(answer("200 OK", b'{"access_token":"token-%d"}' % len(peer.server.received)))
+
+    with Server([grant], [refuse], [grant], [_count]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+        assert xapi("login", env=env).code == 0
+        stdin = b"x" * MEBIBYTE if kind == "pipe" else None
+        code, peak, err = _run(xapi, server, "request", "/", *words, stdin=stdin, mebibytes=mebibytes, env=env)
+
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith("xapi: the API rejected the stored token (401): logged in as me")
     assert peak < LIMIT
     assert list(xapi.temporary.iterdir()) == []
 
