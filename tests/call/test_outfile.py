@@ -80,6 +80,26 @@ def test_a_file_that_appears_meanwhile_is_replaced(tmp_path: Path, kind: str) ->
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"new"}
 
 
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_file_that_may_not_be_given_a_name_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", forbidden)
+    if before is not None:
+        (tmp_path / "out").write_bytes(before)
+        (tmp_path / "out").chmod(0o640)
+
+    with OutFile(str(tmp_path / "out")) as file:
+        file.write(b"new" * 100_000)
+        file.keep()
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"new" * 100_000}
+    assert before is None or stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+
+
 def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

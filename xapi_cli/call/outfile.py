@@ -60,7 +60,6 @@ class OutFile:
         try:
             if self._file is not None and not self._is_direct:
                 self._file.flush()
-                _set_mode(self._file.fileno(), self._mode())
                 self._put_in_place(self._file)
             self._close()
         except OSError as error:
@@ -107,11 +106,14 @@ class OutFile:
 
     def _put_in_place(self, file: BinaryIO) -> None:
         """Give *file* the name of the target, which is the old file until that moment."""
+        mode = self._mode()
+        _set_mode(file.fileno(), mode)
         if self._new is None:
             if _linked(file, self._target):
                 return
             self._new = self._another_name()  # only renaming replaces a file, and only what has a name can be renamed
-            _linked(file, self._new)
+            if not _linked(file, self._new):
+                _copy(file, self._new, mode)
         if sys.platform == "win32":
             file.close()  # or it could not be renamed
         os.replace(self._new, self._target)
@@ -174,7 +176,7 @@ def _unnamed(target: Path) -> BinaryIO | None:
     if len(os.fsencode(target.name)) > _LONGEST_NAME:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # which would show only at the end
     try:
-        return open(os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), "wb")
+        return open(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o600), "wb")
     except OSError as error:
         if error.errno in _NO_UNNAMED:
             return None
@@ -182,13 +184,23 @@ def _unnamed(target: Path) -> BinaryIO | None:
 
 
 def _linked(file: BinaryIO, name: Path) -> bool:
-    """Give the unnamed *file* its *name*, unless there is such a file; tell whether that went well."""
+    """Give the unnamed *file* its *name*; tell whether that went well: there may be one, or a sandbox forbids it."""
     number = file.fileno()
     try:
         os.link(f"{_OPEN}/{number}", name, src_dir_fd=number, follow_symlinks=True)  # without the number it would not
-    except FileExistsError:
+    except OSError:
         return False
     return True
+
+
+def _copy(file: BinaryIO, name: Path, mode: int) -> None:
+    """Make the file *name*, with permissions *mode*, out of what is in *file*."""
+    from shutil import copyfileobj
+
+    with open(os.dup(file.fileno()), "rb") as source, open(name, "xb") as copy:
+        _set_mode(copy.fileno(), mode)
+        source.seek(0)
+        copyfileobj(source, copy)
 
 
 def _set_mode(descriptor: int, mode: int) -> None:
