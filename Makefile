@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-batch bench-memory check format coverage docs docs-site man completions wheel lock audit venv program clean help
+.PHONY: demo test soak bench bench-batch bench-memory check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -60,6 +60,9 @@ coverage: $(DEVELOPMENT)
 docs-site: $(DEVELOPMENT)
 	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html docs build/site
 	@echo "the site is in build/site"
+
+pictures: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.pictures
 
 docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
@@ -146,6 +149,7 @@ help:
 	@echo "docs      docs/commands.md, from what --help prints"
 	@echo "docs-site  the pages in docs/ as a site, in build/site"
 	@echo "man       docs/man, from the commands themselves"
+	@echo "pictures  docs/pictures, from what the program sends to a terminal"
 	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"
 	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"

@@ -1,0 +1,140 @@
+"""The pictures in docs/pictures/: what the program sent to a terminal, drawn by rich. `make pictures` takes them."""
+
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.documents import ROOT
+from tests.program import Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
+
+PICTURES = ROOT / "docs" / "pictures"
+_COLUMNS = 100
+_PROMPT = "$ "
+
+# What differs from one time to the next, and what is shown in its place.
+_STABLE = (
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:8765"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-12-21 09:00"),
+    (r"\bin \d+ days\b", "in 29 days"),
+    (r"\b\d+ (ms)\b", r"12 \1"),
+)
+
+
+class Typed(NamedTuple):
+    """What a person types once the screen shows *after*."""
+
+    after: str
+    keys: str
+
+
+class Scene(NamedTuple):
+    """A picture: its *title*, and what is typed into a shell; BASE stands for the server's address."""
+
+    title: str
+    typed: Sequence[Typed]
+    logged_in: bool = True
+
+
+SCENES = {
+    "login": Scene(
+        "The first login",
+        (
+            Typed(_PROMPT, "xapi login"),
+            Typed("ase URL", "BASE"),
+            Typed("mail", MASTER.email),
+            Typed("assword", MASTER.password),
+            Typed(_PROMPT, "xapi token status"),
+        ),
+        logged_in=False,
+    ),
+    "token-dies": Scene(
+        "The token dies, and the request goes through",
+        (
+            Typed(_PROMPT, "xapi request /x-api/me"),
+            Typed(_PROMPT, "curl -X POST BASE/sandbox/kill-tokens"),
+            Typed(_PROMPT, "xapi request /x-api/me | jq -r .name"),
+        ),
+    ),
+    "errors": Scene(
+        "What is wrong, and what to do",
+        (
+            Typed(_PROMPT, "xapi requst /x-api/me"),
+            Typed(_PROMPT, "xapi request /x-api/nope -o answer.json; echo $?"),
+            Typed(_PROMPT, "xapi token status -p staging; echo $?"),
+            Typed(_PROMPT, "xapi request https://evil.example.com/x-api/me; echo $?"),
+        ),
+    ),
+}
+
+
+def picture(name: str) -> str:
+    """Return the scene *name*, played anew, as SVG."""
+    scene = SCENES[name]
+    with tempfile.TemporaryDirectory() as folder, Sandbox() as sandbox:
+        xapi = Xapi(Path(folder) / "home")
+        try:
+            if scene.logged_in:
+                assert xapi("login", env=sandbox.settings).code == 0
+            return _drawn(scene.title, _played(scene, xapi, sandbox))
+        finally:
+            xapi.end()
+
+
+def text_of(svg: str) -> str:
+    """Return what a person reads in *svg*, line by line."""
+    from html import unescape
+
+    lines: dict[float, str] = {}
+    for height, words in re.findall(r'<text [^>]*\by="([\d.]+)"[^>]*>([^<]*)</text>', svg):
+        lines[float(height)] = lines.get(float(height), "") + unescape(words).replace("\xa0", " ")
+    return "\n".join(line.rstrip() for _, line in sorted(lines.items()))
+
+
+def _played(scene: Scene, xapi: Xapi, sandbox: Sandbox) -> str:
+    """Return all that the terminal was sent while the keys of *scene* were typed into a shell without line editing."""
+    environ = {"PS1": _PROMPT, "ENV": "", "XAPI_PASSWORD": None if not scene.logged_in else MASTER.password}
+    with xapi.on_terminal(
+        "-i", program=shutil.which("dash") or "/bin/sh", env=environ, columns=_COLUMNS, rows=50
+    ) as terminal:
+        for after, keys in scene.typed:
+            terminal.expect(after, timeout=60)
+            terminal.type(keys.replace("BASE", sandbox.base_url) + "\n")
+            terminal.expect("\n", timeout=60)
+        terminal.expect(_PROMPT, timeout=60)
+        return terminal.seen.decode()
+
+
+def _drawn(title: str, seen: str) -> str:
+    """Return the bytes of a terminal as SVG, with fonts of the reader's own."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.ansi import AnsiDecoder
+    from rich.console import Console
+
+    for pattern, stable in _STABLE:
+        seen = re.sub(pattern, stable, seen)
+    lines = seen.replace("\r\n", "\n").removesuffix(_PROMPT).rstrip("\n")
+    console = Console(
+        width=_COLUMNS + 1, file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor"
+    )
+    for line in AnsiDecoder().decode(lines):
+        assert not set(line.plain) & {"\x1b", "\r", "\b"}, f"more than colours: {line.plain!r}"
+        for row in line.divide(range(_COLUMNS, len(line), _COLUMNS)):  # a terminal breaks lines anywhere
+            console.print(row, highlight=False)
+    form = re.sub(r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    form = re.sub(r"font-family: [^;]*;", "font-family: Menlo, Consolas, 'DejaVu Sans Mono', monospace;", form)
+    return console.export_svg(title=title, code_format=form, unique_id="xapi") + "\n"
+
+
+def write_pictures() -> None:
+    """Take the pictures in `docs/pictures/` anew."""
+    for name in SCENES:
+        (PICTURES / f"{name}.svg").write_text(picture(name))
+
+
+if __name__ == "__main__":
+    write_pictures()
