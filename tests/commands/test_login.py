@@ -327,6 +327,14 @@ def test_a_base_url_where_nobody_answers_is_asked_for_again(xapi: Xapi, sandbox:
         assert terminal.wait() == 130
 
 
+def test_what_no_other_base_url_would_mend_ends_it(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", env={"HTTP_PROXY": "socks5://proxy.test"}) as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type("http://api.test\n")
+        assert terminal.wait() == 2
+    assert b"SOCKS" in terminal.seen
+
+
 def test_a_given_base_url_where_nobody_answers_ends_it_before_the_password(xapi: Xapi) -> None:
     with xapi.on_terminal("login", "--base-url", f"127.0.0.1:{free_port()}", "-u", "me") as terminal:
         assert terminal.wait() == 11

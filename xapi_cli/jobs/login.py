@@ -61,14 +61,20 @@ class Login:
             if self._will_ask_for_password:
                 self._look_at(base_url)
         else:
-            base_url = self._ask("Base URL of the API: ", self._usable_base_url)
+            base_url = self._asked_base_url()
         username = settled.username or self._ask("E-mail address: ", settings.username)
         return Identity(base_url, username)
 
-    def _usable_base_url(self, text: str) -> str:
-        base_url = urls.base_url(text)
-        self._look_at(base_url)
-        return base_url
+    def _asked_base_url(self) -> str:
+        """Return the base URL that a person names, asked again until somebody answers there."""
+        while True:
+            base_url = self._ask("Base URL of the API: ", urls.base_url)
+            try:
+                self._look_at(base_url)
+            except (NetworkError, TimeoutExpired) as error:
+                self.runtime.terminal.fail(error)
+            else:
+                return base_url
 
     def _look_at(self, base_url: str) -> None:
         """See whether the token endpoint is there; raises NetworkError or TimeoutExpired where nobody answers."""
@@ -85,7 +91,7 @@ class Login:
         while True:
             try:
                 return check(terminal.ask(question).strip())
-            except (UsageError, NetworkError, TimeoutExpired) as error:
+            except UsageError as error:
                 terminal.fail(error)
 
     @property
