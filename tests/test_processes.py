@@ -14,7 +14,7 @@ from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Xapi
 from tests.servers import Server, Stopwatch, hang, request
 from tests.threads import Gate
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 Env = dict[str, str | None]
 MANY = 64
@@ -89,6 +89,22 @@ def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_
     assert {each.out for each in ended} == {""}
     assert sandbox.login_attempts == 1
     assert xapi("request", "/x-api/me", env={**env, **sandbox.settings}).code == 0
+
+
+@pytest.mark.slow
+def test_several_accounts_at_once_make_one_login_each(xapi: Xapi) -> None:
+    with Sandbox() as first, Sandbox() as second:
+        accounts: list[Env] = [
+            {**sandbox.settings, "XAPI_USERNAME": user.email, "XAPI_PASSWORD": user.password}
+            for sandbox in (first, second)
+            for user in (MASTER, MEMBER)
+        ]
+        running = [xapi.start("token", "show", env=accounts[number % 4]) for number in range(32)]
+        ended = [Ended(process) for process in running]
+
+        assert _codes(ended) == {0: 32}, [each.err for each in ended if each.code][:3]
+        assert (first.logins, second.logins) == (2, 2)
+        assert len({each.out for each in ended}) == 4
 
 
 def test_two_wrong_passwords_in_turns_are_each_tried_once(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import Stopwatch
+from tests.servers import Server, Stopwatch, serve
 from xapi_cli.sandbox import MASTER, Sandbox
 
 Env = dict[str, str | None]
@@ -333,3 +333,57 @@ def test_all_that_is_written_is_the_owners_alone_whatever_the_umask(xapi: Xapi, 
 
 def _private(path: Path) -> int:
     return 0o700 if path.is_dir() else 0o600
+
+
+@pytest.mark.parametrize(
+    "env, code",
+    [
+        ({"HOME": "/dev/null"}, 13),
+        ({"HOME": "/proc/nowhere"}, 13),
+        ({"HOME": ""}, 0),  # the folders below say where
+        ({"HOME": "/dev/null", "XDG_STATE_HOME": "{home}/xdg", "XDG_CONFIG_HOME": "{home}/xdg"}, 0),
+        ({"XDG_STATE_HOME": "", "XDG_CONFIG_HOME": ""}, 0),
+        ({"XAPI_STATE_DIR": "{home}/a b/\u00e9/\udcff"}, 0),
+        ({"XAPI_STATE_DIR": "/dev/null/state"}, 13),
+        ({"XAPI_STATE_DIR": "{home}/" + "x" * 300}, 13),
+    ],
+    ids=repr,
+)
+def test_wherever_home_and_folders_are_it_works_or_is_one_line(
+    xapi: Xapi, sandbox: Sandbox, env: dict[str, str], code: int
+) -> None:
+    given = {name: value.format(home=xapi.home) for name, value in env.items()}
+    nowhere = {} if given.get("HOME") == "" else {"XAPI_STATE_DIR": None, "XAPI_CONFIG_DIR": None}
+    environ: Env = {**sandbox.settings, **nowhere, **given}
+
+    outcome = xapi("login", env=environ)
+
+    assert (outcome.code, outcome.out) == (code, ""), outcome
+    assert "Traceback" not in outcome.err
+    if code:
+        assert outcome.err.count("\n") == 1
+    else:
+        assert xapi(*ME, "--no-login", env=environ).code == 0
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"LANG": "C", "LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "ascii"}],
+    ids=repr,
+)
+@pytest.mark.parametrize("storage", ["file", "keyring"])
+def test_names_that_the_locale_cannot_write_are_stored_all_the_same(
+    xapi: Xapi, env: dict[str, str], storage: str
+) -> None:
+    granted = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"access_token": "abc"}'
+    with Server([serve(granted)]) as server:
+        me = "m\u00e9@\u6f22.test"
+        environ: Env = {**xapi.fake_keyring(), "XAPI_STORAGE": storage, "XAPI_PASSWORD": "\u00e9\udcff", **env}
+        where = ("--base-url", server.url, "-u", me)
+
+        login = xapi("login", *where, env=environ)
+        shown = xapi("token", "show", "--no-login", *where, env=environ)
+        logout = xapi("logout", *where, env=environ)
+
+    assert (login.code, shown, logout.code) == (0, Outcome(0, "abc\n"), 0), (login, shown, logout)
+    assert b"password=%C3%A9%FF" in server.received[0]
