@@ -29,12 +29,12 @@ def test_too_few_files_or_too_little_memory_are_one_line(xapi: Xapi, sandbox: Sa
     outcome = _within(xapi, limit, *words.split(), env=sandbox.settings)
 
     assert "Traceback" not in outcome.err
-    if outcome.code and "xapi" not in outcome.err:
+    if outcome.code and "xapi: " not in outcome.err:
         return  # Python itself could not begin
     assert sandbox.settings["XAPI_PASSWORD"] not in outcome.out + outcome.err
     if outcome.code and words != "doctor":
         assert len([line for line in outcome.err.splitlines() if line.startswith("xapi: error: ")]) == 1
-        assert "this is a bug" not in outcome.err or "ImportError" in outcome.err  # by a shared library, of memory
+        assert "this is a bug" not in outcome.err or limit.startswith("-v")  # there, Python itself stumbles
 
 
 @pytest.mark.parametrize("limit", ["-n 6", "-n 7"])
@@ -56,8 +56,9 @@ def test_a_password_command_that_cannot_be_started_is_named(xapi: Xapi, sandbox:
 
     outcome = _within(xapi, "-n 6", "token", "show", env={**sandbox.settings, "XAPI_PASSWORD": ""})
 
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (10, "", 1)
-    assert "password_command 'sh' cannot be run: Too many open files" in outcome.err
+    assert (outcome.out, outcome.err.count("\n")) == ("", 1)
+    no_child = outcome.code == 10 and "password_command 'sh' cannot be run: Too many open files" in outcome.err
+    assert no_child or (outcome.code == 1 and "too few files may be open" in outcome.err)  # by the version of Python
 
 
 @pytest.mark.parametrize("late", ["never", "while it slept", "in drips"])
