@@ -136,7 +136,7 @@ def test_what_goes_wrong_is_an_exception_of_xapi(program: Program) -> None:
     with Server([request(), send(whole), request(), send(cut)], [request(), close()], [request()]) as server:
         ran = program(
             """
-            with xapi_cli.open_client(timeout=0.5) as client:
+            with xapi_cli.open_client(timeout=10) as client:
                 print(client.get("/").text)
                 for method, path in [("GET", "/cut"), ("POST", "/gone")]:
                     try:
