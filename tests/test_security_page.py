@@ -34,6 +34,8 @@ def test_a_threat_is_held_by_tests_that_exist_or_does_not_apply(row: tuple[str, 
 def test_the_numbers_of_the_page_are_those_of_the_tests() -> None:
     assert f"{len(FAULTS)} faults by name; each meets four of {len(CALLERS)} ways" in PAGE
     assert f"{len(COMMANDS)} commands, seven manners of a server" in PAGE
+    assert f"each run: {len(FAULTS)} faults, four ways each" in PAGE
+    assert f"{len(COMMANDS) * len(MANNERS)} traced commands" in PAGE
     assert (len(MANNERS), len(PASSWORD.forms())) == (7, 13)
     assert "thirteen disguises" in PAGE
 
