@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import TracebackType
 from typing import Self
 
@@ -276,10 +277,16 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    """Return a port of 127.0.0.1 on which nobody listens, nor will: it is taken as long as the tests run."""
+    port: int = _taken().getsockname()[1]
     return port
+
+
+@cache
+def _taken() -> socket.socket:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 @contextmanager

@@ -352,6 +352,7 @@ def test_no_socket_is_left_open() -> None:
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("counts descriptors in /proc")
     scripts: list[list[Step]] = [[request()], [reset()], [request(), send(b"rubbish\r\n\r\n")], [request(), send(OK)]]
+    closed = free_port()
     with Server(*scripts) as server:
         before = descriptors()
         for _ in range(len(scripts)):
@@ -360,7 +361,7 @@ def test_no_socket_is_left_open() -> None:
             except NetworkError:
                 pass
         with pytest.raises(NetworkError), client() as http:
-            http.get(f"http://127.0.0.1:{free_port()}")
+            http.get(f"http://127.0.0.1:{closed}")
         deadline = time.monotonic() + 5
         while descriptors() > before and time.monotonic() < deadline:
             time.sleep(0.01)
