@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _SLICE = 0.05
-_LONGEST_SLICE = 0.25  # of a slice that took longer, the process was stopped or starved: nobody else's fault
+_LONGEST_SLICE = 0.12  # of a slice that took longer, the process was stopped or starved: nobody else's fault
 _WINDOW, _WORK = 0.2, 0.004  # a process that uses so many CPU seconds within so many is at work, on an import say
 _LONGEST_WORK = 10.0  # seconds for which such work counts, call by call
 _NOTICE = 1.5
