@@ -112,7 +112,7 @@ def test_min_ttl_renews_first(xapi: Xapi, sandbox: Sandbox) -> None:
 
 
 def test_the_limit_of_the_whole_command_ends_where_the_other_one_begins(xapi: Xapi) -> None:
-    outcome = xapi("exec", "--max-time", "3", "--", "sh", "-c", "sleep 3.3; exit 7", env={"XAPI_TOKEN": "abc"})
+    outcome = xapi("exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.3; exit 7", env={"XAPI_TOKEN": "abc"})
 
     assert outcome == Outcome(7, "", "")
 

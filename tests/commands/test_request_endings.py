@@ -137,7 +137,7 @@ def test_max_time_may_be_set_for_good(xapi: Xapi, setting: str) -> None:
         outcome = xapi("request", "/", env=bearing(server) | env)
 
     assert (outcome.code, outcome.out) == (12, "")
-    assert outcome.err.endswith("before --max-time ran out; raise --max-time to wait longer\n")
+    assert "; raise --max-time" in outcome.err  # whether it was waiting for the server by then or still being loaded
 
 
 def test_a_command_that_is_quick_enough_does_not_notice_max_time(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -147,7 +147,7 @@ def test_a_command_that_is_quick_enough_does_not_notice_max_time(xapi: Xapi, san
 
 
 def test_the_alarm_of_max_time_does_not_reach_the_command_of_exec(xapi: Xapi, sandbox: Sandbox) -> None:
-    words = ["exec", "--max-time", "3", "--", "sh", "-c", "sleep 3.5; echo done"]
+    words = ["exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.5; echo done"]
 
     assert xapi(*words, env=bearing(sandbox)) == Outcome(0, "done\n")
 
@@ -174,15 +174,15 @@ def test_timeout_bounds_each_wait(xapi: Xapi, steps: Sequence[Step]) -> None:
 
 def test_a_body_that_keeps_coming_is_not_a_timeout(xapi: Xapi) -> None:
     sent = answer("200 OK", b"x" * 10)
-    with Server([request(), send(sent[:-10]), drip(sent[-10:], 0.25)]) as server:
-        assert xapi("request", "/", "--timeout", "1.5", env=bearing(server)) == Outcome(0, "x" * 10)
+    with Server([request(), send(sent[:-10]), drip(sent[-10:], 0.4)]) as server:
+        assert xapi("request", "/", "--timeout", "3", env=bearing(server)) == Outcome(0, "x" * 10)
 
 
 def test_a_slow_reader_of_stdout_is_no_timeout(xapi: Xapi) -> None:
     body = b"x" * 3_000_000
     with Server([request(), send(answer("200 OK", body))]) as server:
-        process = xapi.start("request", "/", "--timeout", "1.5", env=bearing(server))
-        time.sleep(3)
+        process = xapi.start("request", "/", "--timeout", "3", env=bearing(server))
+        time.sleep(4.5)
         out, err = process.communicate(timeout=30)
 
     assert (process.returncode, len(out), err) == (0, len(body), b"")

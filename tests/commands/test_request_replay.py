@@ -210,7 +210,7 @@ def test_a_network_that_fails_in_the_login_after_a_401_is_told_with_the_401(
     ) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
         assert xapi("login", env=env).code == 0
-        outcome = xapi("request", "/", "--timeout", "2", env=env)
+        outcome = xapi("request", "/", "--timeout", "4", env=env)
         kept = xapi("token", "show", "--no-login", env=env)
 
     assert outcome == Outcome(
