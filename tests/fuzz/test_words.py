@@ -1,5 +1,6 @@
 """Whatever words follow `xapi request`, they are a request of the base URL's origin, or wrong usage in one line."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +25,18 @@ WORDS = st.lists(
 )
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """One for all examples: each has descriptors of its own."""
+    return Runtime(ENVIRON)
+
+
 @given(WORDS, WORDS, WORDS, st.none() | st.just("text"), st.booleans())
 def test_whatever_the_words_the_request_stays_at_the_api(
-    words: list[str], query: list[str], headers: list[str], data: str | None, form: bool
+    runtime: Runtime, words: list[str], query: list[str], headers: list[str], data: str | None, form: bool
 ) -> None:
     try:
-        request = Request(Runtime(ENVIRON), Wishes(words, query=query, headers=headers, data=data, form=form))
+        request = Request(runtime, Wishes(words, query=query, headers=headers, data=data, form=form))
     except UsageError as error:
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)
