@@ -1,6 +1,7 @@
 """What every test can ask for."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _heed_signals()
     config.pluginmanager.register(Census(config), "census")
     for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # which pytest-xdist's workers have to find too
         if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
             del os.environ[name]  # the settings of whoever runs the tests are not ours
+
+
+def _heed_signals() -> None:
+    """Let no signal be ignored, as it is in a background job of a shell or under nohup: children inherit that."""
+    for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, action)
 
 
 def pytest_report_header() -> list[str]:
