@@ -34,9 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _heed_signals() -> None:
     """Let no signal be ignored, as it is in a background job of a shell or under nohup: children inherit that."""
-    for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, action)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_report_header() -> list[str]:

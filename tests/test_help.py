@@ -211,6 +211,11 @@ def test_a_word_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
     ("words", "told"),
     [
         ("login --usrname me", "there is no option --usrname; did you mean --username?"),
+        ("request /a --json {}", ("there is no option --json; fields are ITEMs: name=value, name:=JSON; "
+         "-d takes a whole body")),
+        ("request /a --insecure", ("there is no option --insecure; certificates are always verified: "
+         "use --ca-bundle FILE")),
+        ("token show -k", "there is no option -k; see `xapi token show --help`"),
         ("request /a --no-folow", "there is no option --no-folow; did you mean --no-follow?"),
         ("--profile work request /a", ("there is no option --profile; flags come after the command: "
          "`xapi COMMAND --profile`")),

@@ -42,8 +42,15 @@ CALLED_HERE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("get", "cat", "current", "print", "status"), "show"),
         **dict.fromkeys(("switch", "select", "default", "activate"), "use"),
         **dict.fromkeys(("add", "create", "edit", "new", "config"), "set"),
-        **dict.fromkeys(("rm", "del", "delete", "unset"), "remove"),
+        **dict.fromkeys(("rm", "del", "delete"), "remove"),
     },
+}
+# Words of curl's and HTTPie's that are said otherwise here.
+_ELSEWHERE = {
+    **dict.fromkeys(("-X", "--request", "--method"), "METHOD stands before PATH: `xapi request POST /path`"),
+    **dict.fromkeys(("--json", "-j"), "fields are ITEMs: name=value, name:=JSON; -d takes a whole body"),
+    **dict.fromkeys(("-F", "--form-string", "--multipart"), "write an upload as name@file, form fields with --form"),
+    **dict.fromkeys(("-k", "--insecure", "--verify"), "certificates are always verified: use --ca-bundle FILE"),
 }
 _SECRET_FLAGS = {
     "--password": "no flag takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`",
@@ -110,6 +117,8 @@ def _instead_of(option: str, ctx: Any) -> str | None:
     """Return what to write instead of *option*, which the command of *ctx* does not have."""
     if option in _SECRET_FLAGS:
         return _SECRET_FLAGS[option]
+    if option in _ELSEWHERE and ctx.command_path == "xapi request":
+        return _ELSEWHERE[option]
     if close := closest(option, _flags(ctx)):
         return f"did you mean {close}?"
     if hasattr(ctx.command, "list_commands"):

@@ -200,6 +200,14 @@ def test_a_place_that_is_no_token_endpoint_is_doubted(xapi: Xapi) -> None:
     assert b"authorization" not in server.received[0].lower()
 
 
+def test_a_base_url_that_has_the_beginning_of_a_path_is_doubted(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("doctor", env={"XAPI_BASE_URL": f"{sandbox.base_url}/x-api", "XAPI_USERNAME": "me@example.com"})
+
+    assert line(outcome, "network") == (
+        "warn  network   the base URL has /x-api in it already; is it right? It is what comes before /x-api/token"
+    )
+
+
 def test_a_token_in_the_environment_needs_no_account_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("doctor", "--json", "--base-url", sandbox.base_url, env={"XAPI_TOKEN": "abc"})
 

@@ -17,7 +17,10 @@ WRONG = {
     "a stray word after METHOD": (["GET", "/a", "b=1", "CANARY"], "argument 4 is no ITEM"),
     "a URL as an ITEM": (["/a", "https://CANARY.test/"], "argument 2 is no ITEM"),
     "an unknown flag": (["/a", "--pasword=CANARY"], "there is no option --pasword; "),
-    "an unknown letter": (["/a", "-XCANARY"], "there is no option -X; see `xapi request --help`"),
+    "an unknown letter": (
+        ["/a", "-XCANARY"],
+        "there is no option -X; METHOD stands before PATH: `xapi request POST /path`",
+    ),
     "a value for a switch": (["/a", "--form=CANARY"], "--form takes no value"),
     "a flag without its value": (["/a", "-d"], "-d needs a value"),
     "JSON that is none": (["/a", "b:={CANARY"], "argument 2 (b) has a value that is no JSON"),

@@ -43,6 +43,8 @@ def look(
 
 
 def _doubt(response: "httpx.Response", url: str) -> Doubt | None:
+    if "/x-api/" in url.removesuffix("/x-api/token") + "/":
+        return Doubt("the base URL has /x-api in it already", "is it right? It is what comes before /x-api/token")
     status, kind = response.status_code, response.headers.get("Content-Type", "")
     if 300 <= status < 400:
         refusal = redirected(response, url)

@@ -31,8 +31,9 @@ def sandbox(
     \b
       xapi sandbox
       xapi sandbox --port 8080 --expires-in 60
-      xapi sandbox >sandbox.env &
-      (set -a; . ./sandbox.env; xapi login -p sandbox)
+      xapi sandbox >sandbox.env & sleep 1
+      set -a; . ./sandbox.env
+      xapi login -p sandbox --storage file
     """
     from contextlib import suppress
 
