@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from io import TextIOWrapper
+from io import FileIO, TextIOWrapper
 from typing import BinaryIO
 from urllib.parse import quote
 
-from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
+from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, UsageError, XapiError
 from xapi_cli.render import printable
 
 
@@ -60,12 +60,12 @@ class Terminal:
                 f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
             ) from error
 
-    def writes_to(self, descriptor: int) -> bool:
-        """Tell whether stdout is the same regular file as the open *descriptor*."""
+    def writes_to(self, file: os.stat_result) -> bool:
+        """Tell whether stdout is the regular *file*."""
         if self._stdout is None:
             return False
         ours = os.fstat(self._stdout.fileno())
-        return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, os.fstat(descriptor))
+        return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
 
     # what a person reads
 
@@ -188,7 +188,7 @@ class Terminal:
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as bytes, None when it is closed."""
-        return _open_descriptor(0)
+        return None if 0 in _CLOSED else _Patient(os.dup(0), closefd=False)
 
 
 def reserve_standard_streams() -> None:
@@ -219,6 +219,15 @@ def abandon_stdout() -> None:
 _CLOSED: set[int] = set()
 _NO_READER = frozenset({errno.EPIPE, errno.ECONNRESET})
 _SHORTEST_SECRET = 4  # characters; hiding less would garble every message, and tell it by doing so
+
+
+class _Patient(FileIO):
+    """A stream whose `read` waits, also where whoever shares it made it non-blocking: nothing yet is not the end."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        while (data := super().read(-1 if size is None else size)) is None:
+            select.select([self], [], [])
+        return data
 
 
 def _open_descriptor(number: int) -> BinaryIO | None:
@@ -256,7 +265,12 @@ def _can_open_tty() -> bool:
 def _ask_hidden(question: str) -> str:
     from getpass import getpass
 
-    return getpass(printable(question))  # on /dev/tty, which `interactive` has opened before
+    try:
+        return getpass(printable(question))  # on /dev/tty, which `interactive` has opened before
+    except UnicodeDecodeError:
+        raise UsageError(  # from None: the error has what was typed
+            "what was typed is not in the terminal's character set", hint="check LANG, or use --password-stdin"
+        ) from None
 
 
 def _ask_aloud(question: str) -> str:

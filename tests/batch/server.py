@@ -31,6 +31,7 @@ class Reply(NamedTuple):
     body: bytes = b'{"ok":true}'
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
+    between: Callable[[], object] = lambda: None  # head and body
 
 
 class Api(ThreadingHTTPServer):
@@ -156,6 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
+        self.wfile.flush()
+        reply.between()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import re
 import subprocess
@@ -334,6 +335,23 @@ def test_a_slow_reader_of_stdout_slows_the_sending(xapi: Xapi) -> None:
 
         assert sent < 40
         assert (process.returncode, len(out.splitlines())) == (0, 600), err
+
+
+def test_a_non_blocking_stdin_that_has_nothing_yet_is_not_at_its_end(xapi: Xapi) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with Api() as api, open(writer, "wb") as pipe:
+        process = xapi.start("batch", stdin=reader, env=api.settings)
+        os.close(reader)
+        for number in range(3):
+            pipe.write(paths(1, number).encode())
+            pipe.flush()
+            while len(api.asked) <= number:
+                time.sleep(0.01)
+        pipe.close()
+        out, _ = process.communicate(timeout=30)
+
+    assert (process.returncode, len(out_lines(out.decode()))) == (0, 3)
 
 
 def test_a_terminal_shows_how_far_it_is(xapi: Xapi, tmp_path: Path) -> None:

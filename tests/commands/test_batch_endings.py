@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, Asked, Reply, batch, out_lines, paths, slowly
+from tests.commands.api import bearing
 from tests.program import PROGRAM, Xapi
+from tests.servers import Server, drip, request, send
 
 
 def test_a_closed_reader_ends_it_quietly(xapi: Xapi) -> None:
@@ -67,6 +69,18 @@ def test_a_signal_finishes_what_is_in_flight_and_says_how_to_resume(
         assert len(out_lines(out.decode())) == sent == 6
         assert b"run the same command again" in more
         assert (rest.code, len(out_lines(rest.out)), len(api.asked)) == (0, 100, 100)
+
+
+def test_a_sigterm_does_not_wait_for_an_answer_that_never_ends(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(1))
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+    with Server([request(), send(head), drip(b"x" * 1000, every=0.2)]) as server:
+        process = xapi.start("batch", "--timeout", "60", str(tmp_path / "in"), env=bearing(server))
+        while not any(b"/n/0" in each for each in server.received):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(40) == 143
 
 
 def test_a_second_signal_ends_it_at_once(xapi: Xapi) -> None:

@@ -208,3 +208,48 @@ def test_fail_fast_and_a_journal_go_together(xapi: Xapi, tmp_path: Path) -> None
 
     assert ([len(each[1]) for each in (first, second, whole)], first[0], second[0]) == ([6, 6, 50], 4, 4)
     assert set(api.counts.values()) == {1}
+
+
+def test_a_file_that_is_no_journal_stays_as_it_is(xapi: Xapi, tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("precious\n")
+    file.chmod(0o644)
+    with Api() as api:
+        code, lines, err = batch(xapi, api, "--journal", str(file), input=paths(2))
+        assert not api.asked
+
+    assert (code, lines, file.read_text(), file.stat().st_mode & 0o777) == (2, [], "precious\n", 0o644)
+    assert "is no journal of xapi" in err
+
+
+@pytest.mark.parametrize("words", ["--journal in in", "--journal in <in", "--journal out in >>out"])
+def test_a_journal_that_is_input_or_output_is_refused_and_untouched(xapi: Xapi, tmp_path: Path, words: str) -> None:
+    for name in ("in", "out"):
+        (tmp_path / name).touch()
+    with Api() as api:
+        script = f'exec "$1" batch {words}'
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", str(PROGRAM)],
+            env=xapi.environment(api.settings),
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert done.returncode == 2
+    assert b"the same file; choose two names" in done.stderr
+    assert [(tmp_path / name).read_bytes() for name in ("in", "out")] == [b"", b""]
+
+
+def test_an_entry_with_a_damaged_code_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    with Api() as api:
+        batch(xapi, api, "--journal", str(journal), input=paths(3))
+        journal.write_bytes(journal.read_bytes().replace(b'"code": 0', b'"code": 77', 1))
+        api.asked.clear()
+        code, lines, _ = batch(xapi, api, "--journal", str(journal), input=paths(3))
+        assert len(api.asked) == 1
+
+    assert (code, len(lines)) == (0, 3)

@@ -1,6 +1,7 @@
 """`xapi batch` and the token: one login a death, whoever notices it."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -205,3 +206,30 @@ def test_a_secret_that_a_server_repeats_is_not_in_an_error(xapi: Xapi) -> None:
     said = lines[0]["error"]["message"] + err
     assert "token-1" not in said
     assert "canary-password" not in said
+
+
+def test_a_body_that_is_long_in_coming_holds_up_no_renewal(xapi: Xapi) -> None:
+    is_over = threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path == "/n/0":
+            return Reply(between=lambda: is_over.wait(60))
+        if asked.path == "/n/1" and api.logins == 1:
+            return Reply(b"{}", 401)
+        return Reply()
+
+    with Api(answer) as api:
+        process = xapi.start("batch", "-j", "2", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        process.stdin.write(paths(10).encode())
+        process.stdin.close()
+        process.stdin = None
+        end = time.monotonic() + 40
+        while len(api.counts.keys() - {"/n/0"}) < 9 and time.monotonic() < end:
+            time.sleep(0.02)
+        answered = set(api.counts) - {"/n/0"}
+        is_over.set()
+        out, _ = process.communicate(timeout=30)
+
+    assert len(answered) == 9
+    assert (process.returncode, len(out_lines(out.decode())), api.logins) == (0, 10, 2)

@@ -323,6 +323,7 @@ class Engine:
             return
         reading = channel.reading
         before = reading.size if reading else 0
+        had_head = reading is not None and reading.has_head
         reply: Reply | None = None
         try:
             if events & WRITE:
@@ -336,10 +337,18 @@ class Engine:
         if reply is None:
             if reading is not None and reading.size != before:
                 self._budget.add(reading.size - before)
+            if reading is not None and reading.has_head and not had_head:
+                self._heard(flight, reading.status)
             self._watch(channel)
             return
         self._budget.remove(before)
         self._replied(channel, flight, reply)
+
+    def _heard(self, flight: Flight, status: int | None) -> None:
+        """Take a head for what it says of the token: its body may be long in coming."""
+        token = flight.wanted.token if flight.wanted is not None else None
+        if token is not None and status != 401:
+            self._shared.worked(token)
 
     def _replied(self, channel: Channel, flight: Flight, reply: Reply) -> None:
         del self._busy[channel]

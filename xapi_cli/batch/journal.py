@@ -24,7 +24,7 @@ from xapi_cli.render import printable
 
 _SYNCED_EVERY = 1.0  # seconds
 _ENTRY = re.compile(
-    rb'\{"line": (\d{1,15}), "code": (\d{1,3}), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
+    rb'\{"line": (\d{1,15}), "code": (0|2|4|5|10|11|12), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
 )
 _WHOLE = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15})\}\n')
 _BLOCK = 1024 * 1024
@@ -44,11 +44,6 @@ class Journal:
         self._synced = time.monotonic()
         self._syncing: Thread | None = None
         self.kept = 0  # answers of earlier runs
-
-    @property
-    def file(self) -> int:
-        """The descriptor of the open file."""
-        return self._descriptor
 
     def __enter__(self) -> Self:
         try:
@@ -143,7 +138,6 @@ class Journal:
         for name in ("O_NONBLOCK", "O_BINARY", "O_NOINHERIT", "O_CLOEXEC"):
             flags |= getattr(os, name, 0)
         self._descriptor = os.open(self._name, flags, 0o600)
-        folders.close_to_others(self._descriptor, Path(self._name))
         self._lock()
         self._load()
 
@@ -164,6 +158,7 @@ class Journal:
                 break
             self._index(line, place)
             place += len(line)
+        folders.close_to_others(self._descriptor, Path(self._name))
         os.ftruncate(self._descriptor, place)
         if place == 0:
             self._pending.append(self._header)

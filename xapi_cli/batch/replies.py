@@ -95,6 +95,12 @@ class Reading:
         """Whether the final head is complete."""
         return self._head is not None or (self._long is not None and self._long.head is not None)
 
+    @property
+    def status(self) -> int | None:
+        """The status, once the final head is complete."""
+        head = self._head or (self._long.head if self._long is not None else None)
+        return None if head is None else head.status
+
     def take(self, data: bytes | OSError) -> Reply | None:
         """Return the response when *data* completes it; no data at all says that the connection was closed."""
         if data and not isinstance(data, OSError):

@@ -20,11 +20,17 @@ class Writer:
         self._expected: deque[int] = deque()
         self._early: dict[int, bytes] = {}
         self._ready: list[bytes] = []
+        self._size = 0
 
     @property
     def has_room(self) -> bool:
         """Whether more lines may be announced."""
         return len(self._expected) < _WINDOW
+
+    @property
+    def size(self) -> int:
+        """How many bytes the next `flush` will write."""
+        return self._size
 
     def announce(self, number: int) -> None:
         """Expect line *number* next."""
@@ -37,6 +43,7 @@ class Writer:
             self._journal.keep(result)
         if not self._ordered:
             self._ready.append(result.text)
+            self._size += len(result.text)
             return
         self._early[result.number] = result.text
         self._budget.add(len(result.text))
@@ -44,12 +51,13 @@ class Writer:
             self._expected.popleft()
             self._budget.remove(len(text))
             self._ready.append(text)
+            self._size += len(text)
 
     def flush(self) -> None:
         """Write what can be written, the journal first."""
         if self._journal is not None:
             self._journal.flush()
-        ready, self._ready = self._ready, []
+        ready, self._ready, self._size = self._ready, [], 0
         for text in ready:
             self._write(text)
 

@@ -1,11 +1,12 @@
 """One `xapi batch`, from the first line in to the exit code."""
 
 import os
+import signal
 import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -39,6 +40,8 @@ from xapi_cli.tokens import Identity
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
+_DRAIN = 8.0  # seconds for what is under way at a SIGTERM or SIGHUP, whose senders mostly kill after ten
+_FROM_JOURNAL = 8 * 1024 * 1024  # bytes of kept answers, before they are written
 _AT_ONCE = 256  # lines that need no request, before it is the turn of those that are under way
 _FAILURES: dict[int, type[XapiError]] = {
     each.exit_code: each
@@ -68,6 +71,7 @@ class Batch:
         self._tally = _Tally()
         self._ending: XapiError | None = None  # what kept lines from being sent
         self._has_failed_fast = False
+        self._drained = float("inf")  # when those under way are given up, after a signal
 
     def run(self) -> None:
         """Do it all; raises what the worst line means, or what kept lines from being sent."""
@@ -106,7 +110,7 @@ class Batch:
             reason = getattr(error, "strerror", None) or "its name is not valid"
             raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
         stack.enter_context(file)
-        if self._terminal.writes_to(file.fileno()):
+        if self._terminal.writes_to(os.fstat(file.fileno())):
             raise UsageError(f"stdout is {shown} itself", hint="redirect it to another file")
         return file
 
@@ -120,10 +124,14 @@ class Batch:
     def _opened_journal(self, stack: ExitStack, source: BinaryIO) -> Journal | None:
         if self._wishes.journal is None:
             return None
+        with suppress(OSError, ValueError):  # the file is not there yet
+            found = os.stat(self._wishes.journal)
+            if os.path.samestat(found, os.fstat(source.fileno())):
+                raise UsageError("FILE and --journal are the same file", hint="choose two names")
+            if self._terminal.writes_to(found):
+                raise UsageError("stdout and --journal are the same file", hint="choose two names")
         account = Identity(self._base_url, self._runtime.settings.username or "")
         journal = stack.enter_context(Journal(self._wishes.journal, account.key))
-        if self._terminal.writes_to(journal.file):
-            raise UsageError("stdout and --journal are the same file", hint="choose two names")
         if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             journal.check_input(source)
         return journal
@@ -171,6 +179,8 @@ class Batch:
     def _take(self) -> Entry | None:
         """Return the next line that has to be sent; settle those on the way that need not be."""
         for _ in range(_AT_ONCE):
+            if self._writer.size > _FROM_JOURNAL:
+                break
             if not self._writer.has_room or self._ending is not None or self._has_failed_fast:
                 return None
             try:
@@ -257,12 +267,15 @@ class Batch:
         if self._engine.is_asking:
             return False
         self._stop(Interrupted(number))
+        self._drained = time.monotonic() + (_DRAIN if number != signal.SIGINT else self._runtime.settings.timeout)
         count = self._engine.in_flight
         self._note(f"interrupted: {count} requests under way are finished first; a second Ctrl-C ends them too")
         self._engine.wake()
         return True
 
     def _check_time(self) -> None:
+        if self._ending is not None and time.monotonic() >= self._drained:
+            raise self._ending
         deadline = self._runtime.deadline
         if deadline is not None and time.monotonic() >= deadline:
             limit = f"{self._runtime.settings.max_time:g} s"

@@ -48,7 +48,7 @@ class Status:
         else:
             runtime.terminal.out(report.status_table(state, token, subject, runtime.now()))
         if state != "valid":
-            raise _failure(state)
+            raise _failure(state, is_ready_made=subject.source == "env")
 
     def _accepted(self, token: "Token", url: str) -> bool:
         """Ask the API; raises ServerStatusError, NetworkError or TimeoutExpired where it gives no usable answer."""
@@ -72,8 +72,8 @@ class Status:
         return response.status_code != 401
 
 
-def _failure(state: State) -> AuthenticationError:
-    hint = "run `xapi login`"
+def _failure(state: State, *, is_ready_made: bool) -> AuthenticationError:
+    hint = "set XAPI_TOKEN anew, or unset it" if is_ready_made else "run `xapi login`"
     match state:
         case "short":
             return AuthenticationError("the token has less time left than --min-ttl wants", hint=hint)
