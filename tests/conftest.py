@@ -10,7 +10,7 @@ from hypothesis import settings
 
 import xapi_cli
 from tests.census import Census
-from tests.keyring_session import gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
+from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
 from tests.program import PROGRAM, Xapi
 from xapi_cli.sandbox import Sandbox
 

@@ -61,6 +61,14 @@ class KeyringSession:
         """Whether the keyring daemon that was started still runs."""
         return self._daemon.poll() is None
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether that daemon runs and is unlocked."""
+        code = "import secretstorage as s; print(s.get_default_collection(s.dbus_init()).is_locked())"
+        with suppress(subprocess.SubprocessError):  # there is none, or none that answers
+            return self.lives and self.python(code) == "False\n"
+        return False
+
     def freeze(self) -> None:
         """Stop the daemon, which from now on accepts everything and answers nothing."""
         self._daemon.send_signal(signal.SIGSTOP)
@@ -140,11 +148,25 @@ class KeyringSession:
 
 
 @pytest.fixture(scope="session")
-def shared_gnome_keyring() -> Iterator[KeyringSession]:
-    """A keyring for all tests that leave it as they found it: alive, unlocked, awake."""
+def _sessions() -> Iterator[list[KeyringSession]]:
+    """The keyring that tests share, and those that it took the place of."""
     _skip_where_missing()
-    with KeyringSession() as session:
-        yield session
+    sessions: list[KeyringSession] = []
+    yield sessions
+    for session in sessions:
+        session.__exit__()
+
+
+@pytest.fixture
+def shared_gnome_keyring(_sessions: list[KeyringSession]) -> KeyringSession:
+    """A keyring for all tests that leave it as they found it: alive, unlocked, awake.
+
+    gnome-keyring may abort by itself, and then comes back locked. Those tests that watch it for that have one of
+    their own; for the others there is a new one.
+    """
+    if not _sessions or not _sessions[-1].is_usable:
+        _sessions.append(KeyringSession())
+    return _sessions[-1]
 
 
 @pytest.fixture
