@@ -16,6 +16,8 @@ KINDS_BY_FIXTURE = {
     "gnome_keyring": "keyring",
     "shared_gnome_keyring": "keyring",
 }
+# How the reason to skip begins where a test needs a right that the machine does not give; that is told, and no hole.
+IMPOSSIBLE = "not on this machine: "
 KINDS = ("all", *dict.fromkeys(KINDS_BY_FIXTURE.values()), "property")
 
 
@@ -49,7 +51,7 @@ class Census:
         """Count a test that passed, note one that was left out."""
         if report.when == "call" and report.passed:
             self._passed.update(str(value) for name, value in report.user_properties if name == "kind")
-        elif report.skipped:
+        elif report.skipped and not _is_impossible(report):
             self._left_out.append(report.nodeid)
 
     @pytest.hookimpl
@@ -80,6 +82,12 @@ class Census:
             if self._passed[kind] < number
         ]
         return few + [f"left out: {nodeid}" for nodeid in self._left_out]
+
+
+def _is_impossible(report: pytest.TestReport) -> bool:
+    """Tell whether a test was skipped for what no installation of programs could change."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else ""
+    return str(reason).startswith(f"Skipped: {IMPOSSIBLE}")
 
 
 def _kinds(item: pytest.Item) -> set[str]:

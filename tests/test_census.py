@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.census import IMPOSSIBLE
+
 ROOT = Path(__file__).parent.parent
 
 CONFTEST = """
@@ -52,6 +54,14 @@ def test_a_complete_run_leaves_nothing_out(tmp_path: Path, tests: str, workers: 
 
     code, told = run(tmp_path, tests, "--complete", workers)
     assert (code, "census: left out: test_it.py" in told) == (1, True)
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_what_the_machine_gives_no_right_to_is_told_and_no_hole(tmp_path: Path, workers: str) -> None:
+    skips = f"import pytest\ndef test_skips(): pytest.skip('{IMPOSSIBLE}no')\n"
+
+    code, told = run(tmp_path, PASSES + skips, "--complete", "-rs", workers)
+    assert (code, f"{IMPOSSIBLE}no" in told, "census: left out" in told) == (0, True, False)
 
 
 def test_an_ordinary_run_may_leave_out(tmp_path: Path) -> None:

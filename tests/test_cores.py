@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.census import IMPOSSIBLE
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import Server, hang, request
 from tests.threads import Gate
@@ -19,7 +20,7 @@ def allowed() -> None:
     """Cores are allowed here, as far as whoever runs the tests lets them be."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != resource.RLIM_INFINITY and hard < ALLOWED:
-        pytest.skip("needs a hard limit that allows cores")
+        pytest.skip(f"{IMPOSSIBLE}its hard limit allows no cores")
 
 
 # A shell in which cores are allowed becomes the program.

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.census import IMPOSSIBLE
 from xapi_cli import folders
 
 
@@ -47,7 +48,7 @@ def test_a_link_of_ones_own_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> N
     assert mode(tmp_path / "real") == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason=f"{IMPOSSIBLE}only root can give files away")
 @pytest.mark.parametrize("given", ["folder", "link", "target"])
 def test_another_users_folder_or_link_is_refused(tmp_path: Path, given: str) -> None:
     (tmp_path / "folder").mkdir()

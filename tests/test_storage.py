@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.census import IMPOSSIBLE
 from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import Server, Stopwatch, serve
@@ -281,7 +282,7 @@ def test_a_state_folder_that_cannot_be_written_is_exit_13_with_file_and_one_warn
 @pytest.mark.parametrize("whose", ["tokens", "locks", "the record"])
 def test_what_belongs_to_another_user_is_refused(xapi: Xapi, sandbox: Sandbox, whose: str) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
+        pytest.skip(f"{IMPOSSIBLE}only root can give a file away")
     assert xapi("login", env=sandbox.settings).code == 0
     (record,) = (xapi.state / "tokens").iterdir()
     before = record.read_bytes()

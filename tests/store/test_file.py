@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.census import IMPOSSIBLE
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record, Token
@@ -120,7 +121,7 @@ def test_a_state_folder_that_is_none_is_a_store_error_with_a_remedy(opened: Open
 
 def test_another_users_files_are_refused(opened: Open, file: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
+        pytest.skip(f"{IMPOSSIBLE}only root can give a file away")
     opened("file").write(ME, OLD)
     os.chown(file, 12345, 12345)
     with pytest.raises(StoreError, match="belongs to another user"):
