@@ -33,7 +33,7 @@ BROKEN = [
 
 
 def _in_time(xapi: Xapi, *words: str, env: Env, within: float = 4.5) -> Outcome:
-    """Run the program until it ends in time; a machine that has other things to do gets three chances."""
+    """Run the program until it ends in time; a machine that has other things to do gets six chances."""
     took: list[float] = []
     while True:
         with Stopwatch() as watch:
@@ -41,7 +41,7 @@ def _in_time(xapi: Xapi, *words: str, env: Env, within: float = 4.5) -> Outcome:
         took.append(watch.seconds)
         if took[-1] < within:
             return outcome
-        assert len(took) < 3, took
+        assert len(took) < 6, took
 
 
 def _keyring(xapi: Xapi, broken: str) -> Env:
@@ -52,6 +52,7 @@ def _keyring(xapi: Xapi, broken: str) -> Env:
     return {**xapi.fake_keyring(backend), "FAKE_KEYRING_RAISES": error or None}
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without(
     xapi: Xapi, sandbox: Sandbox, broken: str
