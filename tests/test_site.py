@@ -68,8 +68,8 @@ def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(copy: Path) 
 def test_links_of_one_page_to_a_heading_of_another_lead_there(copy: Path) -> None:
     settings = (copy / "site" / "settings.html").read_text()
 
-    assert 'href="storage.html#what-lies-where"' in settings
-    assert 'id="what-lies-where"' in (copy / "site" / "storage.html").read_text()
+    assert 'href="storage.html#files"' in settings
+    assert 'id="files"' in (copy / "site" / "storage.html").read_text()
 
 
 @pytest.mark.parametrize(
