@@ -196,7 +196,7 @@ def test_the_docker_job_reads_the_password_from_the_mounted_file(kit: Kit, tmp_p
     assert ran.returncode == 0, ran
 
 
-@pytest.mark.parametrize(("lasts", "told"), [(30 * DAY, ""), (DAY, "the token of xapi ends within a week\n")])
+@pytest.mark.parametrize(("lasts", "told"), [(30 * DAY, ""), (DAY, "the xapi token expires within a week\n")])
 def test_the_lines_of_cron_run_as_cron_runs_them(
     xapi: Xapi, sandbox: Sandbox, lasts: int, told: str, tmp_path: Path
 ) -> None:
