@@ -63,6 +63,7 @@ docs-site: $(DEVELOPMENT)
 
 pictures: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.pictures
+	@$(VENV)/bin/python -m tests.benchmarks.charts
 
 docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
@@ -149,7 +150,7 @@ help:
 	@echo "docs      docs/commands.md, from what --help prints"
 	@echo "docs-site  the pages in docs/ as a site, in build/site"
 	@echo "man       docs/man, from the commands themselves"
-	@echo "pictures  docs/pictures, from what the program sends to a terminal"
+	@echo "pictures  docs/pictures, from what the program sends to a terminal and from the tables of benchmarks"
 	@echo "completions  the scripts in completions/, from what the program prints"
 	@echo "wheel     a wheel and an sdist, in dist/"
 	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"

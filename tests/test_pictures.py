@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import charts
 from tests.documents import ROOT
 from tests.pictures import PICTURES, SCENES, picture, text_of
 from xapi_cli.sandbox import MASTER
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DRAWINGS = {"automatic-login.svg"}  # made by hand
+DRAWINGS = {"automatic-login.svg"} | {f"{name}.svg" for name in charts.CHARTS}  # not taken from a terminal
 
 each_scene = pytest.mark.parametrize("name", SCENES)
 
@@ -26,6 +27,28 @@ def test_a_picture_shows_what_the_program_shows(name: str) -> None:
 @each_scene
 def test_a_picture_shows_no_password(name: str) -> None:
     assert MASTER.password not in text_of((PICTURES / f"{name}.svg").read_text())
+
+
+@pytest.mark.parametrize("name", charts.CHARTS)
+def test_a_chart_shows_the_figures_of_its_table(name: str) -> None:
+    page = charts.PAGE.read_text()
+    drawn = (PICTURES / f"{name}.svg").read_text()
+
+    assert drawn == charts.chart(name, page), "run `make pictures`"
+    rows = charts.figures(page, charts.CHARTS[name].header)
+    assert len(rows) > 4
+    shown = re.findall(r">([^<]+)</text><rect [^>]*><text [^>]*>([\d,]+)<", drawn)
+    assert shown == [(label, f"{figure:,}") for label, figure in rows]
+
+
+def test_the_bars_of_a_chart_are_in_proportion_and_those_of_xapi_stand_out() -> None:
+    table = "\n| command | wall |\n| --- | --- |\n| xapi a | 50 |\n| `b <c>` | 1,000 |\n\n| d | 7 |\n"
+    drawn = charts.chart("start-up", table)
+
+    (xapi, other) = re.findall(r'width="(\d+)" height="20" rx="3" fill="(#\w+)"', drawn)
+    assert int(other[0]) == 20 * int(xapi[0])
+    assert other[1] != xapi[1]
+    assert "b &lt;c&gt;" in drawn
 
 
 @pytest.mark.parametrize("path", sorted(PICTURES.iterdir()), ids=lambda path: path.name)

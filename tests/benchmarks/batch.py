@@ -168,7 +168,7 @@ def main() -> int:
         rows: dict[str, Callable[[], float]] = {
             "xargs -P 8 curl": contest.xargs,
             "curl --parallel --parallel-max 32": contest.curl,
-            "one httpx.Client in a loop": contest.httpx,
+            "httpx.Client in a loop": contest.httpx,
             "xapi batch -j 32": lambda: contest.batch(32),
             "xapi batch -j 32 --ordered --journal": lambda: contest.journal(32),
         }
@@ -178,7 +178,7 @@ def main() -> int:
                 best[what] = max(best[what], measure())
         xargs, curl = best["xargs -P 8 curl"], best["curl --parallel --parallel-max 32"]
         print(f"{LINES:,} calls of nginx on loopback, a token of {len(TOKEN)} bytes, best of {RUNS}\n")
-        print("| what | calls/s | × xargs curl | × curl --parallel |\n| --- | --- | --- | --- |")
+        print("| program | calls/s | × xargs curl | × curl --parallel |\n| --- | --- | --- | --- |")
         for what, rate in best.items():
             print(f"| `{what}` | {rate:,.0f} | {rate / xargs:.1f} | {rate / curl:.2f} |")
         good = best["xapi batch -j 32"] >= 10 * xargs

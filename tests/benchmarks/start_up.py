@@ -167,7 +167,7 @@ def _print_machine(rounds: int) -> None:
 
 def _print_table(rows: Sequence[Row]) -> None:
     medians = {row.name: statistics.median(row.wall) for row in rows}
-    print("| command | wall | least | processor | of `http GET` | of the typer+httpx script |")
+    print("| command | wall | minimum | CPU | relative to `http GET` | relative to the typer+httpx script |")
     print("| --- | --- | --- | --- | --- | --- |")
     for row in rows:
         figures = [medians[row.name], min(row.wall), statistics.median(row.cpu)]

@@ -1,0 +1,72 @@
+"""Draw the bar charts in docs/performance.md from the tables in that page: `make pictures`."""
+
+import re
+from html import escape
+from typing import NamedTuple
+
+from tests.documents import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+PICTURES = ROOT / "docs" / "pictures"
+
+_LABELS, _BARS, _WIDTH = 300, 480, 860  # pixels: the column of the labels, the longest bar, the picture
+_ROW, _TOP = 30, 56
+_XAPI, _OTHER = "#2f6fb3", "#9aa5b1"
+
+
+class Chart(NamedTuple):
+    """A chart of the first column of figures in the table that begins with *header*."""
+
+    title: str
+    header: str
+
+
+CHARTS = {
+    "start-up": Chart("Time for one command, in milliseconds (less is better)", "| command | wall |"),
+    "batch": Chart("Calls per second (more is better)", "| program | calls/s |"),
+}
+
+
+def figures(page: str, header: str) -> list[tuple[str, int]]:
+    """Return the rows of the table in *page* that begins with *header*: a label and the first figure."""
+    table = page.partition(f"\n{header}")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", table, re.MULTILINE)
+    return [(label.replace("`", ""), int(figure.replace(",", ""))) for label, figure in rows]
+
+
+def chart(name: str, page: str) -> str:
+    """Return the chart *name* of the figures in *page* as SVG, on a background of its own."""
+    title, header = CHARTS[name]
+    rows = figures(page, header)
+    longest = max(figure for _, figure in rows)
+    height = _TOP + _ROW * len(rows) + 14
+    bars = [_bar(_TOP + _ROW * number, label, figure, longest) for number, (label, figure) in enumerate(rows)]
+    size = f'width="{_WIDTH}" height="{height}"'
+    return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" {size} role="img" aria-labelledby="title" \
+font-family="system-ui, sans-serif" font-size="14" fill="#222">
+<title id="title">{title}</title>
+<rect {size} rx="8" fill="#fff"/>
+<text x="20" y="32" font-size="16" font-weight="600">{title}</text>
+{"".join(bars)}</svg>
+"""
+
+
+def _bar(top: int, label: str, figure: int, longest: int) -> str:
+    length = max(1, round(_BARS * figure / longest))
+    color = _XAPI if label.startswith("xapi ") else _OTHER
+    return (
+        f'<text x="{_LABELS - 10}" y="{top + 15}" text-anchor="end">{escape(label)}</text>'
+        f'<rect x="{_LABELS}" y="{top}" width="{length}" height="20" rx="3" fill="{color}"/>'
+        f'<text x="{_LABELS + length + 8}" y="{top + 15}">{figure:,}</text>\n'
+    )
+
+
+def write_charts() -> None:
+    """Draw every chart into `docs/pictures/`."""
+    for name in CHARTS:
+        (PICTURES / f"{name}.svg").write_text(chart(name, PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    write_charts()
