@@ -23,7 +23,7 @@ def test_no_threat_is_missing() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_a_threat_is_held_by_tests_that_exist_or_does_not_apply(row: tuple[str, str, str]) -> None:
+def test_a_threat_has_tests_that_exist_or_does_not_apply(row: tuple[str, str, str]) -> None:
     tests = re.findall(r"`([\w/]+)::(test_\w+)`", row[2])
 
     assert tests or row[2].startswith("Does not apply: ")
@@ -32,12 +32,12 @@ def test_a_threat_is_held_by_tests_that_exist_or_does_not_apply(row: tuple[str, 
 
 
 def test_the_numbers_of_the_page_are_those_of_the_tests() -> None:
-    assert f"{len(FAULTS)} faults by name; each meets four of {len(CALLERS)} ways" in PAGE
-    assert f"{len(COMMANDS)} commands, seven manners of a server" in PAGE
-    assert f"each run: {len(FAULTS)} faults, four ways each" in PAGE
+    assert f"{len(FAULTS)} named faults, each tested with four of {len(CALLERS)} ways" in PAGE
+    assert f"{len(COMMANDS)} commands, seven server behaviors" in PAGE
+    assert f"every run: {len(FAULTS)} faults, four ways each" in PAGE
     assert f"{len(COMMANDS) * len(MANNERS)} traced commands" in PAGE
     assert (len(MANNERS), len(PASSWORD.forms())) == (7, 13)
-    assert "thirteen disguises" in PAGE
+    assert "thirteen encodings" in PAGE
 
 
 def test_the_readme_and_the_policy_lead_there() -> None:
