@@ -19,11 +19,11 @@ COMPLETIONS = {"bash": "xapi.bash", "zsh": "_xapi", "fish": "xapi.fish", "powers
 _INTRODUCTION = """\
 # Commands
 
-What `xapi COMMAND --help` says, command by command. `make docs` makes this page from the program, and a test compares
-them, so it is never older than the program.
+This page contains the output of `xapi COMMAND --help` for each command. `make docs` generates it, and a test checks
+that it is current.
 
-Each setting can be given as a flag, as a variable or in a profile: see [settings](settings.md). What the exit codes
-mean: see [exit codes](exit-codes.md).
+You can give each setting as a flag, as an environment variable or in a profile. See [Settings](settings.md) and [Exit
+codes](exit-codes.md).
 """
 
 

@@ -52,8 +52,8 @@ SCENES = {
         ),
         logged_in=False,
     ),
-    "token-dies": Scene(
-        "The token dies, and the request goes through",
+    "token-renewal": Scene(
+        "xapi renews an invalid token",
         (
             Typed(_PROMPT, "xapi request /x-api/me"),
             Typed(_PROMPT, "curl -X POST BASE/sandbox/kill-tokens"),
@@ -61,10 +61,10 @@ SCENES = {
         ),
     ),
     "errors": Scene(
-        "What is wrong, and what to do",
+        "Errors say what to do",
         (
             Typed(_PROMPT, "xapi requst /x-api/me"),
-            Typed(_PROMPT, "xapi request /x-api/nope -o answer.json; echo $?"),
+            Typed(_PROMPT, "xapi request /x-api/nope -o response.json; echo $?"),
             Typed(_PROMPT, "xapi token status -p staging; echo $?"),
             Typed(_PROMPT, "xapi request https://evil.example.com/x-api/me; echo $?"),
         ),
