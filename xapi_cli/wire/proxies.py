@@ -3,9 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
-from xapi_cli.hosts import Malformed, host_and_port
+from xapi_cli.hosts import Malformed, host_and_port, is_numeric
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HINT = "write it like http://proxy.example.com:3128"
@@ -80,38 +84,62 @@ def _basic(user_info: str) -> bytes:
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Tell whether *no_proxy* names *host*; what is malformed in it names nobody."""
+    """Tell whether *no_proxy* names *host*; a malformed entry names no host."""
     wanted = host.lower().rstrip(".")
+    address = _address(wanted)
     return any(
-        (entry_port is None or entry_port == str(port)) and _names(name, wanted)
+        (entry_port is None or entry_port == str(port))
+        and (name == "*" or (_contains(name, address) if address else _names(name, wanted)))
         for name, entry_port in _entries(no_proxy)
     )
 
 
 def _entries(no_proxy: str) -> Iterator[tuple[str, str | None]]:
+    """Return name, address or network, and port, of each entry; an IPv6 address needs brackets only before a port."""
     for entry in re.split(r"[\s,]+", no_proxy.lower()):
-        if bracketed := re.fullmatch(r"\[([^\]]*)\](?::(\d+))?", entry):
-            yield bracketed[1], bracketed[2]
+        if bracketed := re.fullmatch(r"\[([^\]]*)\](/\d+)?(?::(\d+))?", entry):
+            yield bracketed[1] + (bracketed[2] or ""), bracketed[3]
         elif named := re.fullmatch(r"([^:\[\]]+)(?::(\d+))?", entry):
             yield named[1], named[2]
         else:
-            yield entry, None  # an IPv6 address without brackets, or nonsense
+            yield entry, None  # an IPv6 address without brackets, or malformed
+
+
+def _address(host: str) -> "IPv4Address | IPv6Address | None":
+    """Return *host* as an address, None for a name; a name, too, can end in a digit."""
+    if ":" not in host and not is_numeric(host):
+        return None  # without an import, for most hosts are names
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 def _names(name: str, host: str) -> bool:
-    if name == "*":
-        return True
-    if host[-1:].isdigit() or ":" in host:
-        return _is_within(host, name)
-    suffix = name.removeprefix("*").strip(".")
+    """Tell whether *host* is *name* or below it."""
+    suffix = _ascii(name.removeprefix("*").strip("."))
     return bool(suffix) and f".{host}".endswith(f".{suffix}")
 
 
-def _is_within(host: str, network: str) -> bool:
-    """Tell whether the address *host* is one of *network*, which may be a single one."""
-    from ipaddress import ip_address, ip_network
+def _ascii(name: str) -> str:
+    """Return an international *name* as it goes over the wire, which is how hosts are written; "" for a malformed one."""
+    if name.isascii():
+        return name
+    try:
+        return host_and_port(name)[0]
+    except Malformed:
+        return ""
+
+
+def _contains(network: str, address: "IPv4Address | IPv6Address") -> bool:
+    """Tell whether *network*, which can be a single address, contains *address*, also as the IPv4 address in it."""
+    from ipaddress import ip_network
 
     try:
-        return ip_address(host) in ip_network(network, strict=False)
+        block = ip_network(network, strict=False)
     except ValueError:
         return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address in block or (mapped is not None and mapped in block)
