@@ -73,6 +73,19 @@ def test_a_token_that_the_api_repeats_is_not_told(xapi: Xapi, answer: str) -> No
     assert TOKEN not in outcome.out + outcome.err
 
 
+def test_verbose_hides_the_secrets_in_the_urls_of_a_response(xapi: Xapi) -> None:
+    url = "https://me:canary@127.0.0.1:1/a?access_token=canary&page=2"
+    headers = f'Location: {url}\r\nContent-Location: {url}\r\nLink: <{url}>; rel="next"\r\nRefresh: 5; url={url}\r\n'
+    response = f"HTTP/1.1 302 Found\r\n{headers}Content-Length: 0\r\n\r\n"
+    with Server([request(), send(response.encode())]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": TOKEN}
+        outcome = xapi("request", "/x;jsessionid=canary", "--no-follow", "-v", env=env)
+
+    assert outcome.code == 3
+    assert outcome.err.count("https://***@127.0.0.1:1/a?access_token=***&page=2") == 4
+    assert "canary" not in outcome.err
+
+
 @pytest.mark.parametrize("repeated", [PASSWORD, "canary%20%26%20passw%C3%B6rd"])
 def test_a_password_that_the_token_endpoint_repeats_is_not_told(xapi: Xapi, repeated: str) -> None:
     answer = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/{repeated}/x\r\nContent-Length: 0\r\n\r\n"

@@ -3,6 +3,7 @@ import re
 import httpx
 import pytest
 
+from tests.servers import Stopwatch
 from xapi_cli.call.heads import Heads, joined_headers, redacted, redacted_url
 
 
@@ -88,11 +89,46 @@ def test_of_an_authorization_its_scheme_is_shown() -> None:
         ("/a?code=canary&state=1", "/a?code=***&state=1"),
         ("/a?postcode=1", "/a?postcode=1"),
         ("/token=seen", "/token=seen"),
+        ("/a#access_token=canary&expires_in=9", "/a#access_token=***&expires_in=9"),
+        ("/a;jsessionid=canary", "/a;jsessionid=***"),
+        ("/a?to=https://h/?token=canary&b=1", "/a?to=https://h/?token=***&b=1"),
+        ("/a?token=canary?canary;canary", "/a?token=***"),
+        ("https://user:canary@h/a", "https://***@h/a"),
+        ("https://user:can@ry@h:1?a=b@c", "https://***@h:1?a=b@c"),
+        ("//canary@h", "//***@h"),
+        ("https://h/user@mail", "https://h/user@mail"),
+        ("/a?b", "/a?b"),
     ],
 )
-def test_query_parameters_that_speak_of_secrets_are_hidden(url: str, shown: str) -> None:
+def test_user_info_and_secret_parameters_of_a_url_are_hidden(url: str, shown: str) -> None:
     assert redacted_url(url) == shown
-    assert redacted("Location", url) == shown
+    for name in ("Location", "Content-Location", "X-Next"):
+        assert redacted(name, url) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        (
+            "Link",
+            '<https://u:canary@h/a?access_token=canary&page=2>; rel="next", </b?token=canary>; rel=prev; title="x"',
+            '<https://***@h/a?access_token=***&page=2>; rel="next", </b?token=***>; rel=prev; title="x"',
+        ),
+        ("Refresh", "5; url=https://u:canary@h/a?access_token=canary", "5; url=https://***@h/a?access_token=***"),
+        ("Refresh", "0;URL='/a#token=canary'", "0;URL='/a#token=***"),
+    ],
+)
+def test_the_urls_in_a_header_are_redacted(name: str, value: str, shown: str) -> None:
+    assert redacted(name, value) == shown
+
+
+@pytest.mark.parametrize(
+    "value", ["?" * 60_000, "?token" * 10_000, "//" * 30_000, ";token=x>" * 7_000, "//a@" * 15_000]
+)
+def test_a_long_header_is_redacted_in_time(value: str) -> None:
+    with Stopwatch() as watch:
+        redacted("X-Long", value)
+    assert watch.seconds < 2
 
 
 def test_what_a_terminal_would_obey_is_shown_inert() -> None:

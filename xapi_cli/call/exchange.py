@@ -153,7 +153,7 @@ class Exchange:
 
 def failure(answer: Answer, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
     """Return the error that the status of *answer* means, None for success; 401 counts even without *check_status*."""
-    status, url = answer.status, printable(str(answer.response.url).partition("?")[0])
+    status, url = answer.status, shown(str(answer.response.url).partition("?")[0])
     said = f"{answer.response.request.method} {url} answered {status}{_reason(answer.response)}"
     if status == 401 and answer.from_api:
         if credentials is None:

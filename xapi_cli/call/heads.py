@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 _SECRET_NAME = re.compile(
     r"auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|^key$|^sig$|^code$", re.IGNORECASE
 )
-_PARAMETER = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
+_USER_INFO = re.compile(r"//[^/?#\s<>\"]*@")
+_PARAMETER = re.compile(r"[?&#;]([^=?&#;]*)=")
+_END_OF_VALUE = re.compile(r"[&#>]|$")  # >: in Link, a URL is in angle brackets
 HIDDEN = "***"
 
 
@@ -63,18 +65,26 @@ class Heads:
 
 
 def redacted(name: str, value: str) -> str:
-    """Return the header *value* as it may be shown: not at all where *name* speaks of a secret."""
-    if name.lower() == "location":
-        return redacted_url(value)
+    """Return the header *value* as it may be shown: nothing of it if *name* denotes a secret, else redacted URLs."""
     if not _SECRET_NAME.search(name) or name.lower() == "www-authenticate":
-        return value
+        return redacted_url(value)
     scheme, blank, _ = value.partition(" ")
     return f"{scheme} {HIDDEN}" if blank and name.lower().endswith("authorization") else HIDDEN
 
 
-def redacted_url(url: str) -> str:
-    """Return *url* with the values of query parameters hidden whose names speak of a secret."""
-    return _PARAMETER.sub(lambda m: f"{m[1]}{m[2]}={HIDDEN if _SECRET_NAME.search(m[2]) else m[3]}", url)
+def redacted_url(text: str) -> str:
+    """Return *text*, a URL or a value with URLs in it, without user info and the values of secret parameters.
+
+    A parameter is secret if its name is; it can be in a query, in a fragment or after a semicolon.
+    """
+    text = _USER_INFO.sub(f"//{HIDDEN}@", text)
+    shown, start = "", 0
+    for found in _PARAMETER.finditer(text):
+        if found.start() >= start and _SECRET_NAME.search(found[1].strip()):
+            shown += text[start : found.end()] + HIDDEN
+            end = _END_OF_VALUE.search(text, found.end())
+            start = end.start() if end else len(text)
+    return shown + text[start:]
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _names(name: str, host: str) -> bool:
 
 
 def _ascii(name: str) -> str:
-    """Return an international *name* as it goes over the wire, which is how hosts are written; "" for a malformed one."""
+    """Return an international *name* in the form in which hosts are written here; "" for a malformed one."""
     if name.isascii():
         return name
     try:
