@@ -502,30 +502,6 @@ def test_the_origin_has_the_host_as_a_socket_wants_it() -> None:
         urls.origin("nonsense")
 
 
-@pytest.mark.parametrize(
-    ("url", "loopback"),
-    [
-        ("http://localhost:8080/a", True),
-        ("http://localhost.", True),
-        ("http://api.localhost", True),
-        ("http://127.0.0.1", True),
-        ("http://127.255.0.3", True),
-        ("http://[::1]:80", True),
-        ("http://[::ffff:127.0.0.1]", True),
-        ("http://api.test", False),
-        ("http://localhost.test", False),
-        ("http://mylocalhost", False),
-        ("http://127.test", False),
-        ("http://128.0.0.1", False),
-        ("http://0.0.0.0", False),
-        ("http://[::]", False),
-        ("http://[::ffff:128.0.0.1]", False),
-    ],
-)
-def test_loopback_is_what_never_leaves_the_machine(url: str, loopback: bool) -> None:
-    assert urls.is_loopback(url) is loopback
-
-
 def _or_none(build: Callable[[], str], failure: type[XapiError]) -> str | None:
     """Return the URL, or None where *build* fails as it should."""
     try:

@@ -233,7 +233,13 @@ class Runtime:
 
         self.terminal.hide(password)
         return request_token(
-            self.wire, identity, password, limit=self.settings.timeout, now=self.now, deadline=self.deadline
+            self.wire,
+            identity,
+            password,
+            limit=self.settings.timeout,
+            now=self.now,
+            deadline=self.deadline,
+            warn=self.terminal.warn,
         )
 
     def _passwords(self, identity: "Identity") -> "Passwords":

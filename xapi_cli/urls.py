@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from xapi_cli.errors import RedirectError, UsageError
-from xapi_cli.hosts import Malformed, host_and_port, is_numeric, refuse_blanks, refuse_controls
+from xapi_cli.hosts import Malformed, host_and_port, refuse_blanks, refuse_controls
 
 Origin = tuple[str, str, int]
 
@@ -70,18 +70,6 @@ def origin(url: str) -> Origin:
 def same_origin(one: str, other: str) -> bool:
     """Tell whether what belongs to *one* may be sent to *other*."""
     return origin(one) == origin(other)
-
-
-def is_loopback(url: str) -> bool:
-    """Tell whether *url* stays on this machine."""
-    host = origin(url)[1].removesuffix(".")
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    if ":" in host:
-        from ipaddress import IPv6Address  # only a literal address needs it
-
-        return IPv6Address(host) == IPv6Address("::1") or host.startswith("::ffff:127.")
-    return host.startswith("127.") and is_numeric(host)
 
 
 class _Parts(NamedTuple):

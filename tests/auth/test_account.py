@@ -397,15 +397,6 @@ def test_a_login_that_a_person_calls_fails_where_nothing_keeps_its_token(world: 
         world.account().log_in(RIGHT, remember=None)
 
 
-def test_plain_http_is_warned_of_at_each_login_but_not_on_loopback(world: World) -> None:
-    for base_url in ("http://api.test", "http://127.0.0.1:8000", "http://localhost", "https://api.test"):
-        world.account(given=RIGHT, identity=Identity(base_url, "me")).current()
-
-    assert world.warnings == [
-        "http://api.test is plain http: password and token can be read on the way; use https",
-    ]
-
-
 def test_a_ready_made_token_is_all_there_is() -> None:
     token = ReadyMadeToken("abc")
 

@@ -482,3 +482,31 @@ def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -
     )
 
     assert outcome.code == 0
+
+
+@pytest.mark.parametrize("host", ["api.localhost", "localhost", "api.test"])
+def test_plain_http_through_a_proxy_is_warned_of_whatever_the_name(xapi: Xapi, host: str) -> None:
+    with Server([request(), send(_answer("200 OK", b'{"access_token":"t"}'))]) as proxy:
+        env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}
+        outcome = xapi("login", "--base-url", f"http://{host}", env=env)
+
+    assert outcome.code == 0
+    assert outcome.err.startswith(
+        f"xapi: warning: http://{host} is plain http: password and token can be read on the way; use https\n"
+    )
+
+
+def test_a_login_that_is_refused_over_plain_http_has_been_warned_of(xapi: Xapi) -> None:
+    with Server([request(), send(_answer("401 No"))]) as proxy:
+        env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}
+        outcome = xapi("login", "--base-url", "http://api.localhost", env=env)
+
+    assert outcome.code == 10
+    assert outcome.err.startswith("xapi: warning: http://api.localhost is plain http: ")
+
+
+def test_plain_http_that_stays_on_loopback_is_not_warned_of(xapi: Xapi, sandbox: Sandbox) -> None:
+    named = sandbox.base_url.replace("127.0.0.1", "localhost")
+
+    assert "warning" not in xapi("login", env=sandbox.settings).err
+    assert "warning" not in xapi("login", env={**sandbox.settings, "XAPI_BASE_URL": named}).err

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from xapi_cli import folders, urls
+from xapi_cli import folders
 from xapi_cli.auth.attempts import Attempts
 from xapi_cli.auth.keeper import Keeper
 from xapi_cli.auth.turns import AnotherLoggedIn, LoginTurns
@@ -290,9 +290,6 @@ class Account:
 
     def _granted_for(self, password: str) -> Token:
         """Return the token that *password* gets; keep a failure for those who wait."""
-        if self.identity.base_url.startswith("http:") and not urls.is_loopback(self.identity.base_url):
-            where = printable(self.identity.base_url)
-            self._warn(f"{where} is plain http: password and token can be read on the way; use https")
         try:
             token = self._grant(password)
         except LoginRefused as error:

@@ -49,9 +49,11 @@ def request_token(
     limit: float,
     now: Callable[[], datetime],
     deadline: float | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Token:
     """Return a new token for *identity*, asked for with *password* within *limit* seconds in all.
 
+    Others who can read the password on its way are a matter for *warn*, before it is sent.
     Raises LoginRefused, RedirectError, ClientStatusError, ServerStatusError,
     InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
@@ -68,6 +70,10 @@ def request_token(
     own = time.monotonic() + limit
     request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
     request.extensions |= {"harmless": True}  # when it is lost: a second token does nobody harm
+    where = printable(identity.base_url)
+    request.extensions |= {
+        "exposed": lambda: warn(f"{where} is plain http: password and token can be read on the way; use https")
+    }
     if deadline is None or own < deadline:
         request.extensions |= {"deadline": own, "deadline_name": "--timeout"}
     else:

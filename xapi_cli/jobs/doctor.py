@@ -177,7 +177,7 @@ class Doctor:
         if doubt:
             return Check("network", "warn", doubt.message, doubt.hint)
         said = f"{base_url} answers ({self._response.status_code} to a look at the token endpoint)"
-        if base_url.startswith("http:") and not urls.is_loopback(base_url):
+        if self._response.extensions["exposed"]:
             return Check(
                 "network", "warn", f"{said}, but is plain http", "password and token can be read on the way; use https"
             )

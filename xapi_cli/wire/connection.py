@@ -5,6 +5,7 @@ it may last, and who sends can look whether an answer has come already.
 """
 
 import errno
+import re
 import selectors
 import socket
 import ssl
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BLOCK = 64 * 1024
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_LOOPBACK_IPV4 = re.compile(r"(::ffff:)?127(\.\d{1,3}){3}")
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 # Neither needs a descriptor of its own; select(), which is limited to low ones, is for Windows.
@@ -40,6 +42,11 @@ class Route(NamedTuple):
         return f"{self.server} through the proxy {self.proxy}" if self.proxy else self.server
 
 
+def is_loopback(address: str) -> bool:
+    """Tell whether *address*, written as the system writes it, stays on this machine; no name does."""
+    return address == "::1" or _LOOPBACK_IPV4.fullmatch(address) is not None
+
+
 class Connection:
     """One connection for *route*, over *sock*, which is connected."""
 
@@ -51,6 +58,24 @@ class Connection:
         self._receives_when = _READ  # TLS may have to write before it can read, and the other way round
         self._sends_when = _WRITE
         self._is_aborted = False
+
+    @property
+    def peer(self) -> str:
+        """Return the address that is connected to, "" if the other end has gone."""
+        with suppress(OSError):
+            return str(self._socket.getpeername()[0])
+        return ""
+
+    @property
+    def is_exposed(self) -> bool:
+        """Tell whether others can read what is sent: it is plain http, and not known to stay on loopback.
+
+        The address that is connected to decides, not the name. Where a proxy
+        connects to is unknown, unless the server is given by its address.
+        """
+        if self.route.scheme == "https":
+            return False
+        return not (is_loopback(self.peer) and (self.route.proxy is None or is_loopback(self.route.host)))
 
     def start_tls(self, context: ssl.SSLContext, host: str, limit: "Limit") -> None:
         """Speak TLS from now on, with the server that is named *host*; OSError or ValueError when that fails."""

@@ -6,7 +6,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 import h11
@@ -43,8 +42,8 @@ class Dialler:
         """
         context = self._tls() if route.scheme == "https" else None
         sock = self._reach(route, limit)
-        address = _peer(sock)
         connection = Connection(sock, route)
+        address = connection.peer
         try:
             if context is not None:
                 self._secure(connection, context, limit)
@@ -184,10 +183,3 @@ def _unreachable(route: Route, error: OSError) -> NetworkError:
     if route.proxy:
         return NetworkError(f"no connection to the proxy {route.proxy}: {reason}", hint=_check(route.proxy))
     return NetworkError(f"no connection to {route}: {reason}", hint=hint)
-
-
-def _peer(sock: socket.socket) -> str:
-    """Return the address that *sock* is connected to."""
-    with suppress(OSError):
-        return str(sock.getpeername()[0])
-    return ""

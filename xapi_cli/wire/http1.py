@@ -169,7 +169,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, request: "httpx.Request", head: h11.Request, limits: "Limits") -> None:
         self._connection = connection
-        self._request = request
+        self.request = request
         self._request_head = head
         self._limits = limits
         self._protocol = new_protocol()
@@ -186,8 +186,8 @@ class Exchange:
             limit = self._limits.wait(self._limits.read, f"no answer from {self._connection.route}")
             return self._incoming.wait_for_head(limit)
         except (NetworkError, TimeoutExpired) as error:
-            is_harmless = bool(self._request.extensions.get("harmless"))
-            note_sent(error, self._request.method, is_sent=self._is_sent, is_harmless=is_harmless)
+            is_harmless = bool(self.request.extensions.get("harmless"))
+            note_sent(error, self.request.method, is_sent=self._is_sent, is_harmless=is_harmless)
             raise
 
     def block(self) -> bytes | None:
@@ -219,7 +219,7 @@ class Exchange:
         if self._incoming.has_begun:
             return False
         is_replayable = self._length is not None or not self._is_body_begun
-        return is_replayable and (not self._is_sent or self._request.method in IDEMPOTENT)
+        return is_replayable and (not self._is_sent or self.request.method in IDEMPOTENT)
 
     @property
     def is_reusable(self) -> bool:
@@ -237,7 +237,7 @@ class Exchange:
     def _send_request(self) -> None:
         self._send(self._request_head)
         size = 0
-        for chunk in self._request.stream:  # type: ignore[union-attr]  # the client has refused an async one
+        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client has refused an async one
             self._is_body_begun = True
             size += len(chunk)
             if self._length is not None and size > self._length:

@@ -35,6 +35,10 @@ def _untraced(line: str) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 class Transport(httpx.BaseTransport):
     """Send requests, from any number of threads, and keep connections open between them.
 
@@ -46,7 +50,8 @@ class Transport(httpx.BaseTransport):
     covers all of the way to an agreed TLS connection, `write` each wait while
     sending, `read` the wait for the complete head and then each wait for more of
     the body; and the extension `deadline`, a moment of the monotonic clock that
-    bounds everything.
+    bounds everything. The extension `exposed` is called before the request is
+    sent over a connection that others can read; the response's tells the same.
     """
 
     def __init__(
@@ -100,6 +105,9 @@ class Transport(httpx.BaseTransport):
 
     def _response(self, exchange: Exchange, connection: Connection) -> httpx.Response:
         try:
+            is_exposed = connection.is_exposed
+            if is_exposed:
+                exchange.request.extensions.get("exposed", _nothing)()
             head = exchange.head()
             if head.status_code == 407 and connection.route.proxy:
                 raise refused_by_proxy(connection.route.proxy, head.status_code)
@@ -115,6 +123,7 @@ class Transport(httpx.BaseTransport):
                 "http_version": b"HTTP/" + head.http_version,
                 "reason_phrase": head.reason,
                 "tls": connection.tls,
+                "exposed": is_exposed,
                 "proxy": str(connection.route.proxy) if connection.route.proxy else None,
                 "discard": body.discard,
             },
