@@ -308,3 +308,43 @@ def test_cookies_are_not_kept(program: Program) -> None:
     with Api(_kept, open_to_all=True) as api:
         assert program("c = xapi_cli.open_client(); c.get('/'); c.get('/')", api.settings).code == 0
         assert ["cookie" in asked.headers for asked in api.asked] == [False, False]
+
+
+def test_the_password_command_of_a_profile_is_not_run_for_another_base_url(program: Program, sandbox: Sandbox) -> None:
+    xapi = program.xapi
+    xapi.config.mkdir()
+    ran_at = xapi.home / "ran"
+    (xapi.config / "config.toml").write_text(
+        f"[profiles.play]\nbase_url = 'https://api.test'\nusername = 'me'\npassword_command = ['touch', '{ran_at}']\n"
+    )
+    ran = program(
+        f"""
+        with xapi_cli.open_client("play", base_url={sandbox.base_url!r}) as client:
+            try:
+                client.get("/x-api/me")
+            except LoginNeeded as error:
+                print(error.message)
+        """,
+        {},
+    )
+
+    assert ran == Outcome(
+        0,
+        f"the password_command of profile play is not run: it belongs to https://api.test, not to {sandbox.base_url}\n",
+    )
+    assert (sandbox.login_attempts, ran_at.exists()) == (0, False)
+
+
+def test_a_token_that_is_bound_to_another_base_url_is_not_sent(program: Program, sandbox: Sandbox) -> None:
+    ran = program(
+        f"""
+        try:
+            xapi_cli.open_client(base_url={sandbox.base_url!r}).get("/x-api/me")
+        except UsageError as error:
+            print(error.message)
+        """,
+        {"XAPI_TOKEN": "canary", "XAPI_TOKEN_BASE_URL": "https://api.test"},
+    )
+
+    assert ran == Outcome(0, f"XAPI_TOKEN is for https://api.test, but the settings select {sandbox.base_url}\n")
+    assert sandbox.requests == 0

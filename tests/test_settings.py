@@ -91,6 +91,7 @@ def test_the_environment_comes_before_the_profile(environ: dict[str, str]) -> No
         no_input=True,
         ca_bundle="/profile.pem",
         password_command=("profile", "a b"),
+        withheld="it belongs to https://profile.test, not to http://env.test",
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli import settings as settings_module
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import LoginNeeded, UsageError
 from xapi_cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -245,21 +245,29 @@ class Runtime:
     def _passwords(self, identity: "Identity") -> "Passwords":
         from xapi_cli.auth.account import Passwords
 
-        command = self.settings.password_command
-
         def ask(why: str) -> str:
             question = f"Password for {identity.username} at {identity.base_url} ({why}): "
             return self.terminal.ask(question, hidden=True)
 
         return Passwords(
             given=self.settings.password,
-            command=(lambda: self.password_from_command(command)) if command else None,
+            command=self.password_from_command if self.settings.password_command else None,
             ask=ask if self.terminal.interactive else None,
         )
 
-    def password_from_command(self, command: tuple[str, ...]) -> str:
-        """Return the password that *command* prints; what it says on stderr is shown to a person who watches."""
+    def check_password_command(self) -> None:
+        """Raise LoginNeeded if the password_command belongs to another account than the settings select."""
+        if self.settings.withheld:
+            raise LoginNeeded(
+                f"the password_command of profile {self.settings.profile} is not run: {self.settings.withheld}",
+                hint="set XAPI_PASSWORD, or use the profile of that account",
+            )
+
+    def password_from_command(self) -> str:
+        """Return the password that the password_command prints; its stderr is shown to a user who watches."""
         from xapi_cli.auth import passwords
 
+        self.check_password_command()
+        command = self.settings.password_command or ()
         watched = self.terminal.stderr_is_terminal
         return passwords.from_command(command, self.environ, deadline=self.deadline, watched=watched)

@@ -28,6 +28,7 @@ class Settings(NamedTuple):
     username: str | None = None
     password: str | None = None
     password_command: tuple[str, ...] | None = None
+    withheld: str | None = None  # why the profile's password_command must not be run
     token: str | None = None
     storage: Storage = "auto"
     timeout: float = DEFAULT_TIMEOUT
@@ -61,13 +62,17 @@ def resolve(
     if profile is None and name != "default" and not may_create_profile:
         raise missing_profile(name, found)
     given = _Given(flags, environ, profile or {}, name)
+    base_url, user, token = given.text("base_url", urls.base_url), given.text("username", username), _token(environ)
+    if token:
+        given.check_token_is_for(base_url)
     return Settings(
         profile=name,
-        base_url=given.text("base_url", urls.base_url),
-        username=given.text("username", username),
+        base_url=base_url,
+        username=user,
         password=_secret(environ, "XAPI_PASSWORD"),
         password_command=given.command(),
-        token=_token(environ),
+        withheld=given.withheld(base_url, user),
+        token=token,
         storage=cast("Storage", given.text("storage", storage) or "auto"),
         timeout=given.number("timeout") or DEFAULT_TIMEOUT,
         max_time=given.number("max_time"),
@@ -193,6 +198,44 @@ class _Given:
             return split_command(words)
         words_of_profile = self._profile.get("password_command")
         return tuple(words_of_profile) if words_of_profile else None
+
+    def withheld(self, base_url: str | None, user: str | None) -> str | None:
+        """Return why the profile's password_command is not for *base_url* and *user*, None if it is or if a flag is.
+
+        A secret source of a profile belongs to the base URL and to the username in that profile, as far as it has
+        them: a flag or variable must not lead the password elsewhere.
+        """
+        if self._flags.get("password_command") or not self._profile.get("password_command"):
+            return None
+        for key, check, selected in (("base_url", urls.base_url, base_url), ("username", username, user)):
+            own = self._of_profile(key, check)
+            if own is not None and own != selected:
+                return f"it belongs to {printable(own)}, not to {printable(str(selected))}"
+        return None
+
+    def check_token_is_for(self, base_url: str | None) -> None:
+        """Raise UsageError if XAPI_TOKEN_BASE_URL differs from *base_url*, or from that of the profile of --profile.
+
+        `exec` sets XAPI_BASE_URL too, which takes precedence over a profile: without the second comparison,
+        `--profile` would be without effect in its command.
+        """
+        text = self._environ.get("XAPI_TOKEN_BASE_URL")
+        if not text:
+            return
+        bound = _checked("XAPI_TOKEN_BASE_URL", urls.base_url, text)
+        is_named = self._flags.get("profile") and not self._flags.get("base_url")
+        of_profile = self._of_profile("base_url", urls.base_url) if is_named else None
+        for selected in (base_url, of_profile):
+            if selected is not None and selected != bound:
+                raise UsageError(
+                    f"XAPI_TOKEN is for {bound}, but the settings select {selected}",
+                    hint="select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL",
+                )
+
+    def _of_profile(self, key: str, check: Any) -> str | None:
+        """Return the *key* of the profile alone."""
+        where, value = self._places(key)[-1]
+        return cast("str", _checked(where, check, str(value))) if value else None
 
     def _places(self, key: str) -> list[tuple[str, Any]]:
         flag, variable = f"--{key.replace('_', '-')}", f"XAPI_{key.upper()}"

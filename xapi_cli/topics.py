@@ -25,6 +25,10 @@ TOPICS: Mapping[str, Topic] = {
             ("XAPI_USERNAME", "the user's e-mail address (--username)"),
             ("XAPI_PASSWORD", "the password, for a login that nobody is asked for"),
             ("XAPI_TOKEN", "a ready-made token: used as it is, never stored, never renewed"),
+            (
+                "XAPI_TOKEN_BASE_URL",
+                "the base URL that XAPI_TOKEN is for: with another one, xapi sends nothing (exit 2)",
+            ),
             ("XAPI_STORAGE", "where the token is kept: auto, keyring, file or none (--storage)"),
             ("XAPI_TIMEOUT", "limit of each wait, in seconds (--timeout)"),
             ("XAPI_MAX_TIME", "limit of the whole command, in seconds (--max-time)"),

@@ -26,8 +26,9 @@ def exec_(
     """Run a command that gets the token.
 
     COMMAND finds it in XAPI_TOKEN, and the base URL in XAPI_BASE_URL, after a
-    login where one is needed. XAPI_PASSWORD is not passed on. xapi's own flags
-    come before COMMAND. The exit code is COMMAND's, 127 when it is not found,
+    login where one is needed. XAPI_TOKEN_BASE_URL binds the token to that base
+    URL: an xapi in COMMAND refuses to use it for another one. XAPI_PASSWORD is
+    not passed on. xapi's own flags come before COMMAND. The exit code is COMMAND's, 127 when it is not found,
     126 when it cannot be run.
 
     Examples:

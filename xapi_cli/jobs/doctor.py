@@ -293,6 +293,7 @@ class Doctor:
         if settled.password:
             return Check("password", "pass", "from XAPI_PASSWORD")
         if settled.password_command:
+            self._runtime.check_password_command()
             return _of_command(settled.password_command[0])
         keeper = self._readable_keeper()
         record = keeper.read() if keeper else None

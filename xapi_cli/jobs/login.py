@@ -33,6 +33,8 @@ class Login:
         """Get a token, keep it, write the profile, and say so; raises what stands in the way of any of it."""
         runtime = self.runtime
         self._refuse_what_nobody_can_be_asked()
+        if not self.password_stdin and not runtime.settings.password:
+            runtime.check_password_command()
         keeper = runtime.keeper(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
         if runtime.settings.storage != "none":
             keeper.probe()  # before anything is asked, and anything secret sent
@@ -108,7 +110,7 @@ class Login:
         if settled.password:
             return settled.password, False
         if settled.password_command:
-            return self.runtime.password_from_command(settled.password_command), False
+            return self.runtime.password_from_command(), False
         if self._will_ask_for_password:
             return self._typed(identity), True
         record = account.keeper.read() if settled.storage != "none" else None
@@ -162,10 +164,12 @@ class Login:
             values["ca_bundle"] = os.path.abspath(ca_bundle)  # the next command may run in another folder
         if flags.get("password_command") and self.runtime.settings.password_command:
             values["password_command"] = list(self.runtime.settings.password_command)
-        name = self.runtime.settings.profile
+        name, withheld = self.runtime.settings.profile, self.runtime.settings.withheld
 
         def change(document: "TOMLDocument") -> None:
             table = config.profile_table(document, name)
+            if withheld:
+                table.pop("password_command", None)  # or it would be run for the new account
             for key, value in values.items():
                 if table.get(key) != value:
                     table[key] = value
@@ -175,6 +179,11 @@ class Login:
         except (OutputError, UsageError) as error:
             self.runtime.terminal.warn(f"the profile is not written: {error}")
             return False
+        if withheld:
+            self.runtime.terminal.warn(
+                f"the password_command of profile {name} is removed: {withheld};"
+                " to use it there too, set it again with `xapi profile set password_command`"
+            )
         return True
 
     def _tell(self, account: "Account", token: "Token", *, remembered: bool, written: bool) -> None:

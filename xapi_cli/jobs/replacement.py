@@ -13,9 +13,9 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
 def environment(environ: Mapping[str, str], *, token: str, base_url: str | None) -> dict[str, str]:
-    """Return *environ* with the *token* and the *base_url*, and without the password."""
+    """Return *environ* with the *token*, bound to the *base_url*, and without the password."""
     changed = {name: value for name, value in environ.items() if name != "XAPI_PASSWORD"} | {"XAPI_TOKEN": token}
-    return changed | ({"XAPI_BASE_URL": base_url} if base_url else {})
+    return changed | ({"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url} if base_url else {})
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) -> int:
