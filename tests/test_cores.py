@@ -1,13 +1,17 @@
 """A core dump holds what the process knew: there is none of xapi, and one of COMMAND where the person allows it."""
 
+import os
 import resource
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.census import IMPOSSIBLE
-from tests.program import PROGRAM, Outcome, Xapi
+from tests.program import PROGRAM, PYTHON, Outcome, Xapi
 from tests.servers import Server, hang, request
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -22,6 +26,9 @@ def allowed() -> None:
     if hard != resource.RLIM_INFINITY and hard < ALLOWED:
         pytest.skip(f"{IMPOSSIBLE}its hard limit allows no cores")
 
+
+DUMPABLE = "import ctypes; print(ctypes.CDLL(None).prctl(3))"  # PR_GET_DUMPABLE
+linux = pytest.mark.skipif(sys.platform != "linux", reason=f"{IMPOSSIBLE}prctl() is Linux's")
 
 # A shell in which cores are allowed becomes the program.
 ALLOWING = ("bash", "-c", f'ulimit -S -c {ALLOWED // 1024}; exec "$@"', "bash", str(PROGRAM))
@@ -59,6 +66,61 @@ def test_the_password_command_leaves_no_core_either(xapi: Xapi, sandbox: Sandbox
 
     assert told.code == 0
     assert (xapi.home / "limit").read_text() == "0\n"
+
+
+@pytest.fixture
+def held(xapi: Xapi) -> Iterator["subprocess.Popen[bytes]"]:
+    """The program, in the middle of a request, with the password in its environment."""
+    gate = Gate()
+    with Server([request(), gate.reached, hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary", "XAPI_PASSWORD": "canary"}
+        process = xapi.start("request", "/x", env=env, argv=ALLOWING)
+        gate.wait()
+        yield process
+
+
+@linux
+def test_no_core_is_dumped_even_where_the_limit_does_not_count(xapi: Xapi, held: "subprocess.Popen[bytes]") -> None:
+    """The limit does not count if cores are piped to a program; raising it from outside comes to the same."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.prlimit(held.pid, resource.RLIMIT_CORE, (hard, hard))
+    held.send_signal(signal.SIGQUIT)
+    _, status = os.waitpid(held.pid, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGQUIT
+    assert not os.WCOREDUMP(status)
+    assert [path for path in xapi.home.iterdir() if path.name.startswith("core")] == []
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() == 0, reason=f"{IMPOSSIBLE}root can read the environment of every process")
+def test_another_process_of_the_user_cannot_read_its_environment(held: "subprocess.Popen[bytes]") -> None:
+    with pytest.raises(PermissionError):
+        Path(f"/proc/{held.pid}/environ").read_bytes()
+
+
+@linux
+def test_neither_the_command_of_exec_nor_the_password_command_is_affected(xapi: Xapi, sandbox: Sandbox) -> None:
+    asking = xapi.home / "asking.py"
+    asking.write_text(f"{DUMPABLE}\nprint({MASTER.password!r})")
+
+    told = xapi("exec", "--", str(PYTHON), "-c", DUMPABLE, env=sandbox.settings)
+    login = xapi(
+        *("login", "--base-url", sandbox.base_url, "-u", MASTER.email),
+        *("--password-command", f"sh -c '{PYTHON} asking.py >answer; tail -n 1 answer'"),
+    )
+
+    assert (told.code, told.out) == (0, "1\n")
+    assert login.code == 0
+    assert (xapi.home / "answer").read_text().startswith("1\n")
+
+
+@linux
+def test_a_program_that_uses_the_library_is_not_affected(xapi: Xapi, sandbox: Sandbox) -> None:
+    code = f"import xapi_cli; xapi_cli.open_client().get('/x-api/me'); {DUMPABLE}"
+    env = xapi.environment(sandbox.settings)
+
+    assert subprocess.run([PYTHON, "-c", code], env=env, capture_output=True, check=True).stdout == b"1\n"
 
 
 def _told(xapi: Xapi, *words: str, env: dict[str, str]) -> Outcome:

@@ -10,7 +10,7 @@ from tests.keyring_session import KeyringSession
 from tests.program import PYTHON, Environ, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
-NEVER = {"anyio", "asyncio", "certifi", "click", "httpcore", "pydantic", "pygments", "rich"}
+NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "httpcore", "pydantic", "pygments", "rich"}
 NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
 KEYRING = {"jeepney", "keyring", "secretstorage"}
 UNUSED = {"filelock", "tomlkit", "truststore"}  # by a request over http that needs no login

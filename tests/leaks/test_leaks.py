@@ -91,8 +91,22 @@ class Scene:
         else:
             (self.xapi.home / "password").write_text(PASSWORD.text)
         log = self.xapi.home / "trace"
-        trace = ("strace", "-f", "-qq", "-v", "-s", "9999", "-o", str(log), "-e", "trace=execve,openat,creat,rename")
-        process = self.xapi.start(*command.words, stdin=subprocess.PIPE, env=self.env, argv=(*trace, str(PROGRAM)))
+        trace = (
+            "strace",
+            "-f",
+            "-qq",
+            "-v",
+            "-s",
+            "9999",
+            "-o",
+            str(log),
+            "-e",
+            "trace=execve,openat,creat,rename,prctl",
+        )
+        readable = ("-e", "inject=prctl:retval=0")  # else only root could read the arguments of its system calls
+        process = self.xapi.start(
+            *command.words, stdin=subprocess.PIPE, env=self.env, argv=(*trace, *readable, str(PROGRAM))
+        )
         self.heard["stdout"], self.heard["stderr"] = process.communicate(stdin, 60)
         calls = log.read_text(errors="surrogateescape").splitlines()
         log.unlink()
