@@ -2,8 +2,11 @@
 
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -108,6 +111,36 @@ def test_a_child_that_the_command_leaves_behind_delays_nothing() -> None:
     with Stopwatch() as watch:
         assert from_command(("sh", "-c", "sleep 5 & echo secret"), PATH) == "secret"
     assert watch.seconds < 4
+
+
+def test_a_line_that_a_child_process_left_without_a_newline_is_complete_once_the_command_has_exited() -> None:
+    with Stopwatch() as watch:
+        assert from_command(("sh", "-c", "sleep 5 & printf secret"), PATH) == "secret"
+    assert watch.seconds < 4
+
+
+def test_a_child_process_that_never_stops_printing_delays_nothing() -> None:
+    assert _failure("sh", "-c", "yes CANARY & sleep 0.2").endswith("printed more than 64 KiB")
+
+
+@pytest.fixture
+def _slow_threads() -> Iterator[None]:
+    """Let every thread that starts wait after each read, as on a busy machine."""
+
+    def wait(_frame: FrameType, event: str, function: object) -> None:
+        if event == "c_return" and getattr(function, "__name__", "") in {"read", "readinto"}:
+            time.sleep(0.35)
+
+    threading.setprofile(wait)
+    yield
+    threading.setprofile(None)
+
+
+@pytest.mark.usefixtures("_slow_threads")
+def test_a_password_is_never_truncated_however_slowly_it_is_read() -> None:
+    code = "import os, time; os.write(1, b'correct '); time.sleep(0.1); os.write(1, b'horse\\n')"
+
+    assert from_command(_python(code), PATH) == "correct horse"
 
 
 def test_a_command_that_closes_its_output_early_is_still_waited_for() -> None:

@@ -4,8 +4,8 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO, cast
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from xapi_cli.errors import LoginNeeded, TimeoutExpired
 from xapi_cli.render import printable
@@ -41,51 +41,76 @@ def from_command(
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"password_command {printable(os.path.basename(command[0]))!r}"
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=None if watched else subprocess.DEVNULL,
-            env=without_secrets(environ),
-        )
+        output, exit_code = _run(command, environ, min(limit, left), watched=watched)
     except (OSError, ValueError) as error:
         raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
-    try:
-        output = _first_bytes(process, min(limit, left))
     except subprocess.TimeoutExpired:
         if left < limit:
             raise TimeoutExpired(f"{name} did not end in time", hint="raise --max-time") from None
         raise _failed(name, f"took longer than {limit:.0f} s") from None
     if len(output) > _LARGEST:
         raise _failed(name, "printed more than 64 KiB")
-    if process.returncode:
-        raise _failed(name, f"failed with exit code {process.returncode}")
+    if exit_code:
+        raise _failed(name, f"failed with exit code {exit_code}")
     return _first_line(output, name)
 
 
-def _first_bytes(process: "subprocess.Popen[bytes]", limit: float) -> bytes:
-    """Return what *process* printed until it ended: a child it leaves behind may hold the pipe open for ever."""
-    output, done = bytearray(), threading.Event()
-    reader = threading.Thread(target=_read, args=(process, output, done), daemon=True)
-    reader.start()
-    try:
-        process.wait(limit)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    done.wait(0.2 if len(output) <= _LARGEST else 0)  # what it printed last may still be in the pipe
-    return bytes(output)
+def _run(command: Sequence[str], environ: Mapping[str, str], limit: float, *, watched: bool) -> tuple[bytes, int]:
+    """Return what *command* printed until it exited, and its exit code.
 
-
-def _read(process: "subprocess.Popen[bytes]", output: bytearray, done: threading.Event) -> None:
-    with cast("IO[bytes]", process.stdout) as pipe:
-        while chunk := os.read(pipe.fileno(), 65536):
-            output += chunk
-            if len(output) > _LARGEST:
+    A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
+    when the command has exited, a mark is written into the pipe, behind everything that the command wrote.
+    """
+    mark = os.urandom(16)
+    source, sink = os.pipe()
+    with open(sink, "wb", buffering=0) as pipe:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=None if watched else subprocess.DEVNULL,
+                env=without_secrets(environ),
+            )
+        except BaseException:
+            os.close(source)
+            raise
+        reader = _Reader(source, mark, process.kill)
+        try:
+            process.wait(limit)
+        finally:
+            if process.poll() is None:
                 process.kill()
-                break
-    done.set()
+                process.wait()
+        with suppress(BrokenPipeError):  # the reader has read more than the limit
+            pipe.write(mark)
+        return reader.result(), process.returncode
+
+
+class _Reader:
+    """Reads the pipe *source* up to *mark* in a thread; calls *kill* once there is more to read than the limit."""
+
+    def __init__(self, source: int, mark: bytes, kill: Callable[[], None]) -> None:
+        self._source, self._mark, self._kill = source, mark, kill
+        self._output = bytearray()
+        self._thread = threading.Thread(target=self._read, name="xapi-password", daemon=True)
+        self._thread.start()
+
+    def result(self) -> bytes:
+        """Return what came before the mark, which has been written."""
+        self._thread.join()
+        return bytes(self._output)
+
+    def _read(self) -> None:
+        with open(self._source, "rb", buffering=0) as pipe:
+            while len(self._output) <= _LARGEST + len(self._mark) and (chunk := pipe.read(65536)):
+                self._output += chunk
+                if self._mark in self._output:
+                    break
+        before, found, _ = self._output.partition(self._mark)
+        self._output = before
+        if not found:
+            self._kill()
 
 
 def _first_line(output: bytes, name: str) -> str:
