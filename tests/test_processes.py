@@ -1,12 +1,14 @@
 """Many processes at once: one login for all, no account locked out, and nobody held up by one that was killed."""
 
 import json
+import os
 import random
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +117,60 @@ def test_two_wrong_passwords_in_turns_are_each_tried_once(xapi: Xapi, sandbox: S
 
     assert _codes([Ended(process) for process in running]) == {10: 12}
     assert sandbox.login_attempts == 2
+
+
+WAITING = 8
+
+
+def test_processes_that_wait_share_the_refusal_of_the_password_that_a_command_gave(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    """The command waits, in the first process, until all the others wait for the lock; each run leaves a line."""
+    script, runs, go = xapi.home / "getpw", xapi.home / "runs", xapi.home / "go"
+    script.write_text(f"#!/bin/sh\necho >>{runs}\nread go <{go}\necho wrong\n")
+    script.chmod(0o755)
+    os.mkfifo(go)
+    env: Env = {**sandbox.settings, "XAPI_PASSWORD": None}
+    assert xapi("profile", "set", "password_command", str(script)).code == 0
+
+    running = [xapi.start("token", "show", env=env) for _ in range(WAITING)]
+    _until(lambda: len(_waiting_for_locks({process.pid for process in running})) == WAITING - 1)
+    with go.open("w") as gate:  # opens when the command reads; one more run would wait for a line, too
+        print("\n" * WAITING, file=gate, flush=True)
+        ended = [Ended(process) for process in running]
+
+    assert _codes(ended) == {10: WAITING}
+    assert sum("(another xapi tried at the same time)" in each.err for each in ended) == WAITING - 1
+    assert (_lines(xapi, "runs"), sandbox.login_attempts) == (1, 1)
+
+
+def test_the_refusal_of_a_password_command_is_not_shared_with_processes_that_have_a_password(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    go = xapi.home / "go"
+    os.mkfifo(go)
+    assert xapi("profile", "set", "password_command", f"sh -c 'read go <{go}; exit 1'").code == 0
+
+    holder = xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": None})
+    with go.open("w") as gate:  # opens when the command runs, which it does while the lock is held
+        waiting = xapi.start("token", "show", env=sandbox.settings)
+        _until(lambda: bool(_waiting_for_locks({waiting.pid})))
+        print(file=gate)
+
+    assert (Ended(holder).code, Ended(waiting).code) == (10, 0)
+
+
+def _waiting_for_locks(processes: set[int]) -> set[int]:
+    """Return those of *processes* that wait for a lock, as Linux tells."""
+    waiting = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line)
+    return processes & {int(words[words.index("->") + 4]) for words in waiting}
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.01)
 
 
 def test_a_right_password_is_not_held_up_by_wrong_ones(xapi: Xapi, sandbox: Sandbox) -> None:

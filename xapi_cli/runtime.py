@@ -253,6 +253,7 @@ class Runtime:
             given=self.settings.password,
             command=self.password_from_command if self.settings.password_command else None,
             ask=ask if self.terminal.interactive else None,
+            command_words="\0".join(command or ()),
         )
 
     def check_password_command(self) -> None:

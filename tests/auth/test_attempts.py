@@ -120,7 +120,6 @@ def test_a_password_of_bytes_that_are_no_utf_8_is_known_again(attempts: Attempts
 
 
 SHARED = [
-    LoginNeeded("the password command failed", hint="see why"),
     NetworkError("no answer", hint="try later"),
     InvalidTokenResponse("nonsense", hint="is the base URL right?"),
     ServerStatusError("503"),
@@ -149,6 +148,26 @@ def test_those_who_waited_share_the_failure_and_those_who_come_later_do_not(
     attempts.check_failed(OTHER, since=began)
     clock.now += 60
     attempts.check_failed(ME, since=began)
+
+
+@pytest.mark.parametrize("error", [LoginNeeded("the command failed", hint="see why"), REFUSED])
+def test_those_who_waited_share_what_came_of_the_same_password_command(
+    attempts: Attempts, clock: Clock, error: XapiError, tmp_path: Path
+) -> None:
+    began = clock.now
+    clock.now += 2
+    attempts.note_command_failed(ME, error, "pass show api")
+
+    with pytest.raises(type(error), match=r"\(another xapi tried at the same time\)"):
+        attempts.check_command_failed(ME, "pass show api", since=began)
+    attempts.check_command_failed(ME, "pass show other", since=began)
+    attempts.check_command_failed(ME, "pass show api", since=clock.now + 1)
+    attempts.check_command_failed(OTHER, "pass show api", since=began)
+    attempts.check_failed(ME, since=began)
+    (path,) = (tmp_path / "attempts").iterdir()
+    assert "pass" not in path.read_text()
+    attempts.forget_failed(ME)
+    attempts.check_command_failed(ME, "pass show api", since=began)
 
 
 @pytest.mark.parametrize("error", [StoreError("x"), UsageError("x"), REFUSED])

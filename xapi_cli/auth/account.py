@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
@@ -97,6 +97,7 @@ class Passwords:
     given: str | None  # XAPI_PASSWORD
     command: Callable[[], str] | None
     ask: Callable[[str], str] | None  # which is told why there has to be a login
+    command_words: str = field(default="", repr=False)  # which tell one command from another
 
 
 class Account:
@@ -261,8 +262,11 @@ class Account:
         if reason != "fresh" and (token := self.newer(stale)) is not None:
             return token
         record = self.keeper.read(again=reason == "fresh")
-        password = self._checked_password(typed, record, reason, since)
-        token = self._granted_for(password)
+        self._refuse_shared_failure(typed, reason, since)
+        with self._sharing_command_failure(typed):
+            password = typed or self._password(record, reason)
+            self._attempts.check_refused(self.identity, password)
+            token = self._granted_for(password)
         self._attempts.forget_failed(self.identity)
         self._keep(Record(token, record.password if record else None), "the new token")
         self._token, self._granted, self.source = token, token, "login"
@@ -279,14 +283,26 @@ class Account:
         if password:
             self._attempts.check_refused(self.identity, password)
 
-    def _checked_password(self, typed: str | None, record: Record | None, reason: Reason, since: float) -> str:
-        """Return the password; raises what a login with it would, where another process has found that out."""
+    def _refuse_shared_failure(self, typed: str | None, reason: Reason, since: float) -> None:
+        """Raise what a login would fail with, where another process has found that out *since* this one waits."""
         if reason != "fresh":
             self._attempts.check_rejected(self.identity)
         self._attempts.check_failed(self.identity, since=since)
-        password = typed or self._password(record, reason)
-        self._attempts.check_refused(self.identity, password)
-        return password
+        if self._runs_command(typed):
+            self._attempts.check_command_failed(self.identity, self._passwords.command_words, since=since)
+
+    def _runs_command(self, typed: str | None) -> bool:
+        return not (typed or self._passwords.given) and self._passwords.command is not None
+
+    @contextmanager
+    def _sharing_command_failure(self, typed: str | None) -> Iterator[None]:
+        """Keep what came of the password command for those who wait: they would run it one after another."""
+        try:
+            yield
+        except (LoginNeeded, LoginRefused) as error:
+            if self._runs_command(typed):
+                self._attempts.note_command_failed(self.identity, error, self._passwords.command_words)
+            raise
 
     def _granted_for(self, password: str) -> Token:
         """Return the token that *password* gets; keep a failure for those who wait."""
@@ -320,20 +336,13 @@ class Account:
         if self._passwords.given:
             return self._passwords.given
         if self._passwords.command:
-            return self._from_command(self._passwords.command)
+            return self._passwords.command()
         if record and record.password:
             return record.password
         raise LoginNeeded(
             f"{_WHY[reason]} for {self._who()}, and there is no password to log in with",
             hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
         )
-
-    def _from_command(self, command: Callable[[], str]) -> str:
-        try:
-            return command()
-        except LoginNeeded as error:
-            self._attempts.note_failed(self.identity, error)  # those who wait would run it one after another
-            raise
 
     @contextmanager
     def _logging_in(self, *, must: bool = True, leave: bool = False) -> Iterator[None]:

@@ -3,7 +3,8 @@
 Accounts are locked by repeated wrong passwords, and a hundred processes that
 meet the same dead server must not try it one after another. What is kept for
 a minute is the failure and, of each password that was refused, twelve bits of
-a salted scrypt: enough to know it again, useless for guessing it.
+a salted scrypt: enough to know it again, useless for guessing it. So it is
+with the password command that failed or gave such a password.
 """
 
 import json
@@ -21,7 +22,6 @@ from xapi_cli.tokens import Identity
 MEMORY = 60.0  # seconds
 
 _SHARED: tuple[type[XapiError], ...] = (
-    LoginNeeded,
     errors.RedirectError,
     errors.ClientStatusError,
     errors.ServerStatusError,
@@ -29,6 +29,7 @@ _SHARED: tuple[type[XapiError], ...] = (
     errors.NetworkError,
     errors.TimeoutExpired,
 )
+_OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # what comes of a password command
 _MOST_REFUSED = 32  # passwords remembered of one account; nobody has more of them in use
 
 
@@ -51,10 +52,13 @@ class Attempts:
 
     def check_failed(self, identity: Identity, *, since: float) -> None:
         """Raise what another process's login failed with after *since*, if that had nothing to do with its password."""
-        entry = self._read(identity, "failed")
-        for shared in _SHARED:
-            if entry and entry["at"] >= since and entry.get("kind") == shared.__name__:
-                raise shared(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
+        self._raise_shared(self._read(identity, "failed"), since, _SHARED)
+
+    def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
+        """Raise what another process's login with the password command *command* failed with after *since*."""
+        entry = self._read(identity, "command")
+        if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _mark(command, salt):
+            self._raise_shared(entry, since, _OF_COMMAND)
 
     def note_refused(self, identity: Identity, error: LoginRefused, password: str) -> None:
         """Keep, for a minute, that *password* was refused."""
@@ -67,9 +71,12 @@ class Attempts:
     def note_failed(self, identity: Identity, error: XapiError) -> None:
         """Keep, for those who wait, that a login failed with *error*."""
         if isinstance(error, _SHARED):
-            self._write(
-                identity, "failed", {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-            )
+            self._write(identity, "failed", _shared(error))
+
+    def note_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
+        """Keep, for those who wait, that the password command *command* failed, or its password was refused."""
+        salt = os.urandom(16).hex()
+        self._write(identity, "command", {**_shared(error), "salt": salt, "mark": _mark(command, salt)})
 
     def note_rejected(self, identity: Identity) -> None:
         """Keep, for a minute, that the API rejected a token fresh from an automatic login."""
@@ -87,10 +94,11 @@ class Attempts:
     def forget_failed(self, identity: Identity) -> None:
         """Drop the failures of *identity*: a login has succeeded."""
         self._remove(identity, "failed")
+        self._remove(identity, "command")
 
     def forget(self, identity: Identity) -> None:
         """Drop all that is kept of *identity*."""
-        for kind in ("failed", "refused", "rejected"):
+        for kind in ("failed", "command", "refused", "rejected"):
             self._remove(identity, kind)
 
     def sweep(self) -> None:
@@ -112,6 +120,12 @@ class Attempts:
             and self._is_young(entry)
         ]
         return [entry for entry in found if entry["salt"] == found[0]["salt"]]
+
+    @staticmethod
+    def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: tuple[type[XapiError], ...]) -> None:
+        for kind in kinds:
+            if entry and entry["at"] >= since and entry.get("kind") == kind.__name__:
+                raise kind(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
 
     def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
         """Return the entry while it is younger than a minute."""
@@ -143,10 +157,12 @@ class Attempts:
         return max(1, round(float(entry["at"]) + MEMORY - self._clock()))
 
 
-def _mark(password: str, salt: str) -> int:
+def _shared(error: XapiError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def _mark(secret: str, salt: str) -> int:
     import hashlib
 
-    derived = hashlib.scrypt(
-        password.encode("utf-8", "surrogateescape"), salt=salt.encode(), n=2**14, r=8, p=1, dklen=2
-    )
+    derived = hashlib.scrypt(secret.encode("utf-8", "surrogateescape"), salt=salt.encode(), n=2**14, r=8, p=1, dklen=2)
     return int.from_bytes(derived, "big") & 0xFFF
