@@ -155,6 +155,16 @@ class Xapi:
             process.wait(10)
 
 
+def in_deleted_directory(xapi: Xapi, *words: str, env: Environ | None = None) -> Outcome:
+    """Run the program in a directory that has been deleted since it was entered."""
+    gone = xapi.home / "gone"
+    gone.mkdir()
+    enter = 'rmdir "$0" && exec "$@"'
+    process = xapi.start(enter, str(gone), str(PROGRAM), *words, argv=("sh", "-c"), env=env, cwd=gone)
+    out, err = process.communicate(timeout=30)
+    return Outcome(process.returncode, _text(out), _text(err))
+
+
 class OnTerminal:
     """A process and the person in front of it: reads the screen, types on the keyboard."""
 

@@ -115,7 +115,7 @@ def test_a_flag_comes_before_all(environ: dict[str, str]) -> None:
         storage="none",
         timeout=7.5,
         max_time=70,
-        ca_bundle="flag.pem",
+        ca_bundle=str(Path("flag.pem").absolute()),
         password=" env ",
         token="token",
         password_command=("flag", "c d"),
@@ -186,7 +186,7 @@ def test_a_profile_that_is_not_there_is_an_error_unless_it_is_to_be_made(environ
         ({}, {"XAPI_TOKEN": "CAN ARY"}, "XAPI_TOKEN holds characters that no token can have"),
         ({}, {"XAPI_TOKEN": "CANARY\r\n"}, "XAPI_TOKEN holds characters that no token can have"),
         ({"password_command": "'CANARY"}, {}, "--password-command: a quote is not closed"),
-        ({"password_command": " "}, {}, "--password-command is empty"),
+        ({"password_command": " "}, {}, "--password-command: it is empty"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_where_it_came_from(
@@ -238,3 +238,52 @@ def test_the_folders_are_where_the_platform_wants_them(
     monkeypatch.setenv("HOME", "/home/me")
 
     assert (settings.config_file(environ), settings.state_folder(environ)) == (Path(config), Path(state))
+
+
+def test_a_relative_path_in_the_config_file_is_relative_to_it_and_not_to_the_current_directory(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        """\
+[profiles.here]
+password_command = ["./getpw", "./argument"]
+ca_bundle = "ca.pem"
+[profiles.home]
+password_command = ["~/getpw"]
+ca_bundle = "~/ca.pem"
+"""
+    )
+
+    here, home = _resolve(environ, profile="here"), _resolve(environ, profile="home")
+    assert (here.password_command, here.ca_bundle) == ((f"{tmp_path}/./getpw", "./argument"), f"{tmp_path}/ca.pem")
+    user = Path.home()
+    assert (home.password_command, home.ca_bundle) == ((f"{user}/getpw",), f"{user}/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("echo pw | tr a b", "|"),
+        ("echo pw|tr a b", "|"),
+        ("cat <file", "<"),
+        ("cat file 2>/dev/null", ">"),
+        ("cat ~/file", "~"),
+        ("echo $PW", "$"),
+        ('echo "${PW}"', "$"),
+        ('echo "$(id)"', "$"),
+        ("echo `id`", "`"),
+        ("true && echo pw", "&&"),
+        ("true || echo pw", "||"),
+        ("true; echo pw", ";"),
+        ("sleep 1 &", "&"),
+        ("sh -c 'echo a' | cat", "|"),
+        ("sh -c 'echo pw | tr a b'", None),
+        ('/bin/bash -c "cat $HOME/pw"', None),
+        ("echo 'a | b; $c' \\$d \\| e", None),
+        ("~/bin/getpw show", None),
+        ("get 'https://x.test/?a=1&b=2' https://x.test/?a=1&b=2", None),
+        ("pass show a~b 5$", None),
+    ],
+)
+def test_what_only_a_shell_understands_is_found_in_a_password_command(command: str, found: str | None) -> None:
+    assert settings.shell_syntax(command) == found

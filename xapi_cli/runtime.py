@@ -228,6 +228,14 @@ class Runtime:
         if self.settings.token:
             self.terminal.warn(f"XAPI_TOKEN is set and hides the stored token: {consequence}")
 
+    def warn_of_shell_syntax(self, name: str, command: str | None) -> None:
+        """Say that the password *command*, set by *name*, holds what only a shell understands, where it does."""
+        if command and (found := settings_module.shell_syntax(command)):
+            self.terminal.warn(
+                f"{name}: {found} is shell syntax, and the command runs without a shell, which takes it as text;"
+                " for a shell write sh -c 'COMMAND'"
+            )
+
     def _grant(self, identity: "Identity", password: str) -> "Token":
         from xapi_cli.auth.grant import request_token
 

@@ -1,6 +1,7 @@
 """What xapi is told: flag, then environment, then profile, then default."""
 
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
 SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")  # variables that no child may inherit
 DEFAULT_TIMEOUT = 30.0
 _LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wait for helps nobody
+_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
+_EXPANSION = re.compile(r"(?<!\\)(?:\$[\w({]|`)")
+_SHELL_SYNTAX = re.compile(r"&&|\|\||[|<>;`]|\$(?=[\w({])|(?<=\s)(?:~|&(?=\s|$))")
+_RUNS_SHELL = re.compile(r"(\S*/)?(ba|da|z|k|fi)?sh\s")
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
@@ -61,7 +66,7 @@ def resolve(
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
         raise missing_profile(name, found)
-    given = _Given(flags, environ, profile or {}, name)
+    given = _Given(flags, environ, profile or {}, name, config_file(environ).parent)
     base_url, user, token = given.text("base_url", urls.base_url), given.text("username", username), _token(environ)
     if token:
         given.check_token_is_for(base_url)
@@ -168,9 +173,15 @@ class _Given:
     """The three places a setting can come from, and what each calls it."""
 
     def __init__(
-        self, flags: Mapping[str, str | None], environ: Mapping[str, str], profile: Mapping[str, Any], name: str
+        self,
+        flags: Mapping[str, str | None],
+        environ: Mapping[str, str],
+        profile: Mapping[str, Any],
+        name: str,
+        directory: Path,
     ) -> None:
         self._flags, self._environ, self._profile, self._name = flags, environ, profile, name
+        self._directory = directory  # of the config file
 
     def text(self, key: str, check: Any) -> str | None:
         for where, value in self._places(key):
@@ -186,18 +197,21 @@ class _Given:
 
     def ca_bundle(self) -> str | None:
         """Return the flag's or the profile's; None where SSL_CERT_FILE or SSL_CERT_DIR, read by `tls`, come between."""
+        if given := self._given_flag("--ca-bundle", "ca_bundle"):
+            return cast("str", _checked("--ca-bundle", absolute, given))
         between = self._environ.get("SSL_CERT_FILE") or self._environ.get("SSL_CERT_DIR")
-        return (
-            self._given_flag("--ca-bundle", "ca_bundle")
-            or (None if between else self._profile.get("ca_bundle"))
-            or None
-        )
+        kept = None if between else self._profile.get("ca_bundle")
+        return self._beside_config(kept) if kept else None
 
     def command(self) -> tuple[str, ...] | None:
-        if words := self._flags.get("password_command"):
-            return split_command(words)
-        words_of_profile = self._profile.get("password_command")
-        return tuple(words_of_profile) if words_of_profile else None
+        if words := self._given_flag("--password-command", "password_command"):
+            return cast("tuple[str, ...]", _checked("--password-command", split_command, words))
+        first, *others = self._profile.get("password_command") or [""]
+        return (self._beside_config(first) if _has_directory(first) else first, *others) if first else None
+
+    def _beside_config(self, path: str) -> str:
+        """Return *path* of the profile as an absolute one: what the current directory holds is not the user's."""
+        return os.path.join(self._directory.absolute(), os.path.expanduser(path))
 
     def withheld(self, base_url: str | None, user: str | None) -> str | None:
         """Return why the profile's password_command is not for *base_url* and *user*, None if it is or if a flag is.
@@ -253,16 +267,46 @@ class _Given:
 
 
 def split_command(words: str) -> tuple[str, ...]:
-    """Return *words* split as a POSIX shell splits them; raises UsageError for an open quote or nothing at all."""
+    """Return *words* split as a POSIX shell splits them, a program that is named by its path by an absolute one.
+
+    Raises UsageError for an open quote, nothing at all, or a relative path in a directory that was deleted.
+    """
     import shlex
 
     try:
-        command = tuple(shlex.split(words))
+        first, *others = shlex.split(words) or [""]
     except ValueError as error:
-        raise UsageError("--password-command: a quote is not closed", hint="quote it as for a shell") from error
-    if not command:
-        raise UsageError("--password-command is empty", hint="give the command that prints the password")
-    return command
+        raise UsageError("a quote is not closed", hint="quote it as for a shell") from error
+    if not first:
+        raise UsageError("it is empty", hint="give the command that prints the password")
+    return (absolute(first) if _has_directory(first) else first, *others)
+
+
+def shell_syntax(words: str) -> str | None:
+    """Return what of the password command *words* only a shell understands, None where there is no such thing."""
+    runs_shell = _RUNS_SHELL.match(words) is not None
+
+    def without_quotes(match: re.Match[str]) -> str:
+        return "" if runs_shell or match[0][0] != '"' else " ".join(_EXPANSION.findall(match[0]))
+
+    found = _SHELL_SYNTAX.search(_QUOTED.sub(without_quotes, words))
+    return found[0] if found else None
+
+
+def absolute(path: str) -> str:
+    """Return *path* as it is stored: with `~` expanded, and absolute, since the next command may run elsewhere."""
+    if not path:
+        raise UsageError("it is empty", hint="give a path")
+    try:
+        return str(Path(os.path.expanduser(path)).absolute())
+    except OSError as error:
+        raise UsageError(
+            "the path is relative, and the current directory was deleted", hint="give an absolute path"
+        ) from error
+
+
+def _has_directory(word: str) -> bool:
+    return bool(os.path.dirname(word))  # else the program is looked up in the directories of PATH
 
 
 def _checked(where: str, check: Any, value: str) -> object:

@@ -82,7 +82,7 @@ def test_a_command_that_a_signal_ends_has_failed() -> None:
     [
         (("/nonexistent/pass", "CANARY"), "password_command 'pass' cannot be run: No such file or directory"),
         (("/", "CANARY"), "password_command '' cannot be run: Permission denied"),
-        (("echo\0",), r"password_command 'echo\\x00' cannot be run: invalid argument"),
+        (("/echo\0",), r"password_command 'echo\\x00' cannot be run: invalid argument"),
         (("true",), "password_command 'true' printed no password on its first line"),
         (("printf", "\\nCANARY"), "password_command 'printf' printed no password on its first line"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.keyring_session import KeyringSession
-from tests.program import Outcome, Xapi
+from tests.program import Outcome, Xapi, in_deleted_directory
 from tests.servers import Server, free_port, hang, request, send
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
@@ -69,6 +69,66 @@ def test_the_flags_that_a_profile_keeps_are_kept(xapi: Xapi, sandbox: Sandbox, t
     )
     sandbox.kill_tokens()
     assert xapi("request", "/x-api/me", "-p", "work", cwd=tmp_path, env={"XAPI_STORAGE": None}).code == 0
+
+
+@pytest.mark.parametrize("command", ["./getpw", "~/getpw"])
+def test_a_password_command_is_the_same_program_in_every_directory(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: str
+) -> None:
+    own, repository = xapi.home, tmp_path / "cloned"
+    repository.mkdir()
+    for place, action in ((own, f"echo '{MASTER.password}'"), (repository, "touch ran")):
+        (place / "getpw").write_text(f"#!/bin/sh\n{action}\n")
+        (place / "getpw").chmod(0o755)
+    (own / "ca.pem").touch()
+
+    assert xapi("login", *_where(sandbox), "--password-command", command, "--ca-bundle=~/ca.pem").code == 0
+    sandbox.kill_tokens()
+    assert xapi("request", "/x-api/me", cwd=repository).code == 0
+
+    assert not (repository / "ran").exists()
+    assert (
+        f'ca_bundle = "{own}/ca.pem"\npassword_command = ["{own}/getpw"]\n' in (xapi.config / "config.toml").read_text()
+    )
+
+
+@pytest.mark.parametrize("entry", ["", ".", "cloned"])
+def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
+    xapi: Xapi, sandbox: Sandbox, entry: str
+) -> None:
+    repository = xapi.home / entry
+    repository.mkdir(exist_ok=True)
+    (repository / "getpw").write_text(f"#!/bin/sh\ntouch {xapi.home}/ran\necho '{MASTER.password}'\n")
+    (repository / "getpw").chmod(0o755)
+
+    outcome = xapi(
+        *("login", *_where(sandbox), "--password-command", "getpw"),
+        env={"PATH": f"{entry}:{xapi.environ['PATH']}"},
+    )
+
+    assert (outcome.code, (xapi.home / "ran").exists()) == (10, False)
+    assert outcome.err.startswith("xapi: error: password_command 'getpw' cannot be run: No such file or directory; ")
+
+
+@pytest.mark.parametrize("flag, value", [("--ca-bundle", "ca.pem"), ("--password-command", "./getpw")])
+def test_a_relative_path_in_a_directory_that_was_deleted_is_exit_2_before_anything_is_sent(
+    xapi: Xapi, sandbox: Sandbox, flag: str, value: str
+) -> None:
+    outcome = in_deleted_directory(xapi, "login", flag, value, env=sandbox.settings)
+
+    assert outcome == Outcome(
+        2,
+        "",
+        f"xapi: error: {flag}: the path is relative, and the current directory was deleted; give an absolute path\n",
+    )
+    assert sandbox.requests == sandbox.login_attempts == 0
+
+
+def test_shell_syntax_in_a_password_command_is_warned_of(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("login", *_where(sandbox), "--password-command", "echo pw > /dev/null")
+
+    assert outcome.code == 10
+    assert outcome.err.startswith("xapi: warning: --password-command: > is shell syntax, and the command runs without")
 
 
 def test_a_config_file_that_a_person_edited_keeps_its_comments(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.program import Outcome, Xapi
+from tests.program import Outcome, Xapi, in_deleted_directory
 
 WRITTEN = """\
 default_profile = "work"
@@ -139,10 +139,43 @@ def test_what_cannot_be_used_is_exit_2_and_changes_nothing(xapi: Xapi, key: str,
     assert not xapi.config.exists()
 
 
-def test_a_relative_ca_bundle_is_kept_absolute(xapi: Xapi) -> None:
-    xapi("profile", "set", "ca_bundle", "ca.pem")
+@pytest.mark.parametrize(
+    "key, value, line",
+    [
+        ("ca_bundle", "ca.pem", 'ca_bundle = "{home}/ca.pem"'),
+        ("ca_bundle", "~/ca.pem", 'ca_bundle = "{home}/ca.pem"'),
+        ("password_command", "./getpw ./a", 'password_command = ["{home}/getpw", "./a"]'),
+        ("password_command", "~/getpw", 'password_command = ["{home}/getpw"]'),
+        ("password_command", "getpw", 'password_command = ["getpw"]'),
+    ],
+)
+def test_a_relative_path_is_kept_absolute(xapi: Xapi, key: str, value: str, line: str) -> None:
+    xapi("profile", "set", key, value)
 
-    assert _config(xapi) == f'[profiles.default]\nca_bundle = "{xapi.home}/ca.pem"\n'
+    assert _config(xapi) == f"[profiles.default]\n{line.format(home=xapi.home)}\n"
+
+
+@pytest.mark.parametrize("key, value", [("ca_bundle", "ca.pem"), ("password_command", "./getpw")])
+def test_a_relative_path_in_a_directory_that_was_deleted_is_exit_2(xapi: Xapi, key: str, value: str) -> None:
+    outcome = in_deleted_directory(xapi, "profile", "set", key, value)
+
+    assert outcome == Outcome(
+        2,
+        "",
+        f"xapi: error: {key}: the path is relative, and the current directory was deleted; give an absolute path\n",
+    )
+    assert not xapi.config.exists()
+
+
+def test_shell_syntax_in_a_password_command_is_warned_of_when_it_is_set(xapi: Xapi) -> None:
+    warning = (
+        "xapi: warning: password_command: | is shell syntax, and the command runs without a shell, which takes it as"
+        " text; for a shell write sh -c 'COMMAND'\n"
+    )
+    done = "xapi: password_command of profile default is set\n"
+
+    assert xapi("profile", "set", "password_command", "echo pw | tr a b") == Outcome(0, "", warning + done)
+    assert xapi("profile", "set", "password_command", "sh -c 'echo pw | tr a b'") == Outcome(0, "", done)
 
 
 def test_setting_makes_the_profile_and_goes_to_the_one_in_use(xapi: Xapi) -> None:

@@ -1,5 +1,6 @@
 """Where a login finds the password, when nobody types it."""
 
+import errno
 import os
 import subprocess
 import threading
@@ -18,6 +19,21 @@ _LARGEST = 64 * 1024
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return *environ* as a child process may see it."""
     return {name: value for name, value in environ.items() if name not in SECRETS}
+
+
+def find(program: str, environ: Mapping[str, str]) -> str:
+    """Return the path of *program*, a bare name being looked up in those directories of PATH that are absolute.
+
+    A relative one, such as `.`, would let the current directory, perhaps somebody's repository, choose what is run.
+    """
+    from shutil import which
+
+    if os.path.dirname(program):
+        return program
+    places = [place for place in os.get_exec_path(environ) if os.path.isabs(place)]
+    if (found := which(program, path=os.pathsep.join(places))) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return found
 
 
 def from_command(
@@ -67,6 +83,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], limit: float, *, wa
         try:
             process = subprocess.Popen(
                 command,
+                executable=find(command[0], environ),
                 stdin=subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=None if watched else subprocess.DEVNULL,

@@ -126,8 +126,8 @@ class CurlCommand:
         if self._tries:
             switches += ["--retry", f"{self._tries}", "--retry-connrefused"]
         if self.ca_bundle:
-            path = os.path.expanduser(self.ca_bundle)
-            switches += ["--capath" if os.path.isdir(path) else "--cacert", shell_quoted(path)]
+            option = "--capath" if os.path.isdir(self.ca_bundle) else "--cacert"
+            switches += [option, shell_quoted(self.ca_bundle)]
         return [*switches, *self._redirects()]
 
     def _head(self) -> list[str]:

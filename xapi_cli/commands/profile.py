@@ -146,6 +146,8 @@ def set_(
         config.profile_table(document, name)[key] = checked
 
     runtime.edit_config(change)
+    if key == "password_command":
+        runtime.warn_of_shell_syntax(key, value)
     runtime.terminal.note(f"{key} of profile {name} is set")
 
 
@@ -192,7 +194,7 @@ def _checked(key: str, value: str) -> object:
         "storage": settings.storage,
         "timeout": _number,
         "max_time": _number,
-        "ca_bundle": _path,
+        "ca_bundle": settings.absolute,
     }
     if key not in checks:
         raise UsageError(
@@ -207,11 +209,3 @@ def _checked(key: str, value: str) -> object:
 def _number(text: str) -> float | int:
     value = settings.number_of_seconds(text)
     return int(value) if value.is_integer() else value
-
-
-def _path(text: str) -> str:
-    from pathlib import Path
-
-    if not text:
-        raise UsageError("it is empty", hint="give a file or a folder of certificates")
-    return str(Path(text).absolute())  # the next command may run in another folder

@@ -3,8 +3,10 @@
 Each check is made for real, and in bounded time: a network that hangs costs ten seconds, a keyring six.
 """
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 from functools import cached_property
@@ -294,7 +296,7 @@ class Doctor:
             return Check("password", "pass", "from XAPI_PASSWORD")
         if settled.password_command:
             self._runtime.check_password_command()
-            return _of_command(settled.password_command[0])
+            return _of_command(settled.password_command[0], self._runtime.environ)
         keeper = self._readable_keeper()
         record = keeper.read() if keeper else None
         if record and record.password:
@@ -345,12 +347,13 @@ class Doctor:
         return self._settled.base_url
 
 
-def _of_command(name: str) -> Check:
+def _of_command(name: str, environ: Mapping[str, str]) -> Check:
     """Tell whether the password command *name* is there; it is not run, because it may ask somebody something."""
-    from shutil import which
+    from xapi_cli.auth import passwords
 
-    if which(name):
-        return Check("password", "pass", "from the profile's password_command (not run here)")
+    with suppress(OSError, ValueError):
+        if os.access(passwords.find(name, environ), os.X_OK):
+            return Check("password", "pass", "from the profile's password_command (not run here)")
     return Check(
         "password", "fail", f"the password_command {name!r} is not found", "install it, or correct password_command"
     )

@@ -1,6 +1,5 @@
 """A person's own login: what it asks, what it keeps, what it says."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ class Login:
     def run(self) -> None:
         """Get a token, keep it, write the profile, and say so; raises what stands in the way of any of it."""
         runtime = self.runtime
+        runtime.warn_of_shell_syntax("--password-command", runtime.flags.get("password_command"))
         self._refuse_what_nobody_can_be_asked()
         if not self.password_stdin and not runtime.settings.password:
             runtime.check_password_command()
@@ -160,11 +160,12 @@ class Login:
         values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
         if storage := flags.get("storage"):
             values["storage"] = storage
-        if ca_bundle := flags.get("ca_bundle"):
-            values["ca_bundle"] = os.path.abspath(ca_bundle)  # the next command may run in another folder
-        if flags.get("password_command") and self.runtime.settings.password_command:
-            values["password_command"] = list(self.runtime.settings.password_command)
-        name, withheld = self.runtime.settings.profile, self.runtime.settings.withheld
+        settled = self.runtime.settings
+        if flags.get("ca_bundle"):
+            values["ca_bundle"] = settled.ca_bundle
+        if flags.get("password_command") and settled.password_command:
+            values["password_command"] = list(settled.password_command)
+        name, withheld = settled.profile, settled.withheld
 
         def change(document: "TOMLDocument") -> None:
             table = config.profile_table(document, name)
