@@ -95,6 +95,21 @@ def inert_json(line: str) -> str:
     return "".join(char if char == "\t" or _is_harmless(char) else _json_escape(char) for char in line)
 
 
+def inert_shell(command: str) -> str:
+    """Return the shell *command* with `printf` writing the characters that a terminal would obey.
+
+    They have to be within single quotes, where `shell_quoted` puts them.
+    """
+    if command.isprintable():
+        return command
+    return "".join(char if char in "\t\n" or _is_harmless(char) else _by_printf(char) for char in command)
+
+
+def _by_printf(char: str) -> str:
+    octal = "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+    return f"'\"$(printf '{octal}')\"'"
+
+
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Return *rows* of name and value, the values in one column."""
     width = max((len(name) for name, _ in rows), default=0)

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, UsageError, XapiError
-from xapi_cli.render import printable
+from xapi_cli.render import inert_json, inert_shell, json_line, printable
 
 
 class Terminal:
@@ -37,6 +37,15 @@ class Terminal:
     def out(self, text: str) -> None:
         """Write *text* and a newline to stdout."""
         self.write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def out_json(self, value: object) -> None:
+        """Write *value* to stdout as one line of JSON, on a terminal with escapes for what that would obey."""
+        line = json_line(value)
+        self.out(inert_json(line) if self.stdout_is_terminal else line)
+
+    def out_command(self, command: str) -> None:
+        """Write the shell *command* to stdout, on a terminal with `printf` for what that would obey."""
+        self.out(inert_shell(command) if self.stdout_is_terminal else command)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write *data* to stdout, at once and whole.

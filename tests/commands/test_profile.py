@@ -1,6 +1,7 @@
 """`xapi profile`: reads and edits the config file."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -87,6 +88,23 @@ def test_what_a_file_says_cannot_speak_to_the_terminal(xapi: Xapi) -> None:
     assert "\x1b" not in xapi("profile", "list").out
     error = xapi("token", "show", "--base-url", "api.test")
     assert (error.code, error.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("words", [("profile", "list"), ("profile", "show"), ("doctor", "--no-input")])
+def test_json_cannot_speak_to_the_terminal_and_stays_the_same_json(xapi: Xapi, words: tuple[str, ...]) -> None:
+    _written(
+        xapi, '[profiles.default]\nusername = "\\u001b[2J\\u009b2J\\u202e\\u007f"\nca_bundle = "\\u009b/\\u2066"\n'
+    )
+    env = {"XAPI_BASE_URL": "https://127.0.0.1:1", "XAPI_USERNAME": "me"}
+
+    piped = xapi(*words, "--json", env=env).out
+    with xapi.on_terminal(*words, "--json", env=env, stderr=subprocess.DEVNULL) as terminal:
+        terminal.wait()
+    shown = terminal.seen.decode().removesuffix("\r\n")
+
+    assert "\u2066" in piped
+    assert shown.isprintable()
+    assert json.loads(shown) == json.loads(piped)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import ssl
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,26 @@ def _essence(outcome: Outcome) -> dict[str, Any]:
         "headers": {name: value for name, value in headers.items() if name not in {"accept-encoding", "expect"}},
         "agent": agent if agent == "me" else "default",
     }
+
+
+def test_a_terminal_obeys_nothing_in_the_command_which_stays_the_same(xapi: Xapi, tmp_path: Path) -> None:
+    text = "it's\x1b[2J \x9b\u202e a\r\nb\t\udcff\\"
+    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "t"}
+    words = ("request", "/a", "Authorization:", "-d", text.encode("utf-8", "surrogateescape"), "--curl")
+
+    with xapi.on_terminal(*words, env=env, stderr=subprocess.DEVNULL) as terminal:
+        assert terminal.wait() == 0
+    shown = terminal.seen.decode().removesuffix("\r\n").replace("\r\n", "\n")
+
+    assert shown.replace("\n", "").replace("\t", "").isprintable()
+    assert _words_of(xapi, shown, tmp_path) == _words_of(xapi, xapi(*words, env=env).out.rstrip("\n"), tmp_path)
+
+
+def _words_of(xapi: Xapi, command: str, cwd: Path) -> bytes:
+    """Return the words that a shell makes of *command*."""
+    process = xapi.start("-c", f"printf '<%s>' {command}", cwd=cwd, argv=(shutil.which("dash") or "sh",))
+    out: bytes = process.communicate(timeout=30)[0]
+    return out
 
 
 def test_uploads_arrive_alike(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

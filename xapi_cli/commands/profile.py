@@ -33,7 +33,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
-    from xapi_cli.render import columns, json_line
+    from xapi_cli.render import columns
 
     runtime: Runtime = ctx.obj
     found = config.load(runtime.config_file)
@@ -42,7 +42,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
         rows = [
             {"name": name, "current": name == current, **_shown(profile)} for name, profile in found.profiles.items()
         ]
-        runtime.terminal.out(json_line(rows))
+        runtime.terminal.out_json(rows)
     elif found.profiles:
         runtime.terminal.out(
             columns(
@@ -81,7 +81,7 @@ def show(
       xapi profile show
       xapi profile show staging --json | jq -r .base_url
     """
-    from xapi_cli.render import json_line, table
+    from xapi_cli.render import table
 
     runtime: Runtime = ctx.obj
     found = config.load(runtime.config_file)
@@ -89,7 +89,10 @@ def show(
     if chosen not in found.profiles and chosen != "default":
         raise settings.missing_profile(chosen, found)
     profile = {"name": chosen, **_shown(found.profiles.get(chosen, {}))}
-    runtime.terminal.out(json_line(profile) if json else table([(key, _cell(value)) for key, value in profile.items()]))
+    if json:
+        runtime.terminal.out_json(profile)
+    else:
+        runtime.terminal.out(table([(key, _cell(value)) for key, value in profile.items()]))
     if chosen not in found.profiles:
         runtime.terminal.note(f"profile {chosen} has no settings yet; `xapi login` gives it some")
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.errors import StoreError, UsageError, XapiError
-from xapi_cli.render import json_line, printable, relative, until
+from xapi_cli.render import printable, relative, until
 
 if TYPE_CHECKING:
     import httpx
@@ -95,7 +95,7 @@ class Doctor:
                 terminal.out(check.line())
         failed = [check.name for check in checks if check.status == "fail"]
         if as_json:
-            terminal.out(json_line({"ok": not failed, "checks": [asdict(check) for check in checks]}))
+            terminal.out_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
         if failed:
             raise XapiError(
                 f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}", hint="do what is said there"

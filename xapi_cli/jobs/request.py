@@ -103,7 +103,7 @@ class Request:
             max_time=settings.max_time,
             ca_bundle=settings.ca_bundle,
         )
-        self._runtime.terminal.out(command.text())
+        self._runtime.terminal.out_command(command.text())
         for difference in command.differences():
             self._runtime.terminal.note(difference)
 
