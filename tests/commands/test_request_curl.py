@@ -122,12 +122,51 @@ def test_uploads_arrive_alike(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> N
     assert len(_parts(here)) == 5
 
 
-def _parts(outcome: Outcome) -> list[str]:
+def _parts(outcome: Outcome) -> list[tuple[list[str], str]]:
+    """Return the headers of each part, in any order, and its content."""
     seen = json.loads(outcome.out)
     if "text" not in seen:
         raise AssertionError(seen)
     boundary = seen["headers"]["content-type"].partition("boundary=")[2]
-    return [part.strip("\r\n-") for part in seen["text"].split(f"--{boundary}")][1:-1]
+    parts = [part.partition("\r\n\r\n") for part in seen["text"].split(f"--{boundary}")][1:-1]
+    return [(sorted(headers.strip("\r\n").split("\r\n")), content) for headers, _, content in parts]
+
+
+# how an ITEM writes it in a name, and what it is
+SPECIAL = {"\\=": "=", "\\@": "@", "\\\\": "\\"} | {text: text for text in ";\"<,\n\r$' é%`"}
+
+
+@pytest.mark.parametrize("flags", [["--form"], []], ids=["form", "json"])
+def test_special_characters_in_names_and_values_arrive_alike(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, flags: list[str]
+) -> None:
+    env = bearing(sandbox)
+    fields = [f"{name}b=x{text}b" for name, text in SPECIAL.items()]
+    words = [ECHO, *flags, *fields, *(f"{name}q=={text}" for name, text in SPECIAL.items())]
+
+    there = _run(xapi, _printed(xapi, *words, env=env), env, tmp_path)
+    here = xapi("request", *words, env=env)
+
+    assert (here.code, here.err, there.code, there.err) == (0, "", 0, "")
+    assert _essence(there) == _essence(here)
+
+
+def test_special_characters_in_the_names_of_parts_and_files_arrive_alike(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    env = bearing(sandbox)
+    words = [ECHO, "pipe\\=@-", "typed\\=@=b;type=text/csv", "name=;type=x/y", "name\\=;headers\\==;type=x/y"]
+    for name, text in SPECIAL.items():
+        (tmp_path / f"{text}b").write_text("content")
+        words += [f"{name}b=x{text};b", f"{name}b=", f"{name}b=<@{text}", f"{name}c=@{text}b", f"{name}d@{text}b"]
+        words += [f"e@{text}b"]
+
+    there = _run(xapi, _printed(xapi, *words, env=env, cwd=tmp_path), env, tmp_path, b"from a pipe")
+    here = xapi("request", *words, env=env, input=b"from a pipe", cwd=tmp_path)
+
+    assert (here.code, here.err, there.code, there.err) == (0, "", 0, "")
+    assert _parts(there) == _parts(here)
+    assert len(_parts(here)) == len(words) - 1
 
 
 @pytest.mark.parametrize(

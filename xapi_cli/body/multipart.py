@@ -34,16 +34,16 @@ def content_type(upload: Upload) -> str:
         return upload.content_type
     from mimetypes import guess_type  # reads the system's tables
 
-    guessed, coding = guess_type(_filename(upload))
+    guessed, coding = guess_type(filename(upload))
     return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN
 
 
 def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
     """Yield the head and the content of each part, at most *keep* bytes of it in memory."""
     for field in fields:
-        yield f'Content-Disposition: form-data; name="{_quoted(field.name)}"', _content(field, stdin, keep)
+        yield disposition(field.name), _content(field, stdin, keep)
     for upload in uploads:
-        head = f'Content-Disposition: form-data; name="{_quoted(upload.name)}"; filename="{_quoted(_filename(upload))}"'
+        head = disposition(upload.name, filename(upload))
         yield f"{head}\r\nContent-Type: {content_type(upload)}", body_of(upload.path, stdin, keep=keep)
 
 
@@ -53,7 +53,14 @@ def _content(field: Field, stdin: Stdin, keep: int) -> Body:
     return Spool((text.encode() for text in text_of(field.path, stdin)), keep=keep)
 
 
-def _filename(upload: Upload) -> str:
+def disposition(name: str, file: str | None = None) -> str:
+    """Return the header of the part *name*, which is the content of *file*."""
+    header = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+    return header if file is None else f'{header}; filename="{_quoted(file)}"'
+
+
+def filename(upload: Upload) -> str:
+    """Return the name by which the server gets to know the file."""
     return STDIN if upload.path == STDIN else os.path.basename(upload.path)
 
 

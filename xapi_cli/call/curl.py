@@ -2,19 +2,21 @@
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from xapi_cli.body import build as body
 from xapi_cli.body.items import Field, Items, Upload
-from xapi_cli.body.multipart import content_type
+from xapi_cli.body.multipart import content_type, disposition, filename
 from xapi_cli.body.sources import STDIN
 from xapi_cli.call import retries
 from xapi_cli.errors import UsageError
 from xapi_cli.render import shell_quoted
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # a request without a body says so, by Content-Length: 0
+_SPECIAL = re.compile(r'[="\\\r\n]')  # ends a name in curl, or is written otherwise by some of its versions
 _STDIN = "/dev/fd/3"  # where stdin is when the token comes in on 0
 
 
@@ -189,13 +191,18 @@ class CurlCommand:
         return ["--data-raw", shell_quoted(self.data)]
 
     def _part(self, part: Field | Upload) -> Sequence[str]:
+        plain = not _SPECIAL.search(part.name)
         if isinstance(part, Upload):
-            name = ';filename="-"' if part.path == STDIN else ""
-            file = f'"{_escaped(self._file(part.path))}";type={content_type(part)}{name}'
-            return "--form", shell_quoted(f"{part.name}=@{file}")
-        if part.path is not None:
-            return "--form", shell_quoted(f'{part.name}=<"{_escaped(self._file(part.path))}"')
-        return "--form-string", shell_quoted(f"{part.name}={part.text}")
+            name, headers = ';filename="-"' if part.path == STDIN else "", ""
+            if not plain or _SPECIAL.search(filename(part)):
+                headers = _headers_word(disposition(part.name, filename(part)))
+            file = f'"{_escaped(self._file(part.path))}";type={content_type(part)}{headers or name}'
+            return "--form", shell_quoted(f"{'' if headers else part.name}=@{file}")
+        if part.path is None and plain:
+            return "--form-string", shell_quoted(f"{part.name}={part.text}")
+        content = f'"{_escaped(part.text or "")}"' if part.path is None else f'<"{_escaped(self._file(part.path))}"'
+        headers = "" if plain else _headers_word(disposition(part.name))
+        return "--form", shell_quoted(f"{part.name if plain else ''}={content}{headers}")
 
     def _file(self, path: str) -> str:
         if path == STDIN:
@@ -203,8 +210,13 @@ class CurlCommand:
         return os.path.expanduser(path)
 
 
-def _escaped(path: str) -> str:
-    return path.replace("\\", "\\\\").replace('"', '\\"')
+def _headers_word(header: str) -> str:
+    """Return what gives a part of `--form` its own *header*, in which curl changes nothing."""
+    return f';headers="{_escaped(header)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _text_of(items: Items, *, form: bool) -> str:
