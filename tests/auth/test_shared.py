@@ -22,6 +22,9 @@ class Issuer:
         self.granted: Token | None = None
         self.stored: Token | None = None  # by another process
 
+    def check(self) -> None:
+        """Have a token, or a way to get one."""
+
     def current(self) -> Token:
         return self._log_in()
 

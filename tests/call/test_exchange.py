@@ -42,6 +42,9 @@ class _Credentials:
     def is_fresh(self, token: Token) -> bool:
         return False
 
+    def check(self) -> None:
+        """Have a token, or a way to get one."""
+
     def current(self) -> Token:
         self.calls.append("current")
         if self._trouble and self._first:

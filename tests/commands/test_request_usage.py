@@ -1,5 +1,6 @@
 """Wrong usage of every kind: one line that names it, exit 2, nothing sent, no value of a stray argument shown."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,22 @@ def test_what_has_to_be_set_is_named(xapi: Xapi, missing: str, message: str) -> 
 
     assert (outcome.code, outcome.out, server.received) == (2, "", [])
     assert outcome.err.startswith(f"xapi: error: {message}; ")
+
+
+@pytest.mark.parametrize("words", [("-d", "@-"), ("a=@-",), ("a@-",)], ids=["data", "field", "upload"])
+def test_without_a_token_and_a_way_to_log_in_it_fails_before_stdin_is_read(xapi: Xapi, words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()  # which never ends
+    os.write(writing, b"unread")
+    with Server([serve(OK)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me"}
+        process = xapi.start("request", "/a", *words, stdin=reading, env=env)
+        out, err = process.communicate(timeout=20)
+
+    assert (process.returncode, out, err.count(b"\n"), server.received) == (10, b"", 1, [])
+    assert err.startswith(b"xapi: error: no token was stored for me at ")
+    assert os.read(reading, 100) == b"unread"
+    os.close(reading)
+    os.close(writing)
 
 
 def test_an_argument_that_is_no_utf_8_is_taken_or_refused_in_one_line(xapi: Xapi) -> None:

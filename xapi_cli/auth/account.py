@@ -37,6 +37,9 @@ class Credentials(Protocol):
     def login_reason(self) -> Reason | None:
         """Why this process logged in, None when it did not."""
 
+    def check(self) -> None:
+        """Raise, without sending anything, where there is neither a token nor a way to get one."""
+
     def current(self) -> Token:
         """Return the token to send."""
 
@@ -66,6 +69,9 @@ class ReadyMadeToken:
 
     def __init__(self, access_token: str) -> None:
         self.token = Token(access_token)
+
+    def check(self) -> None:
+        """Do nothing: there is a token."""
 
     def current(self) -> Token:
         """Return the token from the environment."""
@@ -137,6 +143,12 @@ class Account:
         self.source: Source = "store"
 
     # tokens for others to use
+
+    def check(self) -> None:
+        """Raise what `current` raises where there is neither a token nor a way to get one; nothing is sent."""
+        sources = self._passwords
+        if not self._automatic or not (sources.given or sources.command or sources.ask or self._remembered):
+            self.current()
 
     def current(self) -> Token:
         """Return a token that is not known to have expired, logging in where there is none."""
@@ -276,10 +288,9 @@ class Account:
 
     def _refuse_known_failure(self, typed: str | None) -> None:
         """Raise LoginRefused at once, without waiting for the lock, where the password was refused just now."""
-        record = self.keeper.read()
         password = typed or self._passwords.given
-        if not password and not self._passwords.command and record:
-            password = record.password
+        if not password and not self._passwords.command:
+            password = self._remembered
         if password:
             self._attempts.check_refused(self.identity, password)
 
@@ -290,6 +301,12 @@ class Account:
         self._attempts.check_failed(self.identity, since=since)
         if self._runs_command(typed):
             self._attempts.check_command_failed(self.identity, self._passwords.command_words, since=since)
+
+    @property
+    def _remembered(self) -> str | None:
+        """The password that is stored beside the token."""
+        record = self.keeper.read()
+        return record.password if record else None
 
     def _runs_command(self, typed: str | None) -> bool:
         return not (typed or self._passwords.given) and self._passwords.command is not None
@@ -327,8 +344,7 @@ class Account:
 
     def _typed_password(self, reason: Reason) -> str | None:
         """Ask the person, where that is the only source, before a lock is taken: nobody waits for typing."""
-        record = self.keeper.read()
-        if self._passwords.given or self._passwords.command or (record and record.password) or not self._passwords.ask:
+        if self._passwords.given or self._passwords.command or self._remembered or not self._passwords.ask:
             return None
         return self._passwords.ask(_WHY[reason])
 

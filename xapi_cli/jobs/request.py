@@ -61,6 +61,8 @@ class Request:
         """Send the request and deliver the answer; raises what its status, or the lack of one, means."""
         with ExitStack() as stack:
             credentials = self._credentials()
+            if credentials is not None:
+                credentials.check()  # before stdin is read, which may take long, or never end
             file = self._file(stack, self._wishes.output)
             meta = self._file(stack, self._wishes.meta)
             call = self._call(stack)
