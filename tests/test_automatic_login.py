@@ -167,6 +167,29 @@ def test_a_person_is_asked_at_the_terminal_while_the_body_comes_from_a_pipe(xapi
     assert MASTER.password.encode() not in terminal.seen
 
 
+def test_a_refused_password_is_prompted_for_again_and_no_process_waits_for_the_typing(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}, columns=300) as terminal:
+        for password in ("wrong", "wrong", "wrong too"):
+            terminal.expect("Password for ")
+            terminal.type(f"{password}\n")
+        assert terminal.wait() == 10
+        assert sandbox.login_attempts == 2
+    with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}, columns=300) as terminal:
+        terminal.expect("Password for ")
+        terminal.type("\n")
+        terminal.expect("the password is empty; try again")
+        terminal.expect("Password for ")
+        terminal.type("wrong three\n")
+        terminal.expect(" was refused (400 invalid_grant); try again")
+        terminal.expect("Password for ")
+        assert xapi("login", env=sandbox.settings).code == 0  # the lock is free
+        terminal.type("whatever\n")
+        assert terminal.wait() == 0  # with the token that has come meanwhile
+    assert sandbox.login_attempts == 4
+
+
 def test_ctrl_c_at_the_password_of_a_request_is_130(xapi: Xapi, sandbox: Sandbox) -> None:
     with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}) as terminal:
         terminal.expect("Password for ")

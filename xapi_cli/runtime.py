@@ -253,16 +253,21 @@ class Runtime:
     def _passwords(self, identity: "Identity") -> "Passwords":
         from xapi_cli.auth.account import Passwords
 
-        def ask(why: str) -> str:
-            question = f"Password for {identity.username} at {identity.base_url} ({why}): "
-            return self.terminal.ask(question, hidden=True)
+        command = self.settings.password_command
 
         return Passwords(
             given=self.settings.password,
-            command=self.password_from_command if self.settings.password_command else None,
-            ask=ask if self.terminal.interactive else None,
+            command=self.password_from_command if command else None,
+            ask=(lambda why: self.ask_password(identity, f" ({why})")) if self.terminal.interactive else None,
             command_words="\0".join(command or ()),
         )
+
+    def ask_password(self, identity: "Identity", why: str = "") -> str:
+        """Return the password of *identity* that the user types; *why* says what for."""
+        question = f"Password for {identity.username} at {identity.base_url}{why}: "
+        while not (password := self.terminal.ask(question, hidden=True)):
+            self.terminal.note("the password is empty; try again, or press Ctrl-C")
+        return password
 
     def check_password_command(self) -> None:
         """Raise LoginNeeded if the password_command belongs to another account than the settings select."""

@@ -186,14 +186,13 @@ class Terminal:
             raise
         return answer.rstrip("\r\n")
 
-    def confirm(self, question: str) -> bool:
-        """Return whether the person agrees to *question*; just Enter means yes."""
+    def confirm(self, question: str, *, default: bool = True) -> bool:
+        """Return whether the user agrees to *question*; Enter alone means *default*."""
+        choices = "[Y/n]" if default else "[y/N]"
         while True:
-            answer = self.ask(f"{question} [Y/n] ").strip().lower()
-            if answer in ("", "y", "yes"):
-                return True
-            if answer in ("n", "no"):
-                return False
+            answer = self.ask(f"{question} {choices} ").strip().lower()
+            if answer in ("y", "yes", "n", "no", ""):
+                return answer.startswith("y") if answer else default
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as bytes, None when it is closed."""

@@ -423,10 +423,70 @@ def test_a_base_url_that_looks_wrong_is_doubted_before_the_password_is_typed(
         Server([request(), send(answer)]) as server,
         xapi.on_terminal("login", "--base-url", server.url, "-u", "me", columns=300) as terminal,
     ):
-        before = terminal.expect("Password for ")
+        before = terminal.expect("Password for " if doubt is None else f"Use {server.url} all the same? [y/N] ")
         assert ("xapi: warning: " in before, (doubt or "") in before) == (doubt is not None, True)
+        if doubt:
+            terminal.type("y\n")
+            terminal.expect("Password for ")
         assert server.received[0].startswith(b"GET /x-api/token HTTP/1.1\r\n")
         assert b"me" not in server.received[0].partition(b"Host")[0]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_base_url_that_looks_wrong_is_prompted_for_again_unless_the_user_accepts_it(
+    xapi: Xapi, sandbox: Sandbox, given: bool
+) -> None:
+    with (
+        Server([request(), send(_answer("404 Not Found"))]) as server,
+        xapi.on_terminal("login", *(("--base-url", server.url) if given else ()), columns=300) as terminal,
+    ):
+        if not given:
+            terminal.expect("Base URL of the API: ")
+            terminal.type(f"{server.url}\n")
+        terminal.expect(f"Use {server.url} all the same? [y/N] ")
+        terminal.type("what?\n")
+        terminal.expect(f"Use {server.url} all the same? [y/N] ")
+        terminal.type("\n")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url}\n")
+        terminal.expect("E-mail address: ")
+        terminal.type(f"{MASTER.email}\n")
+        terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+        terminal.type(f"{MASTER.password}\n")
+        assert terminal.wait() == 0
+    assert f'base_url = "{sandbox.base_url}"' in (xapi.config / "config.toml").read_text()
+
+
+def test_a_refused_password_is_prompted_for_again(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+        for password in ("wrong", "wrong too", MASTER.password):
+            terminal.expect("Password for ")
+            terminal.type(f"{password}\n")
+        assert terminal.wait() == 0
+    assert terminal.seen.count(b" was refused (400 invalid_grant); try again") == 2
+    assert sandbox.login_attempts == 3
+    assert xapi("token", "show", "--no-login").code == 0
+
+
+def test_after_three_refused_passwords_it_gives_up_and_the_same_one_is_sent_once(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+        for password in ("wrong", "wrong too", "wrong"):
+            terminal.expect("Password for ")
+            terminal.type(f"{password}\n")
+        assert terminal.wait() == 10
+    assert (
+        terminal.seen.decode()
+        .splitlines()[-1]
+        .endswith(" was refused (400 invalid_grant); check username and password")
+    )
+    assert sandbox.login_attempts == 2
+    assert not xapi.config.exists()
+
+
+def test_a_password_from_elsewhere_that_is_refused_is_not_prompted_for(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_PASSWORD": "wrong"}) as terminal:
+        assert terminal.wait() == 10
+    assert b"Password for" not in terminal.seen
 
 
 @pytest.mark.parametrize("question", ["Base URL of the API: ", "Password for "])

@@ -27,6 +27,7 @@ _WHY: dict[Reason, str] = {
     "short": "the stored token has too little time left",
     "fresh": "a fresh token was asked for",
 }
+_PROMPTS = 3  # for a password, as ssh and sudo have it
 _MARGIN = 10.0  # seconds beyond one login that a process waits for another's
 
 
@@ -146,8 +147,7 @@ class Account:
 
     def check(self) -> None:
         """Raise what `current` raises where there is neither a token nor a way to get one; nothing is sent."""
-        sources = self._passwords
-        if not self._automatic or not (sources.given or sources.command or sources.ask or self._remembered):
+        if not self._automatic or (self._only_prompts and self._passwords.ask is None):
             self.current()
 
     def current(self) -> Token:
@@ -256,7 +256,14 @@ class Account:
             raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
         if reason != "fresh":
             self._attempts.check_rejected(self.identity)
-        typed = self._typed_password(reason)
+        if self._only_prompts and (ask := self._passwords.ask):  # before a lock is taken: no process waits for typing
+            return log_in_with_prompt(
+                lambda: ask(_WHY[reason]), lambda typed: self._log_in_with(typed, reason, stale), self._note
+            )[0]
+        return self._log_in_with(None, reason, stale)
+
+    def _log_in_with(self, typed: str | None, reason: Reason, stale: Token | None) -> Token:
+        """Do what `_log_in` does with the password that was *typed*, None where another source has it."""
         self._refuse_known_failure(typed)
         since = time.time()
         self.keeper.begin()
@@ -342,11 +349,10 @@ class Account:
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"{what} could not be stored: {error}")
 
-    def _typed_password(self, reason: Reason) -> str | None:
-        """Ask the person, where that is the only source, before a lock is taken: nobody waits for typing."""
-        if self._passwords.given or self._passwords.command or self._remembered or not self._passwords.ask:
-            return None
-        return self._passwords.ask(_WHY[reason])
+    @property
+    def _only_prompts(self) -> bool:
+        """Whether no other source than a prompt has the password."""
+        return not (self._passwords.given or self._passwords.command or self._remembered)
 
     def _password(self, record: Record | None, reason: Reason) -> str:
         if self._passwords.given:
@@ -390,6 +396,31 @@ class Account:
 
     def _who(self) -> str:
         return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"
+
+
+def log_in_with_prompt(
+    ask: Callable[[], str], log_in: Callable[[str], Token], note: Callable[[str], None]
+) -> tuple[Token, str]:
+    """Return what *log_in* gets with the password that *ask* returns, and that password.
+
+    A refused password is asked for again, three times in all; the same one is not sent twice.
+    """
+    refused: dict[str, LoginRefused] = {}
+    for _ in range(_PROMPTS - 1):
+        password = ask()
+        try:
+            return _unless_refused(password, refused, log_in), password
+        except LoginRefused as error:
+            refused[password] = error
+            note(f"{error.message}; try again")
+    password = ask()
+    return _unless_refused(password, refused, log_in), password
+
+
+def _unless_refused(password: str, refused: dict[str, LoginRefused], log_in: Callable[[str], Token]) -> Token:
+    if password in refused:
+        raise refused[password]
+    return log_in(password)
 
 
 @contextmanager

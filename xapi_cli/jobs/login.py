@@ -40,9 +40,8 @@ class Login:
             keeper.probe()  # before anything is asked, and anything secret sent
         identity = self._identity()
         account = runtime.account(identity, keeper=keeper.of(identity))
-        password, typed = self._password(identity, account)
-        token = account.log_in(password, remember=self.remember)
-        remembered = self._ask_to_remember(account, token, password, typed=typed)
+        token, typed = self._log_in(identity, account)
+        remembered = self._ask_to_remember(account, token, typed)
         written = self._write_profile(identity)
         self._tell(account, token, remembered=remembered, written=written)
 
@@ -58,34 +57,35 @@ class Login:
 
     def _identity(self) -> Identity:
         settled = self.runtime.settings
-        if settled.base_url:
-            base_url = settled.base_url
-            if self._will_ask_for_password:
-                self._look_at(base_url)
-        else:
+        base_url = settled.base_url
+        if base_url is None or (self._will_ask_for_password and not self._accepts(base_url)):
             base_url = self._asked_base_url()
         username = settled.username or self._ask("E-mail address: ", settings.username)
         return Identity(base_url, username)
 
     def _asked_base_url(self) -> str:
-        """Return the base URL that a person names, asked again until somebody answers there."""
+        """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
         while True:
             base_url = self._ask("Base URL of the API: ", urls.base_url)
             try:
-                self._look_at(base_url)
+                if self._accepts(base_url):
+                    return base_url
             except (NetworkError, TimeoutExpired) as error:
                 self.runtime.terminal.fail(error)
-            else:
-                return base_url
 
-    def _look_at(self, base_url: str) -> None:
-        """See whether the token endpoint is there; raises NetworkError or TimeoutExpired where nobody answers."""
+    def _accepts(self, base_url: str) -> bool:
+        """Look whether the token endpoint is there; where that is in doubt, let the user decide.
+
+        Raises NetworkError or TimeoutExpired where no server responds.
+        """
         from xapi_cli.auth import endpoint
 
         runtime = self.runtime
         _, doubt = endpoint.look(runtime.wire, base_url, limit=runtime.settings.timeout, deadline=runtime.deadline)
-        if doubt:
-            runtime.terminal.warn(f"{doubt.message}; {doubt.hint}")
+        if doubt is None:
+            return True
+        runtime.terminal.warn(f"{doubt.message}; {doubt.hint}")
+        return runtime.terminal.confirm(f"Use {base_url} all the same?", default=False)
 
     def _ask(self, question: str, check: "Callable[[str], str]") -> str:
         """Return what a person answers to *question*, asked again until *check* takes it."""
@@ -102,33 +102,34 @@ class Login:
         given = self.password_stdin or settled.password or settled.password_command
         return not given and self.runtime.terminal.interactive
 
-    def _password(self, identity: Identity, account: "Account") -> tuple[str, bool]:
-        """Return the password, and whether a person typed it."""
+    def _log_in(self, identity: Identity, account: "Account") -> "tuple[Token, str | None]":
+        """Return a new token, and the password where the user typed it."""
+
+        def log_in(password: str) -> "Token":
+            return account.log_in(password, remember=self.remember)
+
+        if not self._will_ask_for_password:
+            return log_in(self._password(identity, account)), None
+        from xapi_cli.auth.account import log_in_with_prompt
+
+        return log_in_with_prompt(lambda: self.runtime.ask_password(identity), log_in, self.runtime.terminal.note)
+
+    def _password(self, identity: Identity, account: "Account") -> str:
+        """Return the password that no user has to type."""
         settled = self.runtime.settings
         if self.password_stdin:
-            return self._from_stdin(), False
+            return self._from_stdin()
         if settled.password:
-            return settled.password, False
+            return settled.password
         if settled.password_command:
-            return self.runtime.password_from_command(), False
-        if self._will_ask_for_password:
-            return self._typed(identity), True
+            return self.runtime.password_from_command()
         record = account.keeper.read() if settled.storage != "none" else None
         if record and record.password:
-            return record.password, False
+            return record.password
         raise LoginNeeded(
             f"there is no password for {identity.username} at {identity.base_url}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
-
-    def _typed(self, identity: Identity) -> str:
-        while True:
-            password = self.runtime.terminal.ask(
-                f"Password for {identity.username} at {identity.base_url}: ", hidden=True
-            )
-            if password:
-                return password
-            self.runtime.terminal.note("the password is empty; try again, or press Ctrl-C")
 
     def _from_stdin(self) -> str:
         stream = self.runtime.terminal.stdin()
@@ -144,14 +145,14 @@ class Login:
             raise UsageError("--password-stdin: the first line of stdin is empty", hint="pipe the password into it")
         return line.decode("utf-8", "surrogateescape")
 
-    def _ask_to_remember(self, account: "Account", token: "Token", password: str, *, typed: bool) -> bool:
-        """Ask for consent, once, where a person typed the password and the storage is a keyring (RFC 6749, 4.3).
+    def _ask_to_remember(self, account: "Account", token: "Token", typed: str | None) -> bool:
+        """Ask for consent, once, where the user *typed* the password and the storage is a keyring (RFC 6749, 4.3).
 
         Tells whether the password is kept.
         """
-        to_ask = typed and self.remember is None and account.keeper.may_ask_to_remember
-        if to_ask and self.runtime.terminal.confirm(_REMEMBER):
-            account.remember(token, password)
+        may_ask = self.remember is None and account.keeper.may_ask_to_remember
+        if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER):
+            account.remember(token, typed)
         return account.keeper.remembers
 
     def _write_profile(self, identity: Identity) -> bool:
