@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,3 +39,32 @@ def test_whatever_a_line_holds_it_is_a_call_or_has_a_flaw(data: bytes) -> None:
 
     assert (entry.call is None) != (entry.flaw is None)
     json.loads(entry.id)
+
+
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [
+        ('"query": {"a": 1, "b": 2, "a": 1}', "a"),
+        ('"query": {"a": 1, "\\u0061": 2}', "a"),
+        ('"headers": {"X-A": "1", "X-A": null}', "X-A"),
+    ],
+)
+def test_a_key_that_is_repeated_inside_an_object_is_a_flaw(member: str, name: str) -> None:
+    entry = entries.read(Line(1, f'{{"path": "/x", {member}}}'.encode(), b""), "https://api.test")
+
+    assert entry.flaw == f"the key {name!r} is there twice"
+
+
+def test_keys_repeated_inside_json_and_deeper_objects_are_the_affair_of_the_server() -> None:
+    line = b'{"path": "/x", "json": {"a": 1, "a": 2}, "id": {"a": 1, "a": 2}}'
+    entry = entries.read(Line(1, line, b""), "https://api.test")
+
+    assert (entry.flaw, entry.id) == (None, '{"a": 1, "a": 2}')
+
+
+@pytest.mark.parametrize("text", ['{"a":\r1}', "[\r1,\r\r2]", '{\r"a\\r"\r:\r"\\r"}'])
+def test_an_id_is_one_line_without_carriage_returns(text: str) -> None:
+    entry = entries.read(Line(1, b'{"path": "/x", "id": %s}\r\n' % text.encode(), b""), "https://api.test")
+
+    assert "\r" not in entry.id
+    assert json.loads(entry.id) == json.loads(text)

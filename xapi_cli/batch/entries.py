@@ -61,7 +61,7 @@ def read(line: Line, base_url: str) -> Entry:
     entry = Entry(line.number, seen=line.seen, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
-        entry.id = texts.get("id", "null")
+        entry.id = texts.get("id", "null").replace("\r", " ")  # outside of strings, where it is a blank
         _check_keys(values)
         entry.call = _call(values, texts, base_url)
     except BadLine as flaw:
@@ -108,7 +108,7 @@ def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, s
         at = _expect(text, at, ":")
         value, end = _DECODER.raw_decode(text, at)
         if name in values:
-            raise BadLine(f"the key {printable(name)!r} is there twice")
+            raise BadLine(f"the key {printable(name)[:60]!r} is there twice")
         values[name], texts[name] = value, text[at:end]
         at = _skip(text, end)
     return _skip(text, at + 1)
@@ -145,8 +145,8 @@ def _check_keys(values: dict[str, Any]) -> None:
 def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     body = _body(values, texts)
     method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
-    query = [(name, text) for name, value in _object(values, "query") for text in _parameters(name, value)]
-    headers = [_header(name, value) for name, value in _object(values, "headers")]
+    query = [(name, text) for name, value in _object(values, texts, "query") for text in _parameters(name, value)]
+    headers = [_header(name, value) for name, value in _object(values, texts, "headers")]
     if sum(name.lower() == "host" for name, _ in headers) > 1:
         raise BadLine("the header Host is there twice")
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
@@ -177,11 +177,15 @@ def _check_text(text: str, key: str) -> None:
         raise BadLine(f'"{key}" has half a surrogate pair, which is no text') from None
 
 
-def _object(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:
-    value = values.get(key, {})
-    if not isinstance(value, dict):
+def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tuple[str, Any]]:
+    """Return the members of the object *key*, read once more from its text: a dict hides those that are repeated."""
+    if key not in values:
+        return []
+    if not isinstance(values[key], dict):
         raise BadLine(f'"{key}" is no object')
-    return list(value.items())
+    members: dict[str, Any] = {}
+    _read_members(texts[key], _skip(texts[key], 1), members, {})
+    return list(members.items())
 
 
 def _parameters(name: str, value: Any) -> list[str]:
