@@ -8,7 +8,7 @@ import pytest
 
 from tests.batch.server import Api, Asked, Reply, batch, jsonl, out_lines, paths, slowly
 from tests.program import Xapi
-from tests.servers import OK, Server, close, hang, request, send, serve
+from tests.servers import OK, Server, Stopwatch, close, hang, head, request, send, serve
 
 
 def test_a_server_that_drips_its_head_meets_the_timeout(xapi: Xapi) -> None:
@@ -234,3 +234,45 @@ def test_a_large_body_goes_up_and_comes_down_over_tls(xapi: Xapi, tmp_path: Path
     assert outcome.code == 0, outcome.err
     assert [len(line["text"]) for line in out_lines(outcome.out)] == [3_000_000] * 8
     assert received > 16_000_000
+
+
+@pytest.mark.parametrize("rest", [b"", b"Content-Length: 99999999\r\n", b"Transfer-Encoding: chunked\r\n"])
+@pytest.mark.parametrize(
+    ("status", "kind"), [("503 Busy", 200), ("302 Found\r\nLocation: /there", 200), ("401 Who?", "auth")]
+)
+def test_a_body_that_nobody_needs_is_not_waited_for(xapi: Xapi, status: str, kind: int | str, rest: bytes) -> None:
+    useless = b"HTTP/1.1 " + status.encode() + b"\r\nRetry-After: 0\r\n" + rest + b"\r\n"
+    with Server([request(), send(useless), hang()], [serve()]) as server, Stopwatch() as watch:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--retry", "1", "--timeout", "20", input=paths(1), env=env)
+
+    line = out_lines(outcome.out)[0]
+    assert line.get("status", line.get("error", {}).get("kind")) == kind
+    assert watch.seconds < 10
+
+
+def test_a_connection_serves_again_when_the_body_that_nobody_needs_is_short(xapi: Xapi) -> None:
+    first = [request(), send(b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 4\r\n\r\n"), send(b"away")]
+    with Server([*first, serve()]) as server:
+        outcome = xapi("batch", input=paths(1), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, len(server.received)) == (0, 1)
+
+
+def test_success_stands_although_the_server_never_reads_the_rest_of_the_request(xapi: Xapi) -> None:
+    line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
+    with Server([head(), send(OK), hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+
+    assert (outcome.code, out_lines(outcome.out)[0]["status"]) == (0, 200)
+
+
+def test_a_failure_without_an_end_stops_the_request_and_meets_the_timeout_once(xapi: Xapi) -> None:
+    line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
+    with Server([head(), send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\nbig"), hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+
+    assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
+    assert "no more data from" in outcome.out

@@ -729,6 +729,8 @@ def cut_off(size: int, reason: str) -> str:
 
 TOO_LONG = invalid("a head of more than 100,000 bytes")
 NO_STATUS = invalid("illegal status line")
+BAD_VERSION = invalid("an HTTP version other than 1.0 and 1.1")
+BARE_LF = "a line feed without a carriage return between chunks"
 BAD_LENGTH = invalid("bad Content-Length")
 CLOSED = "connection closed by the server"
 
@@ -756,7 +758,11 @@ LIES: dict[str, tuple[list[Step], str]] = {
         invalid("an unknown transfer coding"),
     ),
     "an endless head": (says(START, forever(b"X: y\r\n" * 1000)), TOO_LONG),
-    "an endless line": ([request(), forever(b"H" * 65536)], TOO_LONG),
+    "an endless line": (says(START, forever(b"H" * 65536)), TOO_LONG),
+    "an endless line of another protocol": ([request(), forever(b"H" * 65536)], NO_STATUS),
+    "an SSH server that waits": (says(b"SSH-2.0-OpenSSH_9.2\r\n", hang()), NO_STATUS),
+    "HTTP/1.2": (says(b"HTTP/1.2 200 OK\r\n", hang()), BAD_VERSION),
+    "HTTP/2.0": (says(b"HTTP/2.0 200 OK\r\n", hang()), BAD_VERSION),
     "103 for ever": ([request(), forever(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 100)], TOO_LONG),
     "a short body": (says(START + b"Content-Length: 5\r\n\r\nabc"), cut_off(3, CLOSED)),
     "a reset in the body": (
@@ -765,6 +771,8 @@ LIES: dict[str, tuple[list[Step], str]] = {
     ),
     "chunks without an end": (says(CHUNKED + b"3\r\nabc\r\n"), cut_off(3, CLOSED)),
     "a bad chunk": (says(CHUNKED + b"3\r\nabcXY"), cut_off(3, "malformed chunk footer")),
+    "bare LF after a chunk's size": (says(CHUNKED + b"3\r\nabc\r\n3\ndef", hang()), cut_off(3, BARE_LF)),
+    "bare LF in trailers": (says(CHUNKED + b"3\r\nabc\r\n0\r\nA: b\n", hang()), cut_off(3, BARE_LF)),
     "an endless chunk header": (says(CHUNKED + b"3;", forever(b"x" * 65536)), cut_off(0, "an endless line")),
     "endless trailers": (says(CHUNKED + b"0\r\n", forever(b"X: y\r\n" * 1000)), cut_off(0, "an endless line")),
 }
@@ -1075,7 +1083,7 @@ def test_https_goes_through_a_tunnel_that_sees_no_token(server_tls: ssl.SSLConte
         ([request()], "the proxy {} closed the connection without an answer"),
         ([request(), reset()], "the connection to the proxy {} broke before the answer: connection reset"),
         ([request(), send(b"nonsense\r\n\r\n")], "the answer of the proxy {} is not valid HTTP (illegal status line)"),
-        ([request(), forever(b"x" * 9999)], TOO_LONG.replace("{}", "the proxy {}")),
+        ([request(), send(START), forever(b"x" * 9999)], TOO_LONG.replace("{}", "the proxy {}")),
         ([request(), send(b"HTTP/1.1 200 OK\r\n\r\nhello")], "the proxy {} sends data before TLS has begun"),
     ],
 )  # fmt: skip

@@ -2,14 +2,16 @@
 
 import selectors
 import time
+from collections.abc import Callable
 
-from xapi_cli.batch.replies import Reading, Reply
+from xapi_cli.batch.replies import Head, Reading, Reply
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.wire.connection import Connection
 from xapi_cli.wire.dial import refused_by_proxy
 from xapi_cli.wire.http1 import IDEMPOTENT, note_sent
 
 _KEEP_ALIVE = 5.0  # seconds; see wire.pool
+_DISCARDING = 0.2  # seconds for a body that nobody needs; see wire.transport
 
 
 class Channel:
@@ -43,13 +45,13 @@ class Channel:
             return True  # if it is closing, the request goes over another one
         return time.monotonic() - self.idle_since <= _KEEP_ALIVE and self.connection.is_idle()
 
-    def begin(self, method: str, request: bytes) -> None:
-        """Send *request*, as far as that goes at once."""
+    def begin(self, method: str, request: bytes, needs_body: Callable[[Head], bool] = lambda head: True) -> None:
+        """Send *request*, as far as that goes at once; *needs_body* decides by the head of the response."""
         self._method = method
         self._unsent = memoryview(request)
         self._is_sent = self._is_broken = False
         self._held = None
-        self.reading = Reading(method, self.connection)
+        self.reading = Reading(method, self.connection, needs_body)
         self.send()
 
     def send(self) -> Reply | None:
@@ -82,8 +84,12 @@ class Channel:
             data = error
         return None if data is None else self._taken(data)
 
-    def expire(self) -> TimeoutExpired:
-        """Return the failure of a wait that took too long."""
+    def expire(self) -> Reply | TimeoutExpired:
+        """Return what a wait that took too long means: a failure, unless all that is needed has arrived."""
+        if self._held is not None:  # that the server left some of the request unread is its own affair
+            return self._finished(self._held)
+        if self.reading is not None and self.reading.is_discarding:
+            return self._finished(self.reading.cut_short())
         has_head = self.reading is not None and self.reading.has_head
         if self._unsent and not self._is_broken:
             missing = f"{self.route} took no data"
@@ -112,17 +118,30 @@ class Channel:
             if not error.answered:
                 note_sent(error, self._method, is_sent=self._is_sent)
             raise
-        # The head is waited for as a whole, the body by pieces; what frames a chunk is no piece of it.
-        if not self._unsent and before != (self.reading.has_head, self.reading.size) and self.reading.has_head:
-            self.expires = time.monotonic() + self._timeout
-        if reply is None:
-            return None
-        if reply.head.status == 407 and self.route.proxy:
+        status = self.reading.status if reply is None else reply.head.status
+        if status == 407 and self.route.proxy:
             raise refused_by_proxy(self.route.proxy, 407)
+        if reply is None:
+            self._prolong(*before)
+            return None
         if self._unsent and not self._is_broken and reply.head.status < 300:
             self._held = reply  # success does not excuse from sending the rest
             return None
         return self._finished(reply)
+
+    def _prolong(self, had_head: bool, size: int) -> None:
+        """Begin another wait where the head, or more of the body, has come since *had_head* and *size* were true."""
+        reading = self.reading
+        if reading is None or not reading.has_head:
+            return
+        if reading.status is not None and reading.status >= 300:
+            self._is_broken = True  # such an answer does not wait for the rest of the request (RFC 9112, 9.5)
+        # The head is waited for as a whole, the body by pieces; what frames a chunk is no piece of it.
+        is_sending = bool(self._unsent) and not self._is_broken
+        if reading.is_discarding and not had_head:
+            self.expires = time.monotonic() + _DISCARDING
+        elif not (reading.is_discarding or is_sending or (had_head and size == reading.size)):
+            self.expires = time.monotonic() + self._timeout
 
     def _finished(self, reply: Reply) -> Reply:
         if self._unsent or self._is_broken:

@@ -6,12 +6,13 @@ what came of it. It neither waits nor touches the network.
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 from xapi_cli import urls
 from xapi_cli.auth.shared import MOST_REPLAYS, SharedToken
-from xapi_cli.batch.replies import BodyTooLarge, Reply
+from xapi_cli.batch.replies import BodyTooLarge, Head, Reply
 from xapi_cli.call import outgoing, retries
 from xapi_cli.call.outgoing import Call, shown
 from xapi_cli.errors import NetworkError, RedirectError
@@ -20,11 +21,15 @@ from xapi_cli.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Wants the Reply to *call*, sent with *token*; NetworkError or TimeoutExpired where there is none."""
+    """Wants the Reply to *call*, sent with *token*; NetworkError or TimeoutExpired where there is none.
+
+    Its body may be left out where *needs_body* says so, which is called once at most, when the head has come.
+    """
 
     call: Call
     token: Token | None
     inside: bool
+    needs_body: Callable[[Head], bool] = field(default=lambda head: True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +74,20 @@ class Rules:
         tries = _Tries(self)
         inside, hops = True, 0
         while True:
-            reply: Reply = yield from tries.reply(call, inside=inside, bears_token=inside and not authorized)
-            location = reply.head.get(b"location")
-            if location is None or not outgoing.is_redirect(reply.head.status, location):
-                return Answer(reply, inside)
             hops += 1
+            reply: Reply = yield from tries.reply(call, hops, inside=inside, bears_token=inside and not authorized)
             try:
-                onward = outgoing.onward(call, reply.head.status, location, hops, base_url=self.base_url, follow=True)
+                onward = self.onward(call, reply.head, hops)
             except RedirectError as refusal:
                 return Answer(reply, inside, refusal)
+            if onward is None:
+                return Answer(reply, inside)
             inside = inside and urls.same_origin(onward.url, self.base_url)
             call = onward
+
+    def onward(self, call: Call, head: Head, hops: int) -> Call | None:
+        """Return the call that a redirect asks for, see `outgoing.onward`."""
+        return outgoing.onward(call, head.status, head.raw, hops, base_url=self.base_url)
 
 
 class _Tries:
@@ -89,22 +97,24 @@ class _Tries:
         self._rules = rules
         self._count = 0  # beyond the first
 
-    def reply(self, call: Call, *, inside: bool, bears_token: bool) -> Generator[Step, Any, Reply]:
-        """Get a reply to *call*, tried again where that is safe and promising."""
+    def reply(self, call: Call, hops: int, *, inside: bool, bears_token: bool) -> Generator[Step, Any, Reply]:
+        """Get a reply to *call*, the *hops*th in a row, tried again where that is safe and promising."""
         while True:
+            wait_for = cache(partial(self._wait, call))  # of one try: the body is left out by what it said
+            send = Send(call, None, inside, partial(self._needs_body, call, hops, inside, wait_for))
             try:
-                reply: Reply = yield from self._authenticated(call) if bears_token else self._plain(call, inside=inside)
+                reply: Reply = yield from self._authenticated(send) if bears_token else _plain(send)
             except _LoginFailed as failure:
                 raise failure.error from failure.error.__cause__
             except NetworkError as error:
-                wait = self._wait(call, None)
+                wait = wait_for(None)
                 if error.answered or isinstance(error, BodyTooLarge) or wait is None:
                     raise
                 what = error.message
             else:
                 if reply.head.status not in retries.STATUSES:
                     return reply
-                wait = self._wait(call, reply.head.get(b"retry-after"))
+                wait = wait_for(reply.head.get(b"retry-after"))
                 if wait is None:
                     return reply
                 what = f"{shown(call.url)} answered {reply.head.status}"
@@ -112,19 +122,28 @@ class _Tries:
             self._rules.note(f"{what}; trying again in {wait:.1f} s ({self._count} of {self._rules.retries})")
             yield Pause(wait)
 
-    def _plain(self, call: Call, *, inside: bool) -> Generator[Step, Any, Reply]:
-        reply: Reply = yield Send(call, None, inside)
-        return reply
+    def _needs_body(
+        self, call: Call, hops: int, inside: bool, wait_for: Callable[[str | None], float | None], head: Head
+    ) -> bool:
+        """Tell whether the body of the response with *head* will be shown."""
+        if inside and head.status == 401:  # it is replayed, or becomes an error
+            return False
+        if head.status in retries.STATUSES and wait_for(head.get(b"retry-after")) is not None:
+            return False
+        try:
+            return self._rules.onward(call, head, hops) is None
+        except RedirectError:
+            return True
 
-    def _authenticated(self, call: Call) -> Generator[Step, Any, Reply]:
-        """Get a reply to *call*, replayed with newer tokens as long as it is 401 and they have worked for others."""
+    def _authenticated(self, send: Send) -> Generator[Step, Any, Reply]:
+        """Get a reply to *send*, replayed with newer tokens as long as it is 401 and they have worked for others."""
         shared = self._rules.shared
         token = shared.known
         if token is None:
             token = yield from _renewed(None)
         replays = 0
         while True:
-            reply: Reply = yield Send(call, token, inside=True)
+            reply: Reply = yield replace(send, token=token)
             if reply.head.status != 401:
                 shared.worked(token)
                 return reply
@@ -149,6 +168,11 @@ class _LoginFailed(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
+
+
+def _plain(send: Send) -> Generator[Step, Any, Reply]:
+    reply: Reply = yield send
+    return reply
 
 
 def _renewed(rejected: Token | None) -> Generator[Step, Any, Any]:

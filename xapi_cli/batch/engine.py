@@ -237,7 +237,7 @@ class Engine:
         assert flight.wanted is not None  # noqa: S101 - it has been set by _send()
         flight.channel = channel
         self._busy[channel] = flight
-        channel.begin(flight.wanted.call.method, flight.request)
+        channel.begin(flight.wanted.call.method, flight.request, flight.wanted.needs_body)
         self._watch(channel)
 
     def _queue(self, route: Route, flight: Flight) -> None:
@@ -409,7 +409,11 @@ class Engine:
             if flight is not None and channel not in ready:
                 if channel.reading is not None:
                     self._budget.remove(channel.reading.size)
-                self._failed(channel, flight, channel.expire())
+                outcome = channel.expire()
+                if isinstance(outcome, Reply):
+                    self._replied(channel, flight, outcome)
+                else:
+                    self._failed(channel, flight, outcome)
 
     def _give_up_pauses(self) -> None:
         """Forget the calls that were to be tried again later."""

@@ -1,11 +1,12 @@
-"""Read responses as they come in: the usual ones by a short way, all others by h11.
+"""Read responses as they arrive: the usual ones by a fast path, all others by `wire.response_parser`.
 
-The short way knows heads in which nothing is odd, and bodies with a Content-Length.
-It makes ten times the speed. Whatever else comes, failures included, is read again by
-`wire.http1`, so that there is one set of rules, limits and words.
+The fast path knows heads that arrive whole and in which nothing is unusual, and bodies with a
+Content-Length. It makes ten times the speed. Whatever else arrives, failures included, the
+parser reads again from the first byte, so that there is one set of rules, limits and words.
 """
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import h11
@@ -13,13 +14,13 @@ import h11
 from xapi_cli.call.heads import joined_headers
 from xapi_cli.errors import NetworkError
 from xapi_cli.render import json_line
-from xapi_cli.wire.http1 import Incoming, new_protocol
+from xapi_cli.wire.response_parser import ResponseParser, new_protocol
 
 if TYPE_CHECKING:
     from xapi_cli.wire.connection import Connection
-    from xapi_cli.wire.limits import Limit
 
 LARGEST = 10 * 1024 * 1024  # bytes of a body, coded or not
+_DISCARDED = 64 * 1024  # bytes of a body that nobody needs, read to keep the connection; see wire.transport
 
 _USUAL_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 _USUAL_HEADER = re.compile(
@@ -76,63 +77,72 @@ class Reply:
 
 
 class Reading:
-    """The response to one request with *method*, over *connection*, which serves *sender*."""
+    """The response to one request with *method*, over *connection*; *needs_body* decides by its head."""
 
-    __slots__ = ("_buffer", "_connection", "_head", "_is_closed", "_long", "_method", "_missing", "has_begun", "size")
+    __slots__ = (
+        "_buffer", "_connection", "_head", "_method", "_missing", "_needs_body", "_parser", "has_begun",
+        "is_discarding", "size",
+    )  # fmt: skip
 
-    def __init__(self, method: str, connection: "Connection") -> None:
-        self._method, self._connection = method, connection
+    def __init__(
+        self, method: str, connection: "Connection", needs_body: Callable[[Head], bool] = lambda head: True
+    ) -> None:
+        self._method, self._connection, self._needs_body = method, connection, needs_body
         self._buffer: bytes | bytearray = b""
         self._head: Head | None = None
         self._missing = 0
-        self._is_closed = False
-        self._long: _LongWay | None = None
+        self._parser: ResponseParser | None = None
         self.has_begun = False
+        self.is_discarding = False  # nobody needs the body
         self.size = 0  # bytes of body that are kept
 
     @property
     def has_head(self) -> bool:
         """Whether the final head is complete."""
-        return self._head is not None or (self._long is not None and self._long.head is not None)
+        return self._head is not None
 
     @property
     def status(self) -> int | None:
         """The status, once the final head is complete."""
-        head = self._head or (self._long.head if self._long is not None else None)
-        return None if head is None else head.status
+        return None if self._head is None else self._head.status
 
     def take(self, data: bytes | OSError) -> Reply | None:
         """Return the response when *data* completes it; no data at all says that the connection was closed."""
-        if data and not isinstance(data, OSError):
-            self.has_begun = True
-        if self._long is not None:
-            return self._by_long_way(data)
-        if not data or isinstance(data, OSError):
-            return self._by_long_way(data)
+        try:
+            reply = self._take(data)
+        except NetworkError:
+            if not self.is_discarding:
+                raise
+            return self.cut_short()
+        return self.cut_short() if reply is None and self.size > _DISCARDED and self.is_discarding else reply
+
+    def cut_short(self) -> Reply:
+        """Return the response without the body, which nobody needs."""
+        assert self._head is not None  # noqa: S101 - is_discarding
+        return Reply(self._head, b"", persists=False)
+
+    def _take(self, data: bytes | OSError) -> Reply | None:
+        if self._parser is not None:
+            return self._parse(data)
+        if isinstance(data, OSError) or not data:
+            return self._parse_from_start(data)
+        self.has_begun = True
         return self._on(data) if self._head is not None else self._begin(data)
 
     def _begin(self, data: bytes) -> Reply | None:
-        start = len(self._buffer)
-        self._buffer = self._buffer + data if start else data
-        end = self._buffer.find(_END, max(0, start - 3))
-        if end < 0:
-            return self._by_long_way(None) if len(self._buffer) > 8192 else None
-        text = bytes(self._buffer[: end + 4])
-        head = _heads.get(text) or _usual_head(text)
+        end = data.find(_END) + len(_END)
+        text = data[:end]
+        head = (_heads.get(text) or _usual_head(text)) if end >= len(_END) else None
         if head is None or head.length is None:
-            return self._by_long_way(None)
-        has_none = self._method == "HEAD" or head.status in (204, 304)
-        length = 0 if has_none else head.length
-        if length > LARGEST:
-            raise BodyTooLarge
-        size = len(self._buffer) - end - 4
-        self.size = size
-        if size < length:
-            self._head, self._missing = head, length - size
-            self._buffer = bytearray(self._buffer)  # it grows in place from here on
-            return None
-        body = bytes(self._buffer[end + 4 : end + 4 + length])
-        return Reply(head, body, persists=head.persists and size == length)
+            return self._parse_from_start(data)
+        length = 0 if self._has_no_body(head) else head.length
+        size = len(data) - end
+        if size >= length:
+            return Reply(head, data[end : end + length], persists=head.persists and size == length)
+        self._set_head(head, length)
+        self.size, self._missing = size, length - size
+        self._buffer = bytearray(data)  # it grows in place from here on
+        return None
 
     def _on(self, data: bytes) -> Reply | None:
         assert self._head is not None  # noqa: S101 - for the type checker
@@ -147,15 +157,48 @@ class Reading:
         del body[: body.find(_END) + 4]
         return Reply(self._head, body, persists=self._head.persists and not self._missing)
 
-    def _by_long_way(self, data: bytes | OSError | None) -> Reply | None:
-        if self._long is None:
-            self._long = _LongWay(self._method, self._connection)
-            kept, self._buffer, self._head = bytes(self._buffer), b"", None
-            if kept and (reply := self._long.take(kept)) is not None:
-                return reply
-        reply = self._long.take(data) if data is not None else None
-        self.size = self._long.size
-        return reply
+    def _parse_from_start(self, data: bytes | OSError) -> Reply | None:
+        """Hand what the fast path has kept, and *data*, to the parser."""
+        protocol = new_protocol()
+        protocol.send(h11.Request(method=self._method, target="/", headers=[("Host", "")]))
+        protocol.send(h11.EndOfMessage())
+        is_tls = self._connection.tls is not None
+        self._parser = ResponseParser(protocol, str(self._connection.route), over_tls=is_tls)
+        kept, self._buffer = bytes(self._buffer), bytearray()
+        self.size = 0
+        if kept:
+            self._parse(kept)
+        return self._parse(data)
+
+    def _parse(self, data: bytes | OSError) -> Reply | None:
+        parser = self._parser
+        assert parser is not None  # noqa: S101 - for the type checker
+        assert isinstance(self._buffer, bytearray)  # noqa: S101 - the same
+        if isinstance(data, OSError):
+            raise parser.broken(data) from data
+        self.has_begun = self.has_begun or bool(data)
+        parser.receive(data)
+        if parser.head is None:
+            return None
+        if self._head is None:
+            head = Head(parser.head.status_code, parser.head.headers.raw_items())
+            self._set_head(head, _declared_length(head))
+        while block := parser.body():
+            self._buffer += block
+            self.size = len(self._buffer)
+            if self.size > LARGEST:
+                raise BodyTooLarge
+        assert self._head is not None  # noqa: S101 - for the type checker
+        return Reply(self._head, self._buffer, persists=parser.allows_reuse) if parser.has_ended else None
+
+    def _set_head(self, head: Head, length: int) -> None:
+        self._head = head
+        self.is_discarding = not self._needs_body(head)
+        if length > LARGEST and not self._has_no_body(head):
+            raise BodyTooLarge
+
+    def _has_no_body(self, head: Head) -> bool:
+        return self._method == "HEAD" or head.status in (204, 304)
 
 
 _heads: dict[bytes, Head] = {}
@@ -175,7 +218,7 @@ def _usual_head(text: bytes) -> Head | None:
         raw.append((header[1], header[2]))
         at = header.end()
     head = Head(int(status[1]), raw)
-    if len(head.headers) != len(raw) and sum(name.lower() == b"content-length" for name, _ in raw) > 1:
+    if len(head.headers) != len(raw) and any(_count(raw, name) > 1 for name in (b"content-length", b"connection")):
         return None
     if b"transfer-encoding" in head.headers or not _settle_length(head):
         return None
@@ -206,73 +249,10 @@ def _remember(text: bytes, head: Head) -> None:
         _heads[text] = head
 
 
-class _Nothing(Exception):
-    """Say that nothing more has been received."""
+def _count(raw: list[tuple[bytes, bytes]], wanted: bytes) -> int:
+    return sum(name.lower() == wanted for name, _ in raw)
 
 
-class _Fed:
-    """Stand in for a Connection: it gives what it was fed."""
-
-    def __init__(self, tls: str | None) -> None:
-        self.tls = tls
-        self.data: bytes | OSError | None = None
-
-    def receive_now(self, size: int) -> bytes | None:
-        if isinstance(self.data, OSError):
-            raise self.data
-        if not self.data:
-            return self.data
-        taken, rest = self.data[:size], self.data[size:]
-        self.data = rest or None
-        return taken
-
-    def receive(self, limit: "Limit | None", size: int = 65_536) -> bytes:
-        data = self.receive_now(size)
-        if data is None:
-            raise _Nothing
-        return data
-
-
-class _LongWay:
-    """The response by the rules of `wire.http1`."""
-
-    def __init__(self, method: str, connection: "Connection") -> None:
-        self._protocol = new_protocol()
-        self._protocol.send(h11.Request(method=method, target="/", headers=[("Host", "")]))
-        self._protocol.send(h11.EndOfMessage())
-        self._fed = _Fed(connection.tls)
-        self._incoming = Incoming(self._protocol, self._fed, str(connection.route))  # type: ignore[arg-type]  # it receives
-        self._body = bytearray()
-        self.head: Head | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self._body)
-
-    def take(self, data: bytes | OSError) -> Reply | None:
-        self._fed.data = data
-        try:
-            while self.head is None:
-                self._look()
-            while (block := self._incoming.block(None)) is not None:  # type: ignore[arg-type]  # it never waits
-                self._body += block
-                if len(self._body) > LARGEST:
-                    raise BodyTooLarge
-        except _Nothing:
-            return None
-        return Reply(self.head, self._body, persists=self._persists())
-
-    def _look(self) -> None:
-        if self._fed.data is None:
-            raise _Nothing
-        self._incoming.look()
-        head = self._incoming.head
-        if head is not None:
-            self.head = Head(head.status_code, head.headers.raw_items())
-
-    def _persists(self) -> bool:
-        assert self.head is not None  # noqa: S101 - for the type checker
-        states = self._protocol.states
-        is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
-        is_smuggling = {b"content-length", b"transfer-encoding"} <= set(self.head.headers)
-        return is_complete and not is_smuggling and not self._protocol.trailing_data[0] and not self._fed.data
+def _declared_length(head: Head) -> int:
+    """Return the length that a Content-Length which h11 has accepted declares, 0 where there is none that counts."""
+    return 0 if b"transfer-encoding" in head.headers else int(head.headers.get(b"content-length", b"0"))

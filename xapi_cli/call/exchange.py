@@ -79,16 +79,14 @@ class Exchange:
         inside, hops = True, 0
         while True:
             response = self._tried(call, inside=inside)
-            location = response.headers.get("Location")
-            if location is None or not outgoing.is_redirect(response.status_code, location):
-                return Answer(response, inside)
+            status, headers = response.status_code, response.headers.raw
             hops += 1
             try:
-                onward = outgoing.onward(
-                    call, response.status_code, location, hops, base_url=self.base_url, follow=self.follow
-                )
+                onward = outgoing.onward(call, status, headers, hops, base_url=self.base_url, follow=self.follow)
             except RedirectError as refusal:
                 return Answer(response, inside, refusal)
+            if onward is None:
+                return Answer(response, inside)
             inside = inside and urls.same_origin(onward.url, self.base_url)
             _drop(response)
             call = onward

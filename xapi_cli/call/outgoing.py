@@ -1,6 +1,6 @@
 """What goes out for a call: its headers, and the call that a redirect makes of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from xapi_cli import urls
@@ -15,6 +15,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", USER_AGENT))
 
 Header = tuple[str, str | None]
+RawHeader = tuple[bytes, bytes]
 
 
 class Call(NamedTuple):
@@ -38,13 +39,16 @@ def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def is_redirect(status: int, location: str | None) -> bool:
-    """Tell whether an answer asks to be asked elsewhere."""
-    return status in _REDIRECTS and location is not None
+def onward(
+    call: Call, status: int, headers: Iterable[RawHeader], hops: int, *, base_url: str, follow: bool = True
+) -> Call | None:
+    """Return the call that a redirect, the *hops*th in a row, asks for, None where the response is no redirect.
 
-
-def onward(call: Call, status: int, location: str, hops: int, *, base_url: str, follow: bool) -> Call:
-    """Return the call that a redirect asks for, the *hops*th in a row; raises RedirectError where none is followed."""
+    Raises RedirectError where a redirect is not followed.
+    """
+    location = _redirect_target(status, headers)
+    if location is None:
+        return None
     url = urls.join(call.url, location)
     following = _redirected(call, url, status)
     said = f"{shown(call.url)} answered {status}, a redirect to {shown(url)}"
@@ -64,6 +68,17 @@ def onward(call: Call, status: int, location: str, hops: int, *, base_url: str, 
 def shown(url: str) -> str:
     """Return *url* as messages name it, without what may be secret."""
     return printable(redacted_url(url))
+
+
+def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
+    """Return the Location of a redirect, None where the response is no redirect; RedirectError for two of them.
+
+    Bytes that are not UTF-8 become surrogates, so that the URL has the bytes that the server sent.
+    """
+    targets = {value for name, value in headers if name.lower() == b"location"} if status in _REDIRECTS else set()
+    if len(targets) > 1:
+        raise RedirectError("the server redirects to two targets at once")
+    return targets.pop().decode("utf-8", "surrogateescape") if targets else None
 
 
 def _redirected(call: Call, url: str, status: int) -> Call:

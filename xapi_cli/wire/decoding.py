@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
+_NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not registered
 
 
 def decoded(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
@@ -39,7 +40,7 @@ def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _coding(content_encoding: str | None) -> str:
     """Return the one coding that *content_encoding* names."""
     names = (name.strip().lower() for name in (content_encoding or "").split(","))
-    codings = [name for name in names if name not in {"", "identity"}]
+    codings = [name for name in names if name not in _NO_CODINGS]
     if len(codings) > 1:  # a way to make gigabytes out of kilobytes
         raise _failure(f"the body has {len(codings)} content codings, one on top of another", "xapi undoes only one")
     return codings[0] if codings else "identity"

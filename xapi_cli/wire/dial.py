@@ -13,8 +13,9 @@ import h11
 from xapi_cli.errors import NetworkError
 from xapi_cli.wire.connection import Connection, Route, Selector
 from xapi_cli.wire.failures import explained
-from xapi_cli.wire.http1 import Incoming, new_protocol
+from xapi_cli.wire.http1 import Incoming
 from xapi_cli.wire.names import Address, Names
+from xapi_cli.wire.response_parser import new_protocol
 
 if TYPE_CHECKING:
     import ssl

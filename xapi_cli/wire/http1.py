@@ -5,25 +5,15 @@ from typing import TYPE_CHECKING
 import h11
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
-from xapi_cli.wire.connection import BLOCK, Connection, Route
-from xapi_cli.wire.failures import explained
+from xapi_cli.wire.connection import Connection, Route
+from xapi_cli.wire.response_parser import ResponseParser, new_protocol
 
 if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.wire.limits import Limit, Limits
 
-HEAD_LIMIT = 100_000  # bytes, informational responses included
-
 IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
-_TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
-_PLAINER = {  # than h11's own words
-    "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
-    "Only Transfer-Encoding": "an unknown transfer coding",
-    "Receive buffer too long": "an endless line",
-    "illegal request line": "illegal status line",
-    "InformationalResponse status_code": "a status under 100",
-}
 
 
 def request_head(request: "httpx.Request", route: Route) -> h11.Request:
@@ -42,126 +32,40 @@ def request_head(request: "httpx.Request", route: Route) -> h11.Request:
     return head
 
 
-def new_protocol() -> h11.Connection:
-    """Return the state of one request and its response."""
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
-
-
 class Incoming:
-    """Read the answer of the server or proxy that messages call *sender*."""
+    """Read a response over *connection* into a `ResponseParser`, whose messages call the server or proxy *sender*."""
 
     def __init__(self, protocol: h11.Connection, connection: Connection, sender: str) -> None:
-        self.head: h11.Response | None = None
-        self.has_begun = False
-        self.has_ended = False
-        self._protocol = protocol
+        self.parser = ResponseParser(protocol, sender, over_tls=connection.tls is not None)
         self._connection = connection
-        self._sender = sender
-        self._room = HEAD_LIMIT
-        self._body_size = 0
-        self._is_closed = False
-        self._flaw: str | None = None  # of the body
 
     def wait_for_head(self, limit: "Limit") -> h11.Response:
-        """Return the final head, having passed over informational ones."""
-        while self.head is None:
-            self._look(limit)
-        return self.head
+        """Return the final head, having skipped informational ones."""
+        while self.parser.head is None:
+            self._receive(limit)
+        return self.parser.head
 
     def look(self) -> None:
-        """Take what has come of the head already, without waiting."""
-        if self.head is None:
-            self._look(None)
+        """Take what has arrived of the head, without waiting."""
+        if self.parser.head is None:
+            self._receive(None)
 
     def block(self, limit: "Limit") -> bytes | None:
         """Return the next part of the body as soon as there is one, None at the end."""
-        while not self.has_ended:
-            if block := self._buffered():
-                self._body_size += len(block)
+        while not self.parser.has_ended:
+            if block := self.parser.body():
                 return block
-            if not self.has_ended:
-                self._protocol.receive_data(self._receive_body(limit))
+            if not self.parser.has_ended:
+                self._receive(limit)
         return None
 
-    def _look(self, limit: "Limit | None") -> None:
-        if not self._room:
-            raise self._invalid(f"a head of more than {HEAD_LIMIT:,} bytes")
-        size = min(BLOCK, self._room)
+    def _receive(self, limit: "Limit | None") -> None:
         try:
-            data = self._connection.receive(limit, size) if limit else self._connection.receive_now(size)
+            data = self._connection.receive(limit) if limit else self._connection.receive_now()
         except OSError as error:
-            raise self._broken(error) from error
-        if data == b"":
-            raise self._closed()
-        if data:
-            self._take(data)
-
-    def _take(self, data: bytes) -> None:
-        """Read *data* as a part of the head, or more than that."""
-        is_tls = not (self.has_begun or self._connection.tls) and data[:1] in _TLS_RECORDS
-        self.has_begun = True
-        self._room -= len(data)
-        self._protocol.receive_data(data)
-        try:
-            event = self._protocol.next_event()
-            while isinstance(event, h11.InformationalResponse) and event.status_code != 101:
-                event = self._protocol.next_event()
-        except h11.RemoteProtocolError as error:
-            flaw = str(error)
-        else:
-            if isinstance(event, h11.Response):
-                self.head = event
-            if not isinstance(event, h11.InformationalResponse):
-                return
-            flaw = "a switch to another protocol"
-        raise self._invalid(flaw, hint="does the base URL need https?" if is_tls else None)
-
-    def _buffered(self) -> bytes:
-        """Return what of the body has been received and not yet returned; note the end."""
-        parts: list[bytes] = []
-        while not (self.has_ended or self._flaw):
-            try:
-                event = self._protocol.next_event()
-            except h11.RemoteProtocolError as error:
-                self._flaw = self._flaw_of_body(error)
-                break
-            if event is h11.NEED_DATA:
-                break
-            if isinstance(event, h11.Data):
-                parts.append(event.data)
-            else:
-                self.has_ended = True
-        if self._flaw and not parts:  # what came before the flaw is returned first
-            raise self._cut_off(self._flaw)
-        return b"".join(parts)
-
-    def _flaw_of_body(self, error: h11.RemoteProtocolError) -> str:
-        return "connection closed by the server" if self._is_closed else _plain(str(error))
-
-    def _receive_body(self, limit: "Limit") -> bytes:
-        try:
-            data = self._connection.receive(limit)
-        except OSError as error:
-            raise self._cut_off(explained(error)[0]) from error
-        self._is_closed = not data
-        return data
-
-    def _broken(self, error: OSError) -> NetworkError:
-        reason, hint = explained(error)
-        return NetworkError(f"the connection to {self._sender} broke before the answer: {reason}", hint=hint)
-
-    def _closed(self) -> NetworkError:
-        how = "in the middle of its answer" if self.has_begun else "without an answer"
-        return NetworkError(f"{self._sender} closed the connection {how}")
-
-    def _invalid(self, flaw: str, hint: str | None = None) -> NetworkError:
-        hint = hint or "is this the right host and port?"
-        return NetworkError(f"the answer of {self._sender} is not valid HTTP ({_plain(flaw)})", hint=hint)
-
-    def _cut_off(self, reason: str) -> NetworkError:
-        return NetworkError(
-            f"the body from {self._sender} was cut off after {self._body_size:,} bytes ({reason})", answered=True
-        )
+            raise self.parser.broken(error) from error
+        if data is not None:
+            self.parser.receive(data)
 
 
 class Exchange:
@@ -216,7 +120,7 @@ class Exchange:
         it once does. A body of undeclared length is not sent again: nobody would
         notice that its source has less to give the second time.
         """
-        if self._incoming.has_begun:
+        if self._incoming.parser.has_begun:
             return False
         is_replayable = self._length is not None or not self._is_body_begun
         return is_replayable and (not self._is_sent or self.request.method in IDEMPOTENT)
@@ -224,15 +128,7 @@ class Exchange:
     @property
     def is_reusable(self) -> bool:
         """Tell whether the connection may serve another request."""
-        states = self._protocol.states
-        is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
-        return is_complete and not self._is_broken and not self._protocol.trailing_data[0] and not self._is_smuggling
-
-    @property
-    def _is_smuggling(self) -> bool:
-        """Tell whether the head declares the body's end in two ways (RFC 9112, 6.3): who knows what comes after it."""
-        names = {name for name, _ in self._incoming.head.headers} if self._incoming.head else set()
-        return {b"content-length", b"transfer-encoding"} <= names
+        return not self._is_broken and self._incoming.parser.allows_reuse
 
     def _send_request(self) -> None:
         self._send(self._request_head)
@@ -271,7 +167,7 @@ class Exchange:
     @property
     def _has_stopped(self) -> bool:
         """Tell whether sending is over: an answer other than success does not wait for the rest (RFC 9112, 9.5)."""
-        head = self._incoming.head
+        head = self._incoming.parser.head
         return self._is_broken or (head is not None and head.status_code >= 300)
 
     def _send_some(self, data: memoryview) -> int:
@@ -287,9 +183,9 @@ class Exchange:
         if self._is_broken:
             return
         try:
-            self._connection.wait(limit, receiving=self._incoming.head is None, sending=True)
+            self._connection.wait(limit, receiving=self._incoming.parser.head is None, sending=True)
         except TimeoutExpired:
-            if self._incoming.head is None:
+            if self._incoming.parser.head is None:
                 raise
             self._is_broken = True  # the server has answered; that it left some of the body unread is its own affair
 
@@ -310,10 +206,3 @@ def _declared_length(head: h11.Request) -> int | None:
     if b"transfer-encoding" in headers:
         return None
     return int(headers.get(b"content-length", b"0"))
-
-
-def _plain(flaw: str) -> str:
-    """Return h11's *flaw* in words; what it quotes from the server comes after a colon and stays out."""
-    flaw = flaw.partition(":")[0]
-    plainer = [words for start, words in _PLAINER.items() if flaw.startswith(start)]
-    return plainer[0] if plainer else flaw[:1].lower() + flaw[1:]
