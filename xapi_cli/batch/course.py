@@ -6,8 +6,7 @@ what came of it. It neither waits nor touches the network.
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import dataclass, field
 from typing import Any
 
 from xapi_cli import urls
@@ -100,21 +99,20 @@ class _Tries:
     def reply(self, call: Call, hops: int, *, inside: bool, bears_token: bool) -> Generator[Step, Any, Reply]:
         """Get a reply to *call*, the *hops*th in a row, tried again where that is safe and promising."""
         while True:
-            wait_for = cache(partial(self._wait, call))  # of one try: the body is left out by what it said
-            send = Send(call, None, inside, partial(self._needs_body, call, hops, inside, wait_for))
+            attempt = _Try(self._rules, self._count, call, hops, inside=inside)
             try:
-                reply: Reply = yield from self._authenticated(send) if bears_token else _plain(send)
+                reply: Reply = yield from self._authenticated(attempt) if bears_token else _plain(attempt)
             except _LoginFailed as failure:
                 raise failure.error from failure.error.__cause__
             except NetworkError as error:
-                wait = wait_for(None)
+                wait = attempt.wait(None)
                 if error.answered or isinstance(error, BodyTooLarge) or wait is None:
                     raise
                 what = error.message
             else:
                 if reply.head.status not in retries.STATUSES:
                     return reply
-                wait = wait_for(reply.head.get(b"retry-after"))
+                wait = attempt.wait(reply.head.get(b"retry-after"))
                 if wait is None:
                     return reply
                 what = f"{shown(call.url)} answered {reply.head.status}"
@@ -122,28 +120,15 @@ class _Tries:
             self._rules.note(f"{what}; trying again in {wait:.1f} s ({self._count} of {self._rules.retries})")
             yield Pause(wait)
 
-    def _needs_body(
-        self, call: Call, hops: int, inside: bool, wait_for: Callable[[str | None], float | None], head: Head
-    ) -> bool:
-        """Tell whether the body of the response with *head* will be shown."""
-        if inside and head.status == 401:  # it is replayed, or becomes an error
-            return False
-        if head.status in retries.STATUSES and wait_for(head.get(b"retry-after")) is not None:
-            return False
-        try:
-            return self._rules.onward(call, head, hops) is None
-        except RedirectError:
-            return True
-
-    def _authenticated(self, send: Send) -> Generator[Step, Any, Reply]:
-        """Get a reply to *send*, replayed with newer tokens as long as it is 401 and they have worked for others."""
+    def _authenticated(self, attempt: "_Try") -> Generator[Step, Any, Reply]:
+        """Get a reply, replayed with newer tokens as long as it is 401 and they have worked for others."""
         shared = self._rules.shared
         token = shared.known
         if token is None:
             token = yield from _renewed(None)
         replays = 0
         while True:
-            reply: Reply = yield replace(send, token=token)
+            reply: Reply = yield Send(attempt.call, token, True, attempt.needs_body)
             if reply.head.status != 401:
                 shared.worked(token)
                 return reply
@@ -152,9 +137,37 @@ class _Tries:
                 return reply
             token, replays = newer, replays + 1
 
-    def _wait(self, call: Call, retry_after: str | None) -> float | None:
-        """Return the seconds until *call* may be tried again; None where it may not, or not in time."""
-        if self._count >= self._rules.retries or call.method not in retries.METHODS:
+
+class _Try:
+    """One try of *call*, the *hops*th in a row, after *count* others; it decides once, as the body may be left out."""
+
+    __slots__ = ("_count", "_hops", "_rules", "_waits", "call", "inside")
+
+    def __init__(self, rules: Rules, count: int, call: Call, hops: int, *, inside: bool) -> None:
+        self._rules, self._count, self._hops = rules, count, hops
+        self.call, self.inside = call, inside
+        self._waits: dict[str | None, float | None] | None = None  # by Retry-After
+
+    def needs_body(self, head: Head) -> bool:
+        """Tell whether the body of the response with *head* will be shown."""
+        if self.inside and head.status == 401:  # it is replayed, or becomes an error
+            return False
+        if head.status in retries.STATUSES and self.wait(head.get(b"retry-after")) is not None:
+            return False
+        try:
+            return self._rules.onward(self.call, head, self._hops) is None
+        except RedirectError:
+            return True
+
+    def wait(self, retry_after: str | None) -> float | None:
+        """Return the seconds until the call may be tried again; None where it may not, or not in time."""
+        self._waits = self._waits or {}
+        if retry_after not in self._waits:
+            self._waits[retry_after] = self._planned(retry_after)
+        return self._waits[retry_after]
+
+    def _planned(self, retry_after: str | None) -> float | None:
+        if self._count >= self._rules.retries or self.call.method not in retries.METHODS:
             return None
         wait = retries.delay(self._count, retry_after)
         deadline = self._rules.deadline
@@ -170,8 +183,8 @@ class _LoginFailed(Exception):
         self.error = error
 
 
-def _plain(send: Send) -> Generator[Step, Any, Reply]:
-    reply: Reply = yield send
+def _plain(attempt: "_Try") -> Generator[Step, Any, Reply]:
+    reply: Reply = yield Send(attempt.call, None, attempt.inside, attempt.needs_body)
     return reply
 
 

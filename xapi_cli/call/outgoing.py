@@ -75,7 +75,9 @@ def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
 
     Bytes that are not UTF-8 become surrogates, so that the URL has the bytes that the server sent.
     """
-    targets = {value for name, value in headers if name.lower() == b"location"} if status in _REDIRECTS else set()
+    if status not in _REDIRECTS:
+        return None
+    targets = {value for name, value in headers if name.lower() == b"location"}
     if len(targets) > 1:
         raise RedirectError("the server redirects to two targets at once")
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None
