@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from xapi_cli.batch.replies import Head, Reading, Reply
 from xapi_cli.errors import NetworkError, TimeoutExpired
-from xapi_cli.wire.connection import Connection
+from xapi_cli.wire.connection import Connection, Kind
 from xapi_cli.wire.dial import refused_by_proxy
 from xapi_cli.wire.http1 import IDEMPOTENT, note_sent
 
-_KEEP_ALIVE = 5.0  # seconds; see wire.pool
 _DISCARDING = 0.2  # seconds for a body that nobody needs; see wire.transport
 
 
@@ -19,8 +18,6 @@ class Channel:
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self.connection, self.route = connection, connection.route
-        self.is_reused = False
-        self.idle_since = time.monotonic()
         self.reading: Reading | None = None
         self.expires = float("inf")
         self._timeout = timeout
@@ -30,6 +27,16 @@ class Channel:
         self._is_broken = False
         self._held: Reply | None = None
 
+    @property
+    def idle_since(self) -> float:
+        """When the last response was complete, in the time of the monotonic clock."""
+        return self.connection.idle_since
+
+    @property
+    def kind(self) -> Kind | None:
+        """What kind of response the last one was, None before the first."""
+        return self.connection.kind
+
     def fileno(self) -> int:
         """Return the descriptor."""
         return self.connection.fileno()
@@ -38,12 +45,6 @@ class Channel:
         """Return the events to wait for."""
         is_sending = bool(self._unsent) and not self._is_broken
         return self.connection.events(receiving=self._held is None, sending=is_sending)
-
-    def can_take(self, method: str) -> bool:
-        """Tell whether the idle connection is as good as new: nobody may send a POST into one that is closing."""
-        if method in IDEMPOTENT and time.monotonic() - self.idle_since < 0.1:
-            return True  # if it is closing, the request goes over another one
-        return time.monotonic() - self.idle_since <= _KEEP_ALIVE and self.connection.is_idle()
 
     def begin(self, method: str, request: bytes, needs_body: Callable[[Head], bool] = lambda head: True) -> None:
         """Send *request*, as far as that goes at once; *needs_body* decides by the head of the response."""
@@ -103,7 +104,7 @@ class Channel:
     def may_repeat(self) -> bool:
         """Tell whether a request that failed may go over a new connection: this one was old, and nothing has come."""
         has_begun = self.reading is not None and self.reading.has_begun
-        return self.is_reused and not has_begun and (not self._is_sent or self._method in IDEMPOTENT)
+        return self.connection.is_used and not has_begun and (not self._is_sent or self._method in IDEMPOTENT)
 
     def close(self) -> None:
         """Give the socket back."""
@@ -150,8 +151,8 @@ class Channel:
         self._held = None
         self.reading = None
         self.expires = float("inf")
-        self.is_reused = True
-        self.idle_since = time.monotonic()
+        self.connection.has_surplus = self.connection.has_surplus or reply.has_surplus
+        self.connection.rest(self._method, reply.head.status)
         return reply
 
 

@@ -34,6 +34,7 @@ from xapi_cli.errors import (
 )
 from xapi_cli.tokens import Token
 from xapi_cli.wire.connection import Connection, Route
+from xapi_cli.wire.reuse import GRACE, KEEP_ALIVE, Reuse
 
 _TICK = 0.25  # seconds between two looks at the clock
 _OF_ONE_LINE = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
@@ -95,7 +96,8 @@ class Engine:
         self._from_threads: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._flights: set[Flight] = set()
         self._busy: dict[Channel, Flight] = {}
-        self._idle: dict[Route, list[Channel]] = {}
+        self._idle: dict[Route, deque[Channel]] = {}  # in the order in which they became idle
+        self._reuse = Reuse()
         self._waiting: dict[Route, deque[Flight]] = {}
         self._dialling: dict[Route, int] = {}
         self._events: dict[Channel, int] = {}
@@ -218,17 +220,22 @@ class Engine:
         flight.wanted = wanted
         route = self._network.route(wanted.call.url)
         flight.request = self._composer.compose(wanted.call, route, wanted.token, inside=wanted.inside)
-        channel = self._idle_channel(route, wanted.call.method)
+        channel = self._idle_channel(route)
         if channel is not None:
             self._begin_on(channel, flight)
         else:
             self._queue(route, flight)
 
-    def _idle_channel(self, route: Route, method: str) -> Channel | None:
+    def _idle_channel(self, route: Route) -> Channel | None:
+        """Return a channel that may be used now; None where there is none, or none whose grace period is over."""
         idle = self._idle.get(route)
         while idle:
-            channel = idle.pop()
-            if channel.can_take(method):
+            index = self._reuse.choice(idle)
+            if index is None:
+                return None
+            channel = idle[index]
+            del idle[index]
+            if self._reuse.is_fit(channel.connection):
                 return channel
             self._drop(channel)
         return None
@@ -242,9 +249,13 @@ class Engine:
 
     def _queue(self, route: Route, flight: Flight) -> None:
         """Let *flight* wait for a connection: one that becomes idle, or a new one, whichever comes first."""
-        waiting = self._waiting.setdefault(route, deque())
-        waiting.append(flight)
-        if self._dialling.get(route, 0) < len(waiting):
+        self._waiting.setdefault(route, deque()).append(flight)
+        self._dial_for_waiting(route)
+
+    def _dial_for_waiting(self, route: Route) -> None:
+        """Open a connection for each flight that waits, beyond those that are idle: they are in their grace periods."""
+        in_prospect = len(self._idle.get(route, ()))
+        while self._dialling.get(route, 0) + in_prospect < len(self._waiting[route]):
             self._dialling[route] = self._dialling.get(route, 0) + 1
             self._in_thread(lambda: self._network.dial(route), lambda result: self._dialled(route, result))
 
@@ -259,22 +270,23 @@ class Engine:
             return
         channel = Channel(result, self._timeout)
         self._events[channel] = 0
-        self._serve(channel)
-
-    def _serve(self, channel: Channel) -> None:
-        """Let the next flight have *channel*, or keep it until there is one."""
-        waiting = self._waiting.get(channel.route)
-        while waiting:
-            assert waiting[0].wanted is not None  # noqa: S101 - it waits because of that
-            if channel.is_reused and not channel.can_take(waiting[0].wanted.call.method):
-                self._drop(channel)
-                flight = waiting.popleft()
-                self._queue(channel.route, flight)
-                return
+        if waiting:
             self._begin_on(channel, waiting.popleft())
-            return
-        self._idle.setdefault(channel.route, []).append(channel)
+        else:
+            self._rest(channel)
+
+    def _rest(self, channel: Channel) -> None:
+        """Keep *channel* until there is a flight for it."""
+        self._idle.setdefault(channel.route, deque()).append(channel)
         self._watch(channel)
+
+    def _serve_waiting(self) -> None:
+        """Let flights that wait have the channels that have become idle, or whose grace period is over."""
+        for route in [route for route, waiting in self._waiting.items() if waiting]:
+            waiting = self._waiting[route]
+            while waiting and (channel := self._idle_channel(route)) is not None:
+                self._begin_on(channel, waiting.popleft())
+            self._dial_for_waiting(route)
 
     # receiving
 
@@ -286,6 +298,7 @@ class Engine:
                 self._listen()
             elif key.fileobj in self._events:  # it may have been dropped by what came before it
                 self._attend(key.fileobj, events)
+        self._serve_waiting()
         if now >= self._next_look:
             self._next_look = now + _TICK
             self._look_at_the_clock(now)
@@ -298,9 +311,13 @@ class Engine:
     def _patience(self) -> float:
         """Return how long to wait at most."""
         ends = [self._paused[0][0]] if self._paused else []
+        ends += [self._idle[route][0].idle_since + GRACE for route in self._waiting if self._waits_for_grace(route)]
         if self._rules.deadline is not None:
             ends.append(self._rules.deadline)
         return max(0.0, min([_TICK, *(end - time.monotonic() for end in ends)])) if ends else _TICK
+
+    def _waits_for_grace(self, route: Route) -> bool:
+        return bool(self._waiting[route] and self._idle.get(route))
 
     def _listen(self) -> None:
         with suppress(OSError):
@@ -315,7 +332,7 @@ class Engine:
     def _attend(self, channel: Channel, events: int) -> None:
         flight = self._busy.get(channel)
         if flight is None:
-            if not channel.connection.is_idle():  # whatever comes now is no answer, unless TLS alone understands it
+            if not channel.connection.is_silent():
                 self._idle[channel.route].remove(channel)
                 self._drop(channel)
             return
@@ -353,8 +370,8 @@ class Engine:
     def _replied(self, channel: Channel, flight: Flight, reply: Reply) -> None:
         del self._busy[channel]
         flight.channel = None
-        if reply.persists:
-            self._serve(channel)
+        if reply.persists and self._reuse.is_allowed(channel.connection):
+            self._rest(channel)
         else:
             self._drop(channel)
         self._go_on(flight, reply)
@@ -397,7 +414,7 @@ class Engine:
         if late:
             self._expire(late)
         for idle in self._idle.values():
-            for channel in [each for each in idle if now - each.idle_since > 5]:
+            for channel in [each for each in idle if now - each.idle_since > KEEP_ALIVE]:
                 idle.remove(channel)
                 self._drop(channel)
 
@@ -480,6 +497,7 @@ class Engine:
         if self._events.pop(channel, 0):
             self._selector.unregister(channel)
         self._held.discard(channel)
+        self._reuse.note(channel.connection)
         channel.close()
 
     def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:

@@ -14,7 +14,7 @@ import h11
 from xapi_cli.call.heads import joined_headers
 from xapi_cli.errors import NetworkError
 from xapi_cli.render import json_line
-from xapi_cli.wire.response_parser import ResponseParser, new_protocol
+from xapi_cli.wire.response_parser import ResponseParser, declares_body, new_protocol
 
 if TYPE_CHECKING:
     from xapi_cli.wire.connection import Connection
@@ -68,12 +68,12 @@ class Head:
 
 
 class Reply:
-    """A whole response; *persists* tells whether the connection may serve again."""
+    """A whole response; *persists* tells whether the connection may serve again, *has_surplus* whether more came."""
 
-    __slots__ = ("body", "head", "persists")
+    __slots__ = ("body", "has_surplus", "head", "persists")
 
-    def __init__(self, head: Head, body: bytes | bytearray, *, persists: bool) -> None:
-        self.head, self.body, self.persists = head, body, persists
+    def __init__(self, head: Head, body: bytes | bytearray, *, persists: bool, has_surplus: bool = False) -> None:
+        self.head, self.body, self.persists, self.has_surplus = head, body, persists, has_surplus
 
 
 class Reading:
@@ -135,10 +135,12 @@ class Reading:
         head = (_heads.get(text) or _usual_head(text)) if end >= len(_END) else None
         if head is None or head.length is None:
             return self._parse_from_start(data)
-        length = 0 if self._has_no_body(head) else head.length
+        has_none = self._has_no_body(head)
+        length = 0 if has_none else head.length
         size = len(data) - end
         if size >= length:
-            return Reply(head, data[end : end + length], persists=head.persists and size == length)
+            persists = head.persists and not (has_none and declares_body(self._method, head.status, head.headers))
+            return Reply(head, data[end : end + length], persists=persists, has_surplus=size > length)
         self._set_head(head, length)
         self.size, self._missing = size, length - size
         self._buffer = bytearray(data)  # it grows in place from here on
@@ -155,7 +157,7 @@ class Reading:
         body, self._buffer = self._buffer, b""  # it may be large, and is not copied
         del body[len(body) + self._missing :]
         del body[: body.find(_END) + 4]
-        return Reply(self._head, body, persists=self._head.persists and not self._missing)
+        return Reply(self._head, body, persists=self._head.persists, has_surplus=self._missing < 0)
 
     def _parse_from_start(self, data: bytes | OSError) -> Reply | None:
         """Hand what the fast path has kept, and *data*, to the parser."""
@@ -189,7 +191,10 @@ class Reading:
             if self.size > LARGEST:
                 raise BodyTooLarge
         assert self._head is not None  # noqa: S101 - for the type checker
-        return Reply(self._head, self._buffer, persists=parser.allows_reuse) if parser.has_ended else None
+        if not parser.has_ended:
+            return None
+        persists = parser.allows_reuse and not declares_body(self._method, self._head.status, self._head.headers)
+        return Reply(self._head, self._buffer, persists=persists, has_surplus=parser.has_surplus)
 
     def _set_head(self, head: Head, length: int) -> None:
         self._head = head

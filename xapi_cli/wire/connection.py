@@ -9,8 +9,11 @@ import re
 import selectors
 import socket
 import ssl
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+
+from xapi_cli import forks
 
 if TYPE_CHECKING:
     from xapi_cli.wire.limits import Limit
@@ -47,6 +50,14 @@ def is_loopback(address: str) -> bool:
     return address == "::1" or _LOOPBACK_IPV4.fullmatch(address) is not None
 
 
+class Kind(NamedTuple):
+    """Say what kind of response it was: servers that send too much do so after some kinds only."""
+
+    route: Route
+    method: str
+    status: int
+
+
 class Connection:
     """One connection for *route*, over *sock*, which is connected."""
 
@@ -54,10 +65,14 @@ class Connection:
         sock.setblocking(False)
         self.route = route
         self.tls: str | None = None
+        self.kind: Kind | None = None  # of the last response, None before the first
+        self.idle_since = time.monotonic()
+        self.has_surplus = False  # bytes came that no request had asked for
         self._socket = sock
         self._receives_when = _READ  # TLS may have to write before it can read, and the other way round
         self._sends_when = _WRITE
         self._is_aborted = False
+        forks.watch(self)
 
     @property
     def peer(self) -> str:
@@ -144,12 +159,37 @@ class Connection:
         """Return the descriptor, for who waits for many connections at once."""
         return self._socket.fileno()
 
-    def is_idle(self) -> bool:
-        """Tell whether the connection is open and silent, as it must be between two requests."""
+    @property
+    def is_used(self) -> bool:
+        """Tell whether the connection has carried a request and its response."""
+        return self.kind is not None
+
+    def rest(self, method: str, status: int) -> None:
+        """Begin to be idle: the response to *method* is complete."""
+        self.kind = Kind(self.route, method, status)
+        self.idle_since = time.monotonic()
+
+    def is_silent(self) -> bool:
+        """Tell whether the connection is open and nothing has come, not counting what TLS alone understands.
+
+        What has come is lost.
+        """
         try:
-            return self.receive_now(1) is None
+            data = self.receive_now(1)
         except (OSError, ValueError):
             return False
+        if data and self.kind is not None:
+            self.has_surplus = True
+        return data is None
+
+    def stays_silent(self, seconds: float) -> bool:
+        """Tell whether the connection is open and nothing comes for so many *seconds*."""
+        end = time.monotonic() + seconds
+        while (is_silent := self.is_silent()) and (left := end - time.monotonic()) > 0:
+            with Selector() as selector:
+                selector.register(self._socket, _READ)
+                selector.select(left)
+        return is_silent
 
     def abort(self) -> None:
         """Let whatever another thread does with the connection fail at once."""
@@ -161,6 +201,10 @@ class Connection:
         """Give the socket back; more than once does no harm."""
         with suppress(OSError):
             self._socket.close()
+
+    def after_fork(self) -> None:
+        """Leave the connection to the parent process: close the descriptor alone, without a word to the server."""
+        self.close()
 
     def _note(self, wish: OSError, *, receiving: bool) -> None:
         """Remember what has to become possible before the call that raised *wish* can go on."""

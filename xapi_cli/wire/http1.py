@@ -6,7 +6,7 @@ import h11
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.wire.connection import Connection, Route
-from xapi_cli.wire.response_parser import ResponseParser, new_protocol
+from xapi_cli.wire.response_parser import ResponseParser, declares_body, new_protocol
 
 if TYPE_CHECKING:
     import httpx
@@ -128,7 +128,17 @@ class Exchange:
     @property
     def is_reusable(self) -> bool:
         """Tell whether the connection may serve another request."""
-        return not self._is_broken and self._incoming.parser.allows_reuse
+        head = self._incoming.parser.head
+        if head is None or self._is_broken or not self._incoming.parser.allows_reuse:
+            return False
+        return not declares_body(self.request.method, head.status_code, dict(head.headers))
+
+    def rest(self) -> None:
+        """Let the connection know what response it was, and whether more has come than that."""
+        parser = self._incoming.parser
+        assert parser.head is not None  # noqa: S101 - there is no body without it
+        self._connection.rest(self.request.method, parser.head.status_code)
+        self._connection.has_surplus = self._connection.has_surplus or parser.has_surplus
 
     def _send_request(self) -> None:
         self._send(self._request_head)
@@ -151,6 +161,8 @@ class Exchange:
 
     def _send_bytes(self, data: memoryview) -> None:
         """Send *data*, but stop when the server has answered or will not take any more."""
+        if self._connection.is_used and not self._is_sent and not self._connection.is_silent():
+            raise NetworkError(f"{self._connection.route} closed the connection or sent what no request asked for")
         limit = None
         while data and not self._has_stopped:
             self._incoming.look()

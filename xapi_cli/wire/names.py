@@ -6,6 +6,8 @@ from itertools import chain, zip_longest
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from xapi_cli import forks
+
 if TYPE_CHECKING:
     from xapi_cli.wire.limits import Limit
 
@@ -20,6 +22,12 @@ class Names:
     def __init__(self) -> None:
         self._lock = Lock()
         self._lookups: dict[tuple[str, int], _Lookup] = {}
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Start over: the threads of the parent process do not run in its child."""
+        self._lock = Lock()
+        self._lookups.clear()
 
     def addresses(self, host: str, port: int, limit: "Limit") -> list[Address]:
         """Return the addresses of *host*, in the order in which to try them; OSError when it has none."""

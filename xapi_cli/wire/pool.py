@@ -1,27 +1,27 @@
 """Keep connections between requests, for threads that share one client."""
 
-import time
 from threading import Lock
 
+from xapi_cli import forks
 from xapi_cli.wire.connection import Connection, Route
-
-_KEEP_ALIVE = 5.0  # seconds; many servers close after as little as this, and a POST must not meet that moment
+from xapi_cli.wire.reuse import Reuse
 
 
 class Pool:
-    """Lend out open connections: each to one borrower at a time, the one that was used last first."""
+    """Lend out open connections: each to one borrower at a time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._idle: dict[Route, list[tuple[Connection, float]]] = {}
+        self._reuse = Reuse()
+        self._idle: dict[Route, list[Connection]] = {}  # in the order in which they became idle
         self._lent: set[Connection] = set()
         self._is_closed = False
+        forks.watch(self)
 
     def take(self, route: Route) -> Connection | None:
-        """Lend a connection that still lives; None when there is none."""
-        while (kept := self._pop(route)) is not None:
-            connection, since = kept
-            if time.monotonic() - since <= _KEEP_ALIVE and connection.is_idle():
+        """Lend a connection that is open and silent; None when there is none. Waits for the end of a grace period."""
+        while (connection := self._pop(route)) is not None:
+            if self._reuse.is_fit(connection):
                 return connection
             self.drop(connection)
         return None
@@ -35,16 +35,18 @@ class Pool:
             connection.abort()
 
     def give_back(self, connection: Connection) -> None:
-        """Keep *connection*, over which another request may go."""
-        with self._lock:
-            if not self._is_closed:
-                self._lent.discard(connection)
-                self._idle.setdefault(connection.route, []).append((connection, time.monotonic()))
-                return
+        """Keep *connection*, over which a complete response has come, if another request may go over it."""
+        if self._reuse.is_allowed(connection):
+            with self._lock:
+                if not self._is_closed:
+                    self._lent.discard(connection)
+                    self._idle.setdefault(connection.route, []).append(connection)
+                    return
         self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
         """Close *connection*."""
+        self._reuse.note(connection)
         with self._lock:
             self._lent.discard(connection)
             connection.close()
@@ -53,18 +55,24 @@ class Pool:
         """Close what is idle, and let what other threads are doing fail at once."""
         with self._lock:
             self._is_closed = True
-            idle = [connection for kept in self._idle.values() for connection, _ in kept]
+            idle = [connection for kept in self._idle.values() for connection in kept]
             self._idle.clear()
             for connection in self._lent:  # still open: drop() takes the lock before it closes one
                 connection.abort()
         for connection in idle:
             connection.close()
 
-    def _pop(self, route: Route) -> tuple[Connection, float] | None:
+    def after_fork(self) -> None:
+        """Forget the connections of the parent process, and a lock that one of its threads may have held."""
+        self._lock = Lock()
+        self._idle.clear()
+        self._lent.clear()
+
+    def _pop(self, route: Route) -> Connection | None:
         with self._lock:
             kept = self._idle.get(route)
             if not kept:
                 return None
-            connection, since = kept.pop()
+            connection = kept.pop(self._reuse.choice(kept) or 0)
             self._lent.add(connection)
-            return connection, since
+            return connection

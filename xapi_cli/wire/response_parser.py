@@ -5,6 +5,7 @@ reject and limit exactly the same, however the bytes are divided.
 """
 
 import re
+from collections.abc import Mapping
 
 import h11
 
@@ -28,6 +29,12 @@ _PLAINER = {  # than the messages of h11
 def new_protocol() -> h11.Connection:
     """Return the state of one request and its response."""
     return h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
+
+
+def declares_body(method: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a response that has no body declares one: its server may send it all the same."""
+    has_none = method == "HEAD" or status in (204, 304)
+    return has_none and (b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0")
 
 
 class ResponseParser:
@@ -95,7 +102,12 @@ class ResponseParser:
         states = self._protocol.states
         is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
         has_flaw = self._chunks is not None and self._chunks.flaw is not None
-        return is_complete and not (has_flaw or self._is_ambiguous or self._protocol.trailing_data[0])
+        return is_complete and not (has_flaw or self._is_ambiguous or self.has_surplus)
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether bytes have come after the end of the response."""
+        return bool(self._protocol.trailing_data[0])
 
     @property
     def _is_ambiguous(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from xapi_cli import forks
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.wire.connection import Connection, Route
 from xapi_cli.wire.dial import Dialler, refused_by_proxy
@@ -62,7 +63,7 @@ class Transport(httpx.BaseTransport):
     ) -> None:
         self._proxy = proxy
         self._trace = trace or _untraced
-        self._dialler = Dialler(_once(tls), self._trace)
+        self._dialler = Dialler(_Once(tls), self._trace)
         self._pool = Pool()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -130,6 +131,7 @@ class Transport(httpx.BaseTransport):
         )
 
     def _release(self, exchange: Exchange, connection: Connection) -> None:
+        exchange.rest()
         if exchange.is_reusable:
             self._pool.give_back(connection)
         else:
@@ -179,15 +181,22 @@ class _Body(httpx.SyncByteStream):
         self._release()
 
 
-def _once(make: "Callable[[], ssl.SSLContext]") -> "Callable[[], ssl.SSLContext]":
-    """Return *make* so that all threads together call it once."""
-    made: list[ssl.SSLContext] = []
-    lock = Lock()
+class _Once:
+    """Call *make* once for all threads together; a child process calls it again."""
 
-    def get() -> "ssl.SSLContext":
-        with lock:
-            if not made:
-                made.append(make())
-            return made[0]
+    def __init__(self, make: "Callable[[], ssl.SSLContext]") -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: ssl.SSLContext | None = None
+        forks.watch(self)
 
-    return get
+    def __call__(self) -> "ssl.SSLContext":
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def after_fork(self) -> None:
+        """Start over: a thread of the parent process may have held the lock, or one inside the context."""
+        self._lock = Lock()
+        self._made = None
