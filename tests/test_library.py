@@ -27,14 +27,15 @@ class Program:
     def __init__(self, xapi: Xapi) -> None:
         self.xapi = xapi
 
-    def __call__(self, code: str, env: Environ) -> Outcome:
-        prelude = "import threading, httpx, xapi_cli\nfrom xapi_cli.errors import *\n"
+    def __call__(self, code: str, env: Environ, *, prelude: str = "") -> Outcome:
+        prelude += "import threading, httpx, xapi_cli\nfrom xapi_cli.errors import *\n"
         ran = subprocess.run(
             [PYTHON, "-c", prelude + textwrap.dedent(code)],
             env=self.xapi.environment(env),
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
+            cwd=self.xapi.home,
             timeout=60,
             check=False,
         )

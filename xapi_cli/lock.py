@@ -15,9 +15,32 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from xapi_cli import folders
+from xapi_cli import folders, forks
 
 _SLICE = 0.1  # seconds between two looks at the time that is left, or, on Windows, at the lock
+
+
+class _Descriptors:
+    """The open lock files of this process: a child of os.fork() that kept one would prolong its parent's lock."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        forks.watch(self)
+
+    def add(self, descriptor: int) -> None:
+        self._open.add(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        if descriptor in self._open:  # not one that a child process has closed already
+            self._open.remove(descriptor)
+            os.close(descriptor)
+
+    def after_fork(self) -> None:
+        for descriptor in list(self._open):
+            self.close(descriptor)
+
+
+_descriptors = _Descriptors()
 
 
 class LockTimeout(Exception):
@@ -45,7 +68,7 @@ def locked(
     try:
         yield
     finally:
-        os.close(descriptor)  # which unlocks it
+        _descriptors.close(descriptor)  # which unlocks it
 
 
 def _seconds_left(limit: float | Callable[[], float]) -> Callable[[], float]:
@@ -80,9 +103,9 @@ def _try(path: Path) -> int | None:
         if filelock.lock_descriptor(descriptor, blocking=False) and _is_still(path, descriptor):
             return descriptor
     except BaseException:
-        os.close(descriptor)
+        _descriptors.close(descriptor)
         raise
-    os.close(descriptor)
+    _descriptors.close(descriptor)
     return None
 
 
@@ -125,7 +148,7 @@ class _Turn:
         with self._deciding:
             self._given_up = True
             if self._come.is_set():
-                os.close(self._descriptor)
+                _descriptors.close(self._descriptor)
 
     def _stand_in_line(self) -> None:
         import fcntl  # not on Windows
@@ -136,7 +159,7 @@ class _Turn:
             self._error = error
         with self._deciding:
             if self._given_up:
-                os.close(self._descriptor)  # whoever is next shall not wait for it
+                _descriptors.close(self._descriptor)  # whoever is next shall not wait for it
             self._come.set()
 
 
@@ -145,10 +168,11 @@ def _open(path: Path) -> int:
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOINHERIT"):
         flags |= getattr(os, name, 0)
     descriptor = os.open(path, flags, 0o600)
+    _descriptors.add(descriptor)
     try:
         folders.close_to_others(descriptor, path)
     except BaseException:
-        os.close(descriptor)
+        _descriptors.close(descriptor)
         raise
     return descriptor
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from copy import copy
 from threading import Lock
 
+from xapi_cli import forks
 from xapi_cli.auth.account import Credentials, Reason
 from xapi_cli.errors import AuthenticationError, XapiError
 from xapi_cli.tokens import Token
@@ -25,6 +26,11 @@ class SharedToken:
         self._is_refused = False
         self._failure: XapiError | None = None
         self._failure_ends = 0.0
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Give up a lock that a thread of the parent process, which is logging in, may have held."""
+        self._lock = Lock()
 
     @property
     def login_reason(self) -> Reason | None:
