@@ -27,7 +27,7 @@ SURPLUSES = {
     "in the same write": echo(),
     "at once": echo(delay=0),
     "after 0.5 ms": echo(delay=0.0005),
-    "after 20 ms": echo(delay=0.02),
+    "after 30 ms": echo(delay=0.03),
     "after a whole block": echo(size=65_536),
 }
 

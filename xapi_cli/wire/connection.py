@@ -50,12 +50,8 @@ def is_loopback(address: str) -> bool:
     return address == "::1" or _LOOPBACK_IPV4.fullmatch(address) is not None
 
 
-class Kind(NamedTuple):
-    """Say what kind of response it was: servers that send too much do so after some kinds only."""
-
-    route: Route
-    method: str
-    status: int
+# Of a response: servers that send a surplus may do so after one method and status only.
+Kind = tuple[Route, str, int]
 
 
 class Connection:
@@ -166,7 +162,7 @@ class Connection:
 
     def rest(self, method: str, status: int) -> None:
         """Begin to be idle: the response to *method* is complete."""
-        self.kind = Kind(self.route, method, status)
+        self.kind = self.route, method, status
         self.idle_since = time.monotonic()
 
     def is_silent(self) -> bool:
@@ -175,12 +171,15 @@ class Connection:
         What has come is lost.
         """
         try:
-            data = self.receive_now(1)
+            data = self._socket.recv(1)
+        except _AGAIN as wish:
+            self._note(wish, receiving=True)
+            return True
         except (OSError, ValueError):
             return False
         if data and self.kind is not None:
             self.has_surplus = True
-        return data is None
+        return False
 
     def stays_silent(self, seconds: float) -> bool:
         """Tell whether the connection is open and nothing comes for so many *seconds*."""

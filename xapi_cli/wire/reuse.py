@@ -12,7 +12,7 @@ from typing import Protocol
 
 from xapi_cli.wire.connection import Connection, Kind, Route
 
-GRACE = 0.05  # seconds; a surplus usually follows its response within a few milliseconds
+GRACE = 0.06  # seconds; a surplus usually follows its response within a few milliseconds
 KEEP_ALIVE = 5.0  # seconds; many servers close after as little as this, and a POST must not meet that moment
 
 
@@ -28,7 +28,8 @@ class Reuse:
     """Decide for all connections of one client, and remember how servers have behaved."""
 
     def __init__(self) -> None:
-        self._sound: set[Kind] = set()  # after such a response, a connection has stayed silent for the grace period
+        # After such a response, a connection has stayed silent for the grace period; None stands for an unused one.
+        self._sound: set[Kind | None] = {None}
         self._unsound: set[Route] = set()  # a connection has carried a surplus
 
     def choice(self, idle: Sequence[_Idle]) -> int | None:
@@ -40,24 +41,22 @@ class Reuse:
         """
         limit = time.monotonic() - GRACE
         if idle[0].idle_since > limit:
-            return next((index for index, each in enumerate(idle) if not self.grace(each)), None)
+            for index, each in enumerate(idle):  # the first one, as a rule
+                if each.kind in self._sound:
+                    return index
+            return None
         return next(index for index in reversed(range(len(idle))) if idle[index].idle_since <= limit)
-
-    def grace(self, idle: _Idle) -> float:
-        """Return for how many seconds the connection still has to stay silent before it is reused."""
-        if idle.kind is None or idle.kind in self._sound:
-            return 0.0
-        return max(0.0, idle.idle_since + GRACE - time.monotonic())
 
     def is_fit(self, connection: Connection) -> bool:
         """Tell whether *connection* may carry a request now; wait for the end of its grace period."""
-        is_young = time.monotonic() - connection.idle_since <= KEEP_ALIVE
-        grace = self.grace(connection)
-        is_silent = is_young and (connection.stays_silent(grace) if grace else connection.is_silent())
-        is_fit = is_silent and self.is_allowed(connection)
-        if is_fit and connection.kind is not None:
-            self._sound.add(connection.kind)
-        return is_fit
+        silence = time.monotonic() - connection.idle_since
+        if connection.kind in self._sound:
+            is_silent = connection.is_silent()
+        else:
+            is_silent = connection.stays_silent(GRACE - silence)
+            if is_silent:
+                self._sound.add(connection.kind)
+        return is_silent and silence <= KEEP_ALIVE and connection.route not in self._unsound
 
     def is_allowed(self, connection: Connection) -> bool:
         """Tell whether *connection*, over which a complete response has come, may be kept."""
