@@ -11,7 +11,7 @@ from xapi_cli.topics import TOPICS
 
 _FILES = (
     ("config.toml", "Profiles, in XAPI_CONFIG_DIR, else in xapi/ under $XDG_CONFIG_HOME or ~/.config."),
-    ("state", "Locks, and with --storage file the tokens: in XAPI_STATE_DIR, else in ~/.local/state/xapi."),
+    ("state", "Locks, and with --storage file the tokens: in xapi/ under XAPI_STATE_DIR, else in ~/.local/state/xapi."),
 )
 _SIGNS = {"\\": "\\e", "-": "\\-", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga", "'": "\\(aq", '"': "\\(dq"}
 

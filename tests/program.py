@@ -48,11 +48,11 @@ class Xapi:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.config = home / "config"
-        self.state = home / "state"
+        self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
         self.environ = _clean_environ(home) | {
             "XAPI_CONFIG_DIR": str(self.config),
-            "XAPI_STATE_DIR": str(self.state),
+            "XAPI_STATE_DIR": str(self.state.parent),
             "XAPI_STORAGE": "file",
             "TMPDIR": str(self.temporary),
         }

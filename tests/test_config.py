@@ -259,7 +259,7 @@ def test_another_users_file_is_not_taken_from_them(path: Path) -> None:
     before = path.read_text()
     os.chown(path, 12345, 12345)
 
-    with pytest.raises(OutputError, match="belongs to another user"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         config.edit(path, _set("a", username="you"))
 
     assert (path.read_text(), path.stat().st_uid) == (before, 12345)
@@ -283,4 +283,6 @@ def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(OutputError) as caught:
         config.edit(path, _set("a", username="me"))
 
-    assert str(caught.value) == (f"{path} cannot be written: Not a directory; check the folder, or set XAPI_CONFIG_DIR")
+    assert str(caught.value) == (
+        f"{path} cannot be written: Not a directory; check the directory, or set XAPI_CONFIG_DIR"
+    )

@@ -1,6 +1,10 @@
 import errno
 import os
+import re
 import stat
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.census import IMPOSSIBLE
 from xapi_cli import folders
+from xapi_cli.errors import UsageError
+from xapi_cli.paths import place
 
 
 def mode(path: Path) -> int:
@@ -30,42 +36,98 @@ def test_a_new_folder_and_those_above_it_are_the_owners_alone(tmp_path: Path, um
     assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
 
 
-def test_an_open_folder_is_closed_and_those_above_it_are_left_alone(tmp_path: Path, notes: list[str]) -> None:
-    folder = tmp_path / "a" / "b"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    folder.parent.chmod(0o755)
-    folders.private(folder, notify=notes.append)
-    folders.private(folder, notify=notes.append)
-    assert (mode(folder), mode(folder.parent)) == (0o700, 0o755)
-    assert notes == [f"{folder} was open to other users; closed it"]
+@pytest.mark.parametrize("bits", [0o755, 0o770, 0o1777])
+def test_the_mode_of_a_directory_that_is_there_is_never_changed(tmp_path: Path, notes: list[str], bits: int) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    directory.chmod(bits)
+    folders.check(directory)
+    folders.private(directory, notify=notes.append)
+    assert mode(directory) == bits
+    assert notes == [f"the directory {directory} is open to other users; run `chmod 700 {directory}`"]
 
 
-def test_a_link_of_ones_own_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir(mode=0o755)
+def test_a_link_of_ones_own_to_a_directory_of_ones_own_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    folders.private(tmp_path / "link")
-    assert mode(tmp_path / "real") == 0o700
+    folders.replace(folders.private(tmp_path / "link" / "sub") / "file", b"x")
+    assert (tmp_path / "real" / "sub" / "file").read_bytes() == b"x"
+
+
+ACCESSES: dict[str, Callable[[Path], object]] = {
+    "check": lambda path: folders.check(path.parent),
+    "private": lambda path: folders.private(path.parent),
+    "read": lambda path: folders.read(path, limit=9),
+    "open_private": lambda path: folders.open_private(path, os.O_RDWR | os.O_CREAT),
+    "replace": lambda path: folders.replace(path, b""),
+    "remove": folders.remove,
+    "remove_old": lambda path: folders.remove_old(path.parent, re.compile(".*"), lambda *_: True),
+    "files": lambda path: folders.files(path.parent, re.compile(".*")),
+    "touch": folders.touch,
+    "touched": folders.touched,
+    "probe": lambda path: folders.probe(path.parent),
+}
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_a_directory_that_everyone_can_write_to_is_refused(tmp_path: Path, access: str) -> None:
+    path = tmp_path / "directory" / "file"
+    path.parent.mkdir()
+    path.write_bytes(b"theirs")
+    path.parent.chmod(0o777)
+    with pytest.raises(UsageError, match="everyone can write to the state directory") as caught:
+        ACCESSES[access](path)
+    assert caught.value.hint == f"run `chmod o-w {path.parent}`, or set XAPI_STATE_DIR to a directory of your own"
+    assert path.read_bytes() == b"theirs"
+    assert os.listdir(path.parent) == ["file"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason=f"{IMPOSSIBLE}only root can give files away")
-@pytest.mark.parametrize("given", ["folder", "link", "target"])
-def test_another_users_folder_or_link_is_refused(tmp_path: Path, given: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("folder")
-    os.lchown(tmp_path / ("link" if given == "link" else "folder"), 12345, 12345)
-    with pytest.raises(PermissionError, match="belongs to another user"):
-        folders.private(tmp_path / ("folder" if given == "folder" else "link"))
+@pytest.mark.parametrize("foreign", ["the directory", "the link to it", "a link above it"])
+@pytest.mark.parametrize("access", ACCESSES)
+def test_another_users_folder_or_link_is_refused(tmp_path: Path, access: str, foreign: str) -> None:
+    (tmp_path / "above" / "directory").mkdir(parents=True)
+    victim = tmp_path / "above" / "directory" / "file"
+    victim.write_bytes(b"theirs")
+    (tmp_path / "link").symlink_to("above/directory")
+    (tmp_path / "up").symlink_to("above")
+    given, owned = {
+        "the directory": (victim.parent, victim.parent),
+        "the link to it": (tmp_path / "link", tmp_path / "link"),
+        "a link above it": (tmp_path / "up" / "directory", tmp_path / "up"),
+    }[foreign]
+    os.lchown(owned, 12345, 12345)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        ACCESSES[access](given / "file")
+    assert victim.read_bytes() == b"theirs"
+    assert os.listdir(victim.parent) == ["file"]
+
+
+def test_the_home_directory_is_never_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "homes" / "me"))
+    with pytest.raises(FileNotFoundError, match="there is no home directory"):
+        folders.private(tmp_path / "homes" / "me" / ".local" / "state" / "xapi")
+    assert os.listdir(tmp_path) == []
+
+
+def test_many_processes_make_the_same_directory(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from xapi_cli import folders; sys.stdin.readline();"
+        f"folders.replace(folders.private(Path({str(tmp_path / 'a' / 'b' / 'c')!r})) / 'file', b'x')"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
+    ]
+    ended = [process.communicate(b"\n", timeout=30) for process in processes]
+    assert [(process.returncode, err) for process, (_, err) in zip(processes, ended, strict=True)] == [(0, b"")] * 4
+    assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "dangling").symlink_to("nowhere")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(NotADirectoryError):
             folders.private(path)
-    with pytest.raises(FileNotFoundError):
-        folders.private(tmp_path / "dangling")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
@@ -98,17 +160,14 @@ def test_an_open_file_is_closed(tmp_path: Path, notes: list[str]) -> None:
     assert notes == [f"{path} was open to other users; closed it"]
 
 
-def test_a_link_is_replaced_or_followed_as_asked(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_private_file_is_replaced_and_never_read(tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     real, link = tmp_path / "dotfiles" / "real", tmp_path / "link"
     real.write_bytes(b"old")
     link.symlink_to(real)
-    folders.replace(link, b"followed", follow=True)
-    assert link.is_symlink()
-    assert real.read_bytes() == b"followed"
     folders.replace(link, b"replaced")
     assert not link.is_symlink()
-    assert real.read_bytes() == b"followed"
+    assert real.read_bytes() == b"old"
     link.unlink()
     link.symlink_to(real)
     with pytest.raises(OSError, match="symbolic link") as caught:
@@ -134,15 +193,24 @@ def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tm
         fcntl.flock(writing, fcntl.LOCK_EX)
         folders.replace(tmp_path / "file", b"new")
         assert sorted(tmp_path.iterdir()) == sorted([living, *others, tmp_path / "file"])
-    folders.sweep(tmp_path)
+    folders.replace(tmp_path / "file", b"newer")
     assert not living.exists()
+
+
+def test_in_a_directory_of_others_only_what_was_left_of_the_same_file_is_swept(tmp_path: Path) -> None:
+    own, others = tmp_path / f".file.{'0' * 16}.new", tmp_path / f".other.{'0' * 16}.new"
+    for path in (own, others):
+        path.write_bytes(b"x")
+    with place(tmp_path / "file") as file:
+        folders.write(file, b"x")
+    assert sorted(os.listdir(tmp_path)) == sorted([others.name, "file"])
 
 
 def test_a_link_that_looks_like_litter_is_left_alone(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / f".file.{'0' * 16}.new").symlink_to(victim)
-    folders.sweep(tmp_path)
+    folders.replace(tmp_path / "file", b"x")
     assert victim.read_bytes() == b"precious"
 
 

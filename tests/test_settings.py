@@ -228,7 +228,7 @@ def test_no_secret_is_in_what_settings_show_of_themselves(environ: dict[str, str
             "/home/me/.config/xapi/config.toml",
             "/home/me/.local/state/xapi",
         ),
-        ({"XAPI_CONFIG_DIR": "/x", "XAPI_STATE_DIR": "/y", "XDG_CONFIG_HOME": "/c"}, "/x/config.toml", "/y"),
+        ({"XAPI_CONFIG_DIR": "/x", "XAPI_STATE_DIR": "/y", "XDG_CONFIG_HOME": "/c"}, "/x/config.toml", "/y/xapi"),
     ],
 )
 def test_the_folders_are_where_the_platform_wants_them(

@@ -1,12 +1,16 @@
 """The config file: read it strictly, edit it without losing what a person wrote there."""
 
+import errno
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from xapi_cli import folders
 from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.paths import ForeignLink, Place, closing, place
 from xapi_cli.render import printable
 from xapi_cli.suggestions import did_you_mean
 
@@ -23,6 +27,7 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
     "max_time": (int, float),
     "ca_bundle": str,
 }
+_VARIABLE = "XAPI_CONFIG_DIR"
 _LARGEST = 1024 * 1024
 _HINT = "edit the file, or see `xapi profile --help`"
 
@@ -62,10 +67,7 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
 
     import tomlkit
 
-    from xapi_cli import folders
-
     load(path)  # never build on what is broken
-    target = path.resolve()  # a config file may be a link into somebody's dotfiles: keep the link
     before = _text(path) or ""
     try:
         document = tomlkit.parse(before)
@@ -79,12 +81,11 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
     if after == before:
         return
     try:
-        folders.create(target.parent)
-        folders.refuse_foreign(target)  # written with sudo, it would be its owner's no more
-        folders.replace(target, after.encode())
+        with place(path, follow=True, make=True) as file:  # it may be a link into somebody's dotfiles: keep the link
+            folders.write(file, after.encode())
     except OSError as error:
         raise OutputError(
-            f"{_name(path)} cannot be written: {error.strerror}", hint="check the folder, or set XAPI_CONFIG_DIR"
+            f"{_name(path)} cannot be written: {error.strerror}", hint="check the directory, or set XAPI_CONFIG_DIR"
         ) from error
 
 
@@ -99,20 +100,42 @@ def profile_table(document: "TOMLDocument", name: str) -> "Table":
 
 def _text(path: Path) -> str | None:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a FIFO would block, a folder has no text
-            raise UsageError(
-                f"{_name(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the folder of config.toml"
-            )
-        if status.st_size > _LARGEST:
-            raise UsageError(f"{_name(path)} is larger than 1 MiB", hint=_HINT)
-        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        return _read(path).decode("utf-8-sig").replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except ForeignLink as error:
+        raise folders.Unsafe(error.problem, variable=_VARIABLE) from error
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise  # which has nothing to do with the file
         raise UsageError(f"{_name(path)} cannot be read: {error.strerror}", hint="check its permissions") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{_name(path)} is not UTF-8 at byte {error.start}", hint=_HINT) from error
+
+
+def _read(path: Path) -> bytes:
+    """Return what is in the config file *path*; raises Unsafe where another user may have written it."""
+    with place(path) as link:
+        _check_directory(link)
+    with place(path, follow=True) as file:
+        _check_directory(file)
+        opened = closing(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))  # a FIFO would block
+    with opened as descriptor:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(
+                f"{_name(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the directory of config.toml"
+            )
+        folders.refuse_unsafe(status, "config file", path, variable=_VARIABLE)
+        if status.st_size > _LARGEST:
+            raise UsageError(f"{_name(path)} is larger than 1 MiB", hint=_HINT)
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read()
+
+
+def _check_directory(file: Place) -> None:
+    """Raise Unsafe where everyone can put another file in the place of *file*."""
+    folders.refuse_unsafe(file.directory_status(), "directory", file.path.parent, variable=_VARIABLE)
 
 
 def _checked(document: Mapping[str, Any], path: Path) -> Config:

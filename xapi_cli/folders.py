@@ -1,235 +1,303 @@
-"""Private folders and files: what xapi keeps is the owner's alone, and a file is the old one or the new one.
+"""Private directories and files: what xapi stores is the owner's alone, and a file is the old one or the new one.
 
-Every OSError passes through; whoever calls knows what the file is for and says so.
+Each function looks at the directory that it is about to use: one that another user owns, or that everyone can write
+to, raises Unsafe. No directory that exists has its mode changed. Every OSError passes through; the caller knows what
+the file is for.
 """
 
-import contextlib
 import errno
 import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_POSIX = os.name == "posix"
-_NEW = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # what `replace` calls a file that is still being written
+from xapi_cli.errors import UsageError
+from xapi_cli.paths import POSIX, ForeignLink, Place, is_trusted, place
+from xapi_cli.render import printable
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # what a file is called that is still being written
+_ATTEMPTS = 4
+_VARIABLE = "XAPI_STATE_DIR"
+_ANY = "any"  # a name in a directory of which only the directory matters
+
+Notify = Callable[[str], None]
 
 
-def private(path: Path, *, notify: Callable[[str], None] | None = None) -> Path:
-    """Make the folder *path* exist, its owner's alone, and return it; tell *notify* when it was open to others."""
-    create(path)
-    found = os.stat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-    _refuse_foreign(found, path)
-    _refuse_foreign(os.lstat(path), path)  # a link of one's own, as dotfile managers make them, is as good as a folder
-    if _is_open(found):
-        with contextlib.suppress(OSError):  # a read-only disk; the folder can be used all the same
-            os.chmod(path, 0o700)
-        _report(path, notify, still_open=_is_open(os.stat(path)))
+class Unsafe(UsageError):
+    """Report a file or directory that another user may have written."""
+
+    def __init__(self, problem: str, *, variable: str, remedy: str = "") -> None:
+        super().__init__(problem, hint=f"{remedy}set {variable} to a directory of your own")
+
+
+def check(path: Path) -> None:
+    """Raise Unsafe unless the directory *path*, and the one that it is in, are safe to use or cannot be looked at."""
+    for directory in (path.parent, path):
+        with suppress(OSError), _place(directory / _ANY):
+            pass
+
+
+def private(path: Path, *, notify: Notify | None = None) -> Path:
+    """Make the directory *path* exist and return it; tell *notify* when one that was there is open to others."""
+    with _place(path / _ANY, make=True) as here:
+        _report_directory(here, notify)
     return path
 
 
-def create(path: Path) -> None:
-    """Make the folder *path*, and each missing one above it, for the owner alone; one that is there stays as it is."""
-    if path.is_dir():
-        return
-    if path.parent != path:
-        create(path.parent)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return  # another process was quicker, or it is no folder, which the caller finds out
-    if _POSIX:
-        os.chmod(path, 0o700)  # whatever the umask
-    _sync(path.parent)
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raise PermissionError where the file *path* exists and belongs to another user."""
-    with contextlib.suppress(FileNotFoundError):
-        _refuse_foreign(os.stat(path), path)
-
-
-def read(path: Path, *, limit: int, notify: Callable[[str], None] | None = None) -> bytes | None:
+def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | None:
     """Return what the private file *path* holds, at most *limit* + 1 bytes of it, or None when there is no such file.
 
-    Symbolic links, other users' files and what is no regular file are refused; a file that others can read is closed.
+    Symbolic links, other users' files and what is no regular file are refused; a file that others can read is closed,
+    and *notify* told of it, and of a directory that is open to others.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | _flags("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT"))
-    except FileNotFoundError:
+        with _place(path) as file:
+            _report_directory(file, notify)
+            descriptor = file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    with open(descriptor, "rb") as file:
+    with open(descriptor, "rb") as stream:
         close_to_others(descriptor, path, notify=notify)
-        return file.read(limit + 1)
+        return stream.read(limit + 1)
 
 
-def replace(path: Path, data: bytes, *, sync: bool = True, follow: bool = False) -> None:
-    """Make the file *path* hold *data*, mode 0600; at every moment it is the old file or the new one, whole.
+def open_private(path: Path, flags: int) -> int:
+    """Return the descriptor of the private file *path*, opened with *flags*."""
+    with _place(path, make=True) as file:
+        descriptor = file.open(flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        close_to_others(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
-    With *sync* it is on disk when this returns. A symbolic link is replaced itself, unless *follow* is given.
-    """
-    if follow:
-        path = path.resolve()
-    sweep(path.parent)
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(FileNotFoundError):  # a sweeper met the new file in the instant before it was locked
-            _replace(path, data, sync=sync)
-            return
-    _replace(path, data, sync=sync)
+
+def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Make the private file *path* hold *data*; at every moment it is the old file or the new one, complete."""
+    with _place(path) as file:
+        sweep(file, _UNFINISHED)
+        _replace(file, data, sync=sync)
 
 
 def remove(path: Path) -> bool:
-    """Remove the file *path* and what dead writers left beside it; tell whether there was such a file."""
-    found = True
+    """Remove the private file *path* and all that killed writers left beside it; tell whether there was such a file."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        found = False
-    if path.parent.is_dir():
-        sweep(path.parent)
-        if found:
-            _sync(path.parent)
-    return found
+        with _place(path) as file:
+            sweep(file, _UNFINISHED)
+            file.unlink()
+            file.sync()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
-def sweep(folder: Path, name: str = "") -> None:
-    """Remove the unfinished files that writers who were killed left in *folder*: those for *name*, or all."""
-    with os.scandir(folder) as entries:
-        start = f".{name}." if name else "."
-        left = [Path(entry.path) for entry in entries if entry.name.startswith(start) and _NEW.fullmatch(entry.name)]
-    for path in left:
-        with contextlib.suppress(OSError):
-            _remove_if_abandoned(path)
+def remove_old(folder: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
+    """Remove the private files in *folder* whose names match *pattern* and of which *is_old* (path, mtime) holds."""
+    for path in files(folder, pattern):
+        with suppress(OSError), _place(path) as file:
+            found = file.status()
+            if stat.S_ISREG(found.st_mode) and is_trusted(found) and is_old(path, found.st_mtime):
+                file.unlink()
 
 
-def unfinished(path: Path) -> Path:
-    """Return a new name beside *path* for what is to take its place; `sweep` knows it."""
-    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
+def files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the paths in the private directory *folder* whose names match *pattern*, sorted."""
+    try:
+        with _place(folder / _ANY) as here:
+            return [folder / name for name in sorted(here.names()) if pattern.fullmatch(name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def touch(path: Path) -> None:
+    """Set the times of the private file *path* to now."""
+    with _place(path) as file:
+        file.touch()
+
+
+def touched(path: Path) -> int | None:
+    """Return when the private file *path* was touched last, None where nobody can tell."""
+    with suppress(OSError), _place(path) as file:
+        return file.status().st_mtime_ns
+    return None
+
+
+def probe(folder: Path, size: int = 0) -> None:
+    """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *folder*."""
+    with _place(private(folder) / "probe") as file:
+        new = unfinished(file)
+        try:
+            os.close(_written(new, bytes(size), sync=True))
+            renamed = unfinished(file)
+            new.rename(renamed)
+            renamed.unlink()
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+
+def write(file: Place, data: bytes) -> None:
+    """Put *data* in *file*, anywhere, mode 0600; at every moment it is the old file or the new one, complete.
+
+    It is on disk when this returns.
+    """
+    sweep(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
+    _replace(file, data, sync=True)
+
+
+def sweep(file: Place, pattern: re.Pattern[str]) -> None:
+    """Remove the unfinished files beside *file*, of names like *pattern*, that writers who were killed left."""
+    for name in file.names():
+        if pattern.fullmatch(name):
+            with suppress(OSError):
+                _remove_if_abandoned(file.sibling(name))
+
+
+def unfinished(file: Place) -> Place:
+    """Return a new place beside *file* for what is to replace it; `sweep` knows it."""
+    return file.sibling(f".{file.path.name}.{os.urandom(8).hex()}.new")
 
 
 def claim(descriptor: int) -> bool:
     """Tell sweepers that the writer of the open file lives; tell whether none of them has removed it before."""
-    with contextlib.suppress(OSError, ImportError):  # no locks: nobody sweeps there either
+    with suppress(OSError, ImportError):  # no locks: nobody sweeps there either
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     return os.fstat(descriptor).st_nlink > 0
 
 
-def close_to_others(descriptor: int, path: Path, *, notify: Callable[[str], None] | None = None) -> None:
+def close_to_others(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
     """Make the open file *path* mode 0600; raise OSError when it is no regular file, or another user's."""
     found = os.fstat(descriptor)
     _refuse_irregular(found, path)
-    if _POSIX and stat.S_IMODE(found.st_mode) != 0o600:
-        with contextlib.suppress(OSError):  # a read-only disk, or a file system without permissions
+    if POSIX and stat.S_IMODE(found.st_mode) != 0o600:
+        with suppress(OSError):  # a read-only disk, or a file system without permissions
             os.fchmod(descriptor, 0o600)
-        if _is_open(found):
+        if notify and _is_open(found):
             _report(path, notify, still_open=_is_open(os.fstat(descriptor)))
 
 
-_ATTEMPTS = 4
+def refuse_unsafe(found: os.stat_result, what: str, path: Path, *, variable: str) -> None:
+    """Raise Unsafe when *what* was *found* at *path* belongs to another user, or everyone can write to it."""
+    shown = printable(str(path))
+    if not is_trusted(found):
+        raise Unsafe(f"the {what} {shown} belongs to another user", variable=variable)
+    is_sticky = (
+        stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    )  # nobody can replace what others have there
+    if POSIX and found.st_mode & stat.S_IWOTH and not is_sticky:
+        remedy = f"run `chmod o-w {shown}`, or "
+        raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
+
+
+@contextmanager
+def _place(path: Path, *, make: bool = False) -> Iterator[Place]:
+    """Hold the place of the private file *path*; raises Unsafe where its directory must not be used."""
+    try:
+        found = place(path, make=make)
+    except ForeignLink as error:
+        raise Unsafe(error.problem, variable=_VARIABLE) from error
+    with found:
+        refuse_unsafe(found.directory_status(), "state directory", path.parent, variable=_VARIABLE)
+        yield found
 
 
 def _refuse_irregular(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    _refuse_foreign(found, path)
-
-
-def _refuse_foreign(found: os.stat_result, path: Path) -> None:
-    if _POSIX and found.st_uid != os.geteuid():
+    if not is_trusted(found):
         raise PermissionError(errno.EPERM, "belongs to another user", str(path))
 
 
 def _is_open(found: os.stat_result) -> bool:
-    return _POSIX and bool(found.st_mode & 0o077)
+    return POSIX and bool(found.st_mode & 0o077)
 
 
-def _report(path: Path, notify: Callable[[str], None] | None, *, still_open: bool) -> None:
-    if notify is None:
-        return
+def _report_directory(file: Place, notify: Notify | None) -> None:
+    if notify and _is_open(file.directory_status()):
+        shown = printable(str(file.path.parent))
+        notify(f"the directory {shown} is open to other users; run `chmod 700 {shown}`")
+
+
+def _report(path: Path, notify: Notify, *, still_open: bool) -> None:
     if still_open:
         notify(f"{path} is open to other users, and its file system does not let xapi close it")
     else:
         notify(f"{path} was open to other users; closed it")
 
 
-def _flags(*names: str) -> int:
-    """Combine those of the open flags *names* that this platform knows."""
-    flags = 0
-    for name in names:
-        flags |= getattr(os, name, 0)
-    return flags
+def _replace(file: Place, data: bytes, *, sync: bool) -> None:
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):  # a sweeper met the new file in the instant before it was locked
+            _replace_once(file, data, sync=sync)
+            return
+    _replace_once(file, data, sync=sync)
 
 
-def _replace(path: Path, data: bytes, *, sync: bool) -> None:
-    new = unfinished(path)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _flags("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT")
-    descriptor = os.open(new, flags, 0o600)
+def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
+    new = unfinished(file)
     try:
-        _try_lock(descriptor)  # tells sweepers that this writer lives
+        descriptor = _written(new, data, sync=sync)
         try:
-            _write(descriptor, data, sync=sync)
-            if _POSIX:
-                os.rename(new, path)
+            if POSIX:
+                new.rename(file)  # while it is locked, so that no sweeper takes it away
         finally:
             os.close(descriptor)
-        if not _POSIX:
-            _rename_on_windows(new, path)
+        if not POSIX:
+            _rename_on_windows(new, file)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
+        with suppress(OSError):
+            new.unlink()
         raise
     if sync:
-        _sync(path.parent)
+        file.sync()
 
 
-def _write(descriptor: int, data: bytes, *, sync: bool) -> None:
-    if _POSIX:
-        with contextlib.suppress(PermissionError):  # file systems without permissions; `read` complains of them
-            os.fchmod(descriptor, 0o600)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    if sync:
-        os.fsync(descriptor)
+def _written(new: Place, data: bytes, *, sync: bool) -> int:
+    """Return the descriptor of the *new* file with *data* in it, locked: that tells sweepers that its writer lives."""
+    descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        _try_lock(descriptor)
+        if POSIX:
+            with suppress(PermissionError):  # file systems without permissions; `read` complains of them
+                os.fchmod(descriptor, 0o600)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
-def _rename_on_windows(new: Path, path: Path) -> None:
-    """Rename *new* to *path*, trying for a second: whoever reads *path* at the moment is in the way."""
+def _rename_on_windows(new: Place, file: Place) -> None:
+    """Rename *new* to *file*, trying for a second: whoever reads *file* at the moment is in the way."""
     for _ in range(50):
-        with contextlib.suppress(PermissionError):
-            os.replace(new, path)
+        with suppress(PermissionError):
+            new.rename(file)
             return
         time.sleep(0.02)
-    os.replace(new, path)
+    new.rename(file)
 
 
-def _sync(folder: Path) -> None:
-    """Put the names in *folder* on disk, where the platform can."""
-    if not _POSIX:
+def _remove_if_abandoned(file: Place) -> None:
+    """Remove the unfinished *file* unless its writer is still at it."""
+    if not POSIX:
+        file.unlink()  # refused by Windows while a writer has it open
         return
-    with contextlib.suppress(OSError):  # some network and FUSE file systems cannot
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _remove_if_abandoned(path: Path) -> None:
-    """Remove the unfinished file *path* unless its writer is still at it."""
-    if not _POSIX:
-        os.unlink(path)  # refused by Windows while a writer has it open
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
     try:
-        _refuse_irregular(os.fstat(descriptor), path)
+        _refuse_irregular(os.fstat(descriptor), file.path)
         if _try_lock(descriptor):
-            os.unlink(path)
+            file.unlink()
     finally:
         os.close(descriptor)
 

@@ -9,6 +9,7 @@ stopped while waiting holds up nobody.
 """
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -16,7 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from xapi_cli import folders, forks
+from xapi_cli.render import printable
 
+_UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _SLICE = 0.1  # seconds between two looks at the time that is left, or, on Windows, at the lock
 
 
@@ -48,12 +51,23 @@ class LockTimeout(Exception):
 
 
 class LockUnavailable(Exception):
-    """Report that there can be no lock here, for a *reason* such as a folder that cannot be written."""
+    """Report that there can be no lock here, for a *reason* such as a directory that cannot be written."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"no lock can be taken at {path}: {reason}")
+    def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
-        self.reason = reason
+        self.reason = error.strerror or type(error).__name__
+        self.is_unsupported = error.errno in _UNSUPPORTED
+        super().__init__(f"no lock can be taken at {path}: {self.reason}")
+
+
+def about_state(state: Path, error: OSError | LockUnavailable) -> tuple[str, str]:
+    """Return what *error* says about the directory *state*, and the remedy."""
+    if isinstance(error, LockUnavailable) and error.is_unsupported:
+        problem = f"the file system of the state directory {printable(str(state))} does not support locks"
+        return f"{problem} ({error.reason})", "set XAPI_STATE_DIR to a directory on a local file system"
+    reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
+    remedy = "make it writable, or set XAPI_STATE_DIR to a directory that is"
+    return f"the state directory {printable(str(state))} cannot be written: {reason}", remedy
 
 
 @contextlib.contextmanager
@@ -62,7 +76,7 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock on the file *path*; wait for it *limit* seconds, or as long as *limit*() says that some are left.
 
-    The folder of *path* is made where it is missing. *waiting* is called once, before the first wait.
+    The directory of *path* is made where it is missing. *waiting* is called once, before the first wait.
     """
     descriptor = _acquire(path, _seconds_left(limit), waiting)
     try:
@@ -81,7 +95,6 @@ def _seconds_left(limit: float | Callable[[], float]) -> Callable[[], float]:
 def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[], None] | None) -> int:
     """Return the descriptor of the file *path*, locked."""
     try:
-        folders.private(path.parent)
         descriptor = _try(path)
         if descriptor is None and waiting is not None:
             waiting()
@@ -90,7 +103,7 @@ def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[]
                 raise LockTimeout(str(path))
             descriptor = _after_waiting(path, seconds_left)
     except OSError as error:
-        raise LockUnavailable(path, error.strerror or type(error).__name__) from error
+        raise LockUnavailable(path, error) from error
     return descriptor
 
 
@@ -164,16 +177,8 @@ class _Turn:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT
-    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOINHERIT"):
-        flags |= getattr(os, name, 0)
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = folders.open_private(path, os.O_RDWR | os.O_CREAT)
     _descriptors.add(descriptor)
-    try:
-        folders.close_to_others(descriptor, path)
-    except BaseException:
-        _descriptors.close(descriptor)
-        raise
     return descriptor
 
 

@@ -95,8 +95,12 @@ class Runtime:
 
     @cached_property
     def state(self) -> Path:
-        """The folder of state."""
-        return settings_module.state_folder(self.environ).absolute()
+        """The directory of state, of which all is xapi's; raises UsageError where another user may have written it."""
+        from xapi_cli import folders
+
+        state = settings_module.state_folder(self.environ)
+        folders.check(state)
+        return state
 
     @property
     def base_url(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from xapi_cli import config, urls
+from xapi_cli import config, paths, urls
 from xapi_cli.errors import UsageError
 from xapi_cli.render import printable
 from xapi_cli.suggestions import did_you_mean
@@ -16,6 +16,7 @@ from xapi_cli.suggestions import did_you_mean
 Storage = Literal["auto", "keyring", "file", "none"]
 STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
 SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")  # variables that no child may inherit
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 DEFAULT_TIMEOUT = 30.0
 _LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wait for helps nobody
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
@@ -96,31 +97,30 @@ def config_file(environ: Mapping[str, str]) -> Path:
     if chosen := environ.get("XAPI_CONFIG_DIR"):
         return Path(chosen) / "config.toml"
     if sys.platform == "win32":
-        return Path(environ.get("APPDATA") or _home() / "AppData" / "Roaming") / "xapi" / "config.toml"
-    return _absolute(environ.get("XDG_CONFIG_HOME"), ".config") / "xapi" / "config.toml"
+        return _absolute(environ, "APPDATA", "AppData/Roaming") / "xapi" / "config.toml"
+    return _absolute(environ, "XDG_CONFIG_HOME", ".config") / "xapi" / "config.toml"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of locks, the file store and the index of accounts."""
+    """Return xapi's own directory of locks, the file store and the index of accounts."""
     if chosen := environ.get("XAPI_STATE_DIR"):
-        return Path(chosen)
+        return Path(chosen).absolute() / "xapi"
     if sys.platform not in ("win32", "darwin"):
-        return _absolute(environ.get("XDG_STATE_HOME"), ".local/state") / "xapi"
+        return _absolute(environ, "XDG_STATE_HOME", ".local/state") / "xapi"
     from platformdirs import user_state_path
 
-    return user_state_path("xapi", appauthor=False)
+    return user_state_path("xapi", appauthor=False).absolute()
 
 
-def _absolute(chosen: str | None, default: str) -> Path:
+def relative_homes(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that should name a directory of the user and name none that is absolute."""
+    return [name for name in _HOMES if name in environ and not Path(environ[name]).is_absolute()]
+
+
+def _absolute(environ: Mapping[str, str], name: str, default: str) -> Path:
     # A relative XDG path is to be ignored: https://specifications.freedesktop.org/basedir/
-    return Path(chosen) if chosen and Path(chosen).is_absolute() else _home() / default
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError:  # no HOME and no entry in the password database
-        return Path("/nonexistent")
+    chosen = Path(environ.get(name, ""))
+    return chosen if chosen.is_absolute() else paths.home() / default
 
 
 def is_profile_name(name: str) -> bool:

@@ -34,7 +34,7 @@ TOPICS: Mapping[str, Topic] = {
             ("XAPI_MAX_TIME", "limit of the whole command, in seconds (--max-time)"),
             ("XAPI_NO_INPUT", "1: never ask for anything (--no-input)"),
             ("XAPI_CONFIG_DIR", "the folder of config.toml"),
-            ("XAPI_STATE_DIR", "the folder of state: locks, and the file store"),
+            ("XAPI_STATE_DIR", "where xapi/ is, the directory of locks and the file store"),
             ("XAPI_DEBUG", "1: an unexpected failure shows where it happened, without values"),
             ("SSL_CERT_FILE", "certificates to trust (--ca-bundle); SSL_CERT_DIR is a folder of them"),
             ("HTTPS_PROXY", "a proxy; likewise HTTP_PROXY, ALL_PROXY, and NO_PROXY for hosts without it"),

@@ -201,7 +201,7 @@ def test_the_empty_name_is_refused() -> None:
 
 def test_a_file_that_its_owner_made_read_only_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").write_bytes(b"old")
-    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path / "out", os.W_OK))  # root may write
+    monkeypatch.setattr(os, "access", lambda name, mode, **_: (name, mode) != ("out", os.W_OK))  # root may write
 
     with pytest.raises(OutputError, match="out cannot be written: the file is read-only"):
         OutFile(str(tmp_path / "out")).open()

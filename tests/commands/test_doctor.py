@@ -108,7 +108,7 @@ def test_a_state_folder_that_cannot_be_written_is_told(xapi: Xapi, sandbox: Sand
     outcome = xapi("doctor", env={**sandbox.settings, "XAPI_STATE_DIR": str(blocked)})
 
     assert outcome.code == 1
-    assert line(outcome, "state").startswith(f"fail  state     {blocked} cannot be written: ")
+    assert line(outcome, "state").startswith(f"fail  state     the state directory {blocked}/xapi cannot be written: ")
 
 
 @pytest.mark.parametrize(
@@ -229,13 +229,13 @@ def test_a_password_command_is_looked_for_and_not_run(xapi: Xapi, sandbox: Sandb
     assert not (xapi.home / "ran").exists()
 
 
-def test_a_config_file_that_others_can_change_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_config_file_that_its_group_can_change_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
-    (xapi.config / "config.toml").chmod(0o666)
+    (xapi.config / "config.toml").chmod(0o664)
 
     told = line(xapi("doctor", env=sandbox.settings), "config")
 
-    assert told == f"warn  config    {xapi.config / 'config.toml'} can be changed by others; run `chmod go-w` on it"
+    assert told == f"warn  config    {xapi.config / 'config.toml'} can be changed by its group; run `chmod g-w` on it"
 
 
 @pytest.mark.parametrize("columns", [60, 80])

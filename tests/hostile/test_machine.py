@@ -1,6 +1,5 @@
 """A machine that is short of everything, stops the program in between, or lays traps where Python looks for modules."""
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -148,7 +147,7 @@ def test_text_of_odd_width_is_shown_without_delay(xapi: Xapi, text: str) -> None
 
 def test_a_home_that_is_gone_or_foreign_is_no_crash(xapi: Xapi) -> None:
     with Server([request(), send(OK)]) as server:
-        env = {**bearing(server), "HOME": "/nonexistent", "XAPI_CONFIG_DIR": None, "XAPI_STATE_DIR": None}
+        env = {**bearing(server), "HOME": str(xapi.home / "missing"), "XAPI_CONFIG_DIR": None, "XAPI_STATE_DIR": None}
         gone = Path(xapi.home / "gone")
         gone.mkdir()
         process = xapi.start(
@@ -157,4 +156,4 @@ def test_a_home_that_is_gone_or_foreign_is_no_crash(xapi: Xapi) -> None:
         out, err = process.communicate(timeout=20)
 
     assert (process.returncode, out, err) == (0, b"ok", b"")
-    assert not os.path.exists("/nonexistent")
+    assert not (xapi.home / "missing").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.census import IMPOSSIBLE
 from tests.store.conftest import Open
-from xapi_cli.errors import StoreError
+from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -44,7 +44,7 @@ def test_file_and_folders_are_the_owners_alone_whatever_the_umask(
 
 def test_the_file_is_closed_from_its_first_byte(run: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    strace = ("strace", "-f", "-qq", "-e", "trace=openat,open,chmod,fchmod,rename", "-o", str(trace))
+    strace = ("strace", "-f", "-qq", "-e", "trace=openat,open,chmod,fchmod,renameat", "-o", str(trace))
     ended(run("os.umask(0); store('file').write(ME, Record(Token('t')))", prefix=strace))
     made = [line for line in trace.read_text().splitlines() if ".new" in line and "O_CREAT" in line]
     assert len(made) == 1
@@ -53,14 +53,18 @@ def test_the_file_is_closed_from_its_first_byte(run: Run, tmp_path: Path) -> Non
     assert ", 0600) = " in made[0]
 
 
-def test_a_store_that_others_can_read_is_closed_and_complained_of(opened: Open, file: Path, notes: list[str]) -> None:
+def test_a_file_that_others_can_read_is_closed_and_a_directory_is_complained_of(
+    opened: Open, file: Path, notes: list[str]
+) -> None:
     opened("file").write(ME, OLD)
     file.chmod(0o644)
     file.parent.chmod(0o755)
     assert opened("file").read(ME) == OLD
-    assert notes == [f"{path} was open to other users; closed it" for path in (file.parent, file)]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert notes == [
+        f"the directory {file.parent} is open to other users; run `chmod 700 {file.parent}`",
+        f"{file} was open to other users; closed it",
+    ]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o755]
 
 
 def test_the_folder_that_the_person_chose_keeps_its_mode(opened: Open, state: Path) -> None:
@@ -128,15 +132,15 @@ def test_another_users_files_are_refused(opened: Open, file: Path) -> None:
         opened("file").read(ME)
     os.chown(file, 0, 0)
     os.chown(file.parent, 12345, 12345)
-    with pytest.raises(StoreError, match="belongs to another user"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         opened("file").write(ME, NEW)
 
 
 FAULTS = [
     "fsync:error=ENOSPC:when=1",
     "fsync:error=EIO:when=1",
-    "rename:error=EROFS",
-    "rename:error=ENOSPC",
+    "renameat:error=EROFS",
+    "renameat:error=ENOSPC",
     "flock:error=ENOLCK",
     "fchmod:error=EPERM",
 ]
@@ -170,7 +174,7 @@ def test_a_full_disk_leaves_the_old_record(run: Run, opened: Open, file: Path) -
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-@pytest.mark.parametrize("call", ["flock", "fchmod", "write", "fsync", "rename"])
+@pytest.mark.parametrize("call", ["flock", "fchmod", "write", "fsync", "renameat"])
 def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_and_the_next_write_no_litter(
     run: Run, opened: Open, file: Path, tmp_path: Path, call: str
 ) -> None:
@@ -181,7 +185,7 @@ def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_and_the_next_write
     process.communicate(timeout=30)
     assert process.returncode != 0
     assert store.read(ME) in (OLD, NEW)
-    if call != "rename":
+    if call != "renameat":
         assert len(list(file.parent.iterdir())) == 2  # the kill did hit the writing
     store.write(OTHER, OLD)  # sweeps for all accounts
     assert sorted(file.parent.iterdir()) == sorted([file, file.with_name(f"{OTHER.key}.json")])

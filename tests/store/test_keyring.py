@@ -312,7 +312,7 @@ def test_a_state_folder_that_cannot_be_written_costs_a_warning_and_the_lock(run:
     code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token)"
     lines, _ = ended(run(code, fake("Plain")))
     assert lines == [
-        f"note: the state folder {tmp_path}/state cannot be written: Not a directory; going on without locks",
+        f"note: the state directory {tmp_path}/state cannot be written: Not a directory; going on without locks",
         "t",
     ]
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from xapi_cli import folders
 from xapi_cli.auth.attempts import Attempts
 from xapi_cli.auth.keeper import Keeper
 from xapi_cli.auth.turns import AnotherLoggedIn, LoginTurns
@@ -131,7 +130,7 @@ class Account:
         automatic: bool = True,
     ) -> None:
         self.identity, self.keeper = identity, keeper
-        self._state, self._grant, self._passwords = state, grant, passwords
+        self._grant, self._passwords = grant, passwords
         self._note, self._warn, self._now = note, warn, now
         self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
         self._turns = LoginTurns(state / "locks" / f"{identity.key}.login.lock")
@@ -377,7 +376,6 @@ class Account:
             limit = min(limit, max(0.0, self._deadline - time.monotonic()))
         with ExitStack() as stack:
             try:
-                folders.private(self._state / "locks")
                 stack.enter_context(self._turns.taken(limit, to_the_end=not leave))
             except LockTimeout as error:
                 if must:
@@ -385,7 +383,7 @@ class Account:
                         f"another xapi has been logging in as {self._who()} for more than {limit:.0f} s",
                         hint="try again; if it hangs, end it",
                     ) from error
-            except (LockUnavailable, OSError) as error:
+            except LockUnavailable as error:
                 self.keeper.cannot_write_state(error)
             yield
 

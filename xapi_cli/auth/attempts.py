@@ -9,6 +9,7 @@ with the password command that failed or gave such a password.
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ _SHARED: tuple[type[XapiError], ...] = (
     errors.TimeoutExpired,
 )
 _OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # what comes of a password command
+_KINDS = ("failed", "command", "refused", "rejected")
+_OWN = re.compile(rf"\.?[0-9a-f]{{32}}\.(?:{'|'.join(_KINDS)})(?:\.[0-9a-f]{{16}}\.new)?")
 _MOST_REFUSED = 32  # passwords remembered of one account; nobody has more of them in use
 
 
@@ -98,15 +101,13 @@ class Attempts:
 
     def forget(self, identity: Identity) -> None:
         """Drop all that is kept of *identity*."""
-        for kind in ("failed", "command", "refused", "rejected"):
+        for kind in _KINDS:
             self._remove(identity, kind)
 
     def sweep(self) -> None:
-        """Remove what is older than a minute, whichever account it is of."""
+        """Remove the entries that are older than a minute, whichever account they are of."""
         with suppress(OSError):
-            for path in self._folder.iterdir():
-                if abs(self._clock() - path.stat().st_mtime) > MEMORY:
-                    path.unlink()
+            folders.remove_old(self._folder, _OWN, lambda _, mtime: abs(self._clock() - mtime) > MEMORY)
 
     def _refused(self, identity: Identity) -> list[dict[str, Any]]:
         """Return the refusals of the last minute, the latest first; all have the same salt."""
@@ -145,7 +146,7 @@ class Attempts:
 
     def _remove(self, identity: Identity, kind: str) -> None:
         with suppress(OSError):
-            self._path(identity, kind).unlink()
+            folders.remove(self._path(identity, kind))
 
     def _path(self, identity: Identity, kind: str) -> Path:
         return self._folder / f"{identity.key}.{kind}"

@@ -6,10 +6,9 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xapi_cli import folders
 from xapi_cli.auth.known import KnownAccounts
 from xapi_cli.errors import StoreError, TimeoutExpired
-from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.lock import LockTimeout, LockUnavailable, about_state, locked
 from xapi_cli.store import open_store
 from xapi_cli.tokens import Identity, Record
 
@@ -206,30 +205,25 @@ class Keeper:
         """Exclude other writers of this account, so that a logout and a login cannot interleave."""
         with ExitStack() as stack:
             try:
-                folder = folders.private(self._state / "locks")
-                stack.enter_context(locked(folder / f"{self.identity.key}.store.lock", limit=_WRITE_WAIT))
+                lock = self._state / "locks" / f"{self.identity.key}.store.lock"
+                stack.enter_context(locked(lock, limit=_WRITE_WAIT))
             except LockTimeout as error:
                 raise TimeoutExpired(
                     "another xapi has been writing to the token store for too long",
                     hint="try again; end it if it hangs",
                 ) from error
-            except (LockUnavailable, OSError) as error:
+            except LockUnavailable as error:
                 self.cannot_write_state(error)
             yield
 
     def cannot_write_state(self, error: OSError | LockUnavailable) -> None:
-        """Complain of the state folder: with `file` nothing can be done without it, else a warning, once, is enough."""
+        """Complain of the state directory: `file` can do nothing without it, else a warning, once, is enough."""
         if self.storage == "file":
-            raise StoreError(
-                self._no_state(error), hint="make it writable, or set XAPI_STATE_DIR to a folder that is"
-            ) from error
+            problem, remedy = about_state(self._state, error)
+            raise StoreError(problem, hint=remedy) from error
         self._complain(error)
 
     def _complain(self, error: OSError | LockUnavailable) -> None:
         if not self._warned:
             self._warned = True
-            self._warn(f"{self._no_state(error)}; going on without locks")
-
-    def _no_state(self, error: OSError | LockUnavailable) -> str:
-        reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
-        return f"the state folder {self._state} cannot be written: {reason}"
+            self._warn(f"{about_state(self._state, error)[0]}; going on without locks")

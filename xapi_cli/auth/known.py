@@ -7,6 +7,7 @@ than the one it began with, stores nothing.
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any
 from xapi_cli import folders
 from xapi_cli.tokens import Identity
 
+_OWN = re.compile(r"[0-9a-f]{32}\.json")
 _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
 
 
@@ -52,9 +54,7 @@ class KnownAccounts:
 
     def all(self) -> list[Identity]:
         """Return every account that something is stored for."""
-        if not self._folder.is_dir():
-            return []
-        entries = (self._read(path) for path in sorted(self._folder.glob("*.json")))
+        entries = (self._read(path) for path in folders.files(self._folder, _OWN))
         return [
             Identity(entry["base_url"], entry["username"])
             for entry in entries
@@ -65,8 +65,6 @@ class KnownAccounts:
         return self._folder / f"{identity.key}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        if not self._folder.is_dir():
-            return None
         data = folders.read(path, limit=64 * 1024)
         try:
             entry = json.loads(data or b"")
@@ -87,10 +85,9 @@ class KnownAccounts:
 
     def _sweep(self) -> None:
         """Remove the empty entries that logouts left long ago."""
-        for path in self._folder.glob("*.json"):
-            with suppress(OSError):
-                if (entry := self._read(path)) and not entry["storages"] and self._is_old(path):
-                    path.unlink()
+        with suppress(OSError):
+            folders.remove_old(self._folder, _OWN, self._is_obsolete)
 
-    def _is_old(self, path: Path) -> bool:
-        return abs(self._clock() - path.stat().st_mtime) > _EMPTY_FOR
+    def _is_obsolete(self, path: Path, mtime: float) -> bool:
+        entry = self._read(path)
+        return entry is not None and not entry["storages"] and abs(self._clock() - mtime) > _EMPTY_FOR

@@ -5,11 +5,11 @@ hundred of them would do so one after another, and the last would find a token t
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from xapi_cli import folders
 from xapi_cli.lock import locked
 
 
@@ -29,11 +29,11 @@ class LoginTurns:
 
         Raises what `lock.locked` raises, and AnotherLoggedIn unless the turn is to be waited for *to_the_end*.
         """
-        end, before = time.monotonic() + limit, _touched(self._lock)
+        end, before = time.monotonic() + limit, folders.touched(self._lock)
 
         def left() -> float:
             nonlocal before
-            now = _touched(self._lock)
+            now = folders.touched(self._lock)
             if before is not None and now != before and not to_the_end:
                 raise AnotherLoggedIn
             before = now  # who came first has made the file
@@ -45,11 +45,4 @@ class LoginTurns:
     def tell(self) -> None:
         """Tell those who wait that there is a new token."""
         with contextlib.suppress(OSError):  # then they find it when it is their turn
-            os.utime(self._lock)
-
-
-def _touched(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
+            folders.touch(self._lock)

@@ -20,6 +20,7 @@ from typing import BinaryIO, Self
 from xapi_cli import folders
 from xapi_cli.batch.output import Result
 from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.paths import place
 from xapi_cli.render import printable
 
 _SYNCED_EVERY = 1.0  # seconds
@@ -134,10 +135,8 @@ class Journal:
             os.fsync(self._descriptor)
 
     def _open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        for name in ("O_NONBLOCK", "O_BINARY", "O_NOINHERIT", "O_CLOEXEC"):
-            flags |= getattr(os, name, 0)
-        self._descriptor = os.open(self._name, flags, 0o600)
+        with place(self._name, follow=True) as file:
+            self._descriptor = file.open(os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0))
         self._lock()
         self._load()
 

@@ -7,15 +7,15 @@ import select
 import stat
 import sys
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from xapi_cli import folders
 from xapi_cli.errors import OutputError
+from xapi_cli.paths import Place, is_trusted, place
 from xapi_cli.render import printable
 
-_UNFINISHED = "xapi-output"  # as whose successor a file that is still being written is named
+_UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # what a file is called that is still being written
 _OPEN = "/proc/self/fd"
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})  # of file systems, of old kernels
 _LONGEST_NAME = 255  # bytes, in all file systems that have unnamed files
@@ -34,8 +34,8 @@ class OutFile:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._target = Path(name)
-        self._new: Path | None = None  # where the new file has a name
+        self._target: Place | None = None  # held open, so that the file lands where it was looked for
+        self._new: Place | None = None  # where the new file has a name
         self._file: BinaryIO | None = None
         self._is_direct = False
 
@@ -58,9 +58,9 @@ class OutFile:
     def keep(self) -> None:
         """Make what was written the content of the file."""
         try:
-            if self._file is not None and not self._is_direct:
+            if self._file is not None and self._target is not None and not self._is_direct:
                 self._file.flush()
-                self._put_in_place(self._file)
+                self._put_in_place(self._file, self._target)
             self._close()
         except OSError as error:
             raise self._failed(error) from error
@@ -76,55 +76,57 @@ class OutFile:
             self._close()
         if self._new is not None:
             with suppress(OSError):
-                os.unlink(self._new)
+                self._new.unlink()
+        if self._target is not None:
+            self._target.close()
 
     def _opened(self) -> BinaryIO:
-        self._is_direct = self._names_no_file()
+        self._is_direct = True
         if (number := _descriptor(self._name)) is not None:
             return open(_writable(number), "wb", buffering=0)
-        if self._is_direct:
-            return open(self._name, "wb", buffering=0)  # a folder fails here
-        self._target = Path(os.path.realpath(self._name))  # a symbolic link stays one
-        if self._target.exists() and not os.access(self._target, os.W_OK):
+        if not self._name or self._name.endswith((os.sep, "/")) or _DESCRIPTOR_OF_OTHERS.match(self._name):
+            return open(self._name, "wb", buffering=0)  # a directory fails here
+        self._target = target = place(self._name, follow=True)  # a symbolic link stays one
+        if os.path.exists(self._name) and not os.path.isfile(self._name):
+            return self._device()
+        self._is_direct = False
+        if _exists(target) and not target.is_writable():
             raise PermissionError(0, "the file is read-only")
-        return _unnamed(self._target) or self._named()
+        return _unnamed(target) or self._named(target)
 
-    def _named(self) -> BinaryIO:
+    def _device(self) -> BinaryIO:
+        """Open what is no regular file where it is; one that has become a regular file meanwhile stays untouched."""
+        descriptor = os.open(self._name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EAGAIN, "another file has taken its place")
+        return open(descriptor, "wb", buffering=0)
+
+    def _named(self, target: Place) -> BinaryIO:
         """Return a new file with a name; when this process is killed, the next one that comes here removes it."""
-        with suppress(OSError):  # a folder that may not be listed
-            folders.sweep(self._target.parent, _UNFINISHED)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with suppress(OSError):  # a directory that may not be listed
+            folders.sweep(target, _UNFINISHED)
         while True:
-            self._new = self._another_name()
-            file = open(os.open(self._new, flags, 0o600), "wb")  # noqa: SIM115 - closed by __exit__
+            self._new = _another_name(target)
+            file = open(self._new.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")  # noqa: SIM115 - closed by __exit__
             if folders.claim(file.fileno()):
                 return file
             file.close()
 
-    def _another_name(self) -> Path:
-        return folders.unfinished(self._target.with_name(_UNFINISHED))
-
-    def _put_in_place(self, file: BinaryIO) -> None:
+    def _put_in_place(self, file: BinaryIO, target: Place) -> None:
         """Give *file* the name of the target, which is the old file until that moment."""
-        mode = self._mode()
+        mode = _mode(target)
         _set_mode(file.fileno(), mode)
         if self._new is None:
-            if _linked(file, self._target):
+            if _linked(file, target):
                 return
-            self._new = self._another_name()  # only renaming replaces a file, and only what has a name can be renamed
+            self._new = _another_name(target)  # only renaming replaces a file, and only what has a name can be renamed
             if not _linked(file, self._new):
                 _copy(file, self._new, mode)
         if sys.platform == "win32":
             file.close()  # or it could not be renamed
-        os.replace(self._new, self._target)
+        self._new.rename(target)
         self._new = None
-
-    def _names_no_file(self) -> bool:
-        if not self._name or self._name.endswith((os.sep, "/")):
-            return True
-        if _descriptor(self._name) is not None or _DESCRIPTOR_OF_OTHERS.match(self._name):
-            return True
-        return os.path.exists(self._name) and not os.path.isfile(self._name)
 
     def _written(self, data: memoryview) -> int:
         """Write of *data* what goes in at once; of a device that may be less than all."""
@@ -137,14 +139,6 @@ class OutFile:
     def _close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-    def _mode(self) -> int:
-        """Return the permissions of the file that is replaced, else what the umask leaves."""
-        with suppress(OSError):
-            return stat.S_IMODE(self._target.stat().st_mode)
-        umask = os.umask(0o077)
-        os.umask(umask)
-        return 0o666 & ~umask
 
     def _failed(self, error: OSError | ValueError) -> OutputError:
         reason = (error.strerror if isinstance(error, OSError) else None) or "the name cannot be used"
@@ -169,36 +163,58 @@ def _writable(number: int) -> int:
     return os.dup(number)
 
 
-def _unnamed(target: Path) -> BinaryIO | None:
-    """Return a new file without a name, in the folder of *target*; None where there are none that get one later."""
+def _exists(target: Place) -> bool:
+    with suppress(FileNotFoundError):
+        target.status()
+        return True
+    return False
+
+
+def _another_name(target: Place) -> Place:
+    return folders.unfinished(target.sibling("xapi-output"))
+
+
+def _mode(target: Place) -> int:
+    """Return the permissions of the user's own file that is replaced, else what the umask leaves."""
+    with suppress(OSError):
+        found = target.status()
+        if is_trusted(found) and stat.S_ISREG(found.st_mode):
+            return stat.S_IMODE(found.st_mode)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def _unnamed(target: Place) -> BinaryIO | None:
+    """Return a new file without a name, in the directory of *target*; None where there are none that get one later."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_OPEN):
         return None
-    if len(os.fsencode(target.name)) > _LONGEST_NAME:
+    if len(os.fsencode(target.path.name)) > _LONGEST_NAME:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # which would show only at the end
     try:
-        return open(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o600), "wb")
+        return open(target.open_unnamed(), "wb")
     except OSError as error:
         if error.errno in _NO_UNNAMED:
             return None
         raise
 
 
-def _linked(file: BinaryIO, name: Path) -> bool:
+def _linked(file: BinaryIO, name: Place) -> bool:
     """Give the unnamed *file* its *name*; tell whether that went well: there may be one, or a sandbox forbids it."""
-    number = file.fileno()
     try:
-        os.link(f"{_OPEN}/{number}", name, src_dir_fd=number, follow_symlinks=True)  # without the number it would not
+        name.link(file.fileno())
     except OSError:
         return False
     return True
 
 
-def _copy(file: BinaryIO, name: Path, mode: int) -> None:
+def _copy(file: BinaryIO, name: Place, mode: int) -> None:
     """Make the file *name*, with permissions *mode*, out of what is in *file*."""
     from shutil import copyfileobj
 
-    with open(os.dup(file.fileno()), "rb") as source, open(name, "xb") as copy:
-        _set_mode(copy.fileno(), mode)
+    new = name.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with open(os.dup(file.fileno()), "rb") as source, open(new, "wb") as copy:
+        _set_mode(new, mode)
         source.seek(0)
         copyfileobj(source, copy)
 

@@ -16,6 +16,8 @@ from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.render import printable, relative, until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import httpx
 
     from xapi_cli.auth.keeper import Keeper
@@ -77,6 +79,7 @@ class Doctor:
         self._runtime = runtime
         self._config_file: Config | None = None
         self._settings: Settings | None = None
+        self._state_directory: Path | None = None
         self._response: httpx.Response | None = None
         self._keyring_works = False
         self._warnings: list[str] = []
@@ -144,8 +147,8 @@ class Doctor:
         self._config_file = found = config.load(path)
         if not path.exists():
             return Check("config", "pass", f"{path} does not exist yet", "`xapi login` writes it")
-        if sys.platform != "win32" and path.stat().st_mode & 0o022:
-            return Check("config", "warn", f"{path} can be changed by others", "run `chmod go-w` on it")
+        if sys.platform != "win32" and path.stat().st_mode & 0o020:  # what everyone can write to is refused
+            return Check("config", "warn", f"{path} can be changed by its group", "run `chmod g-w` on it")
         return Check("config", "pass", f"{path}, profiles: {', '.join(found.profiles) or 'none'}")
 
     def _profile(self) -> Check:
@@ -228,23 +231,18 @@ class Doctor:
 
     def _state(self) -> Check:
         from xapi_cli import folders
-        from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+        from xapi_cli.lock import LockTimeout, LockUnavailable, about_state, locked
 
-        state = self._runtime.state
+        self._state_directory = state = self._runtime.state
         status: Literal["warn", "fail"] = "fail" if self._storage == "file" else "warn"
-        remedy = "set XAPI_STATE_DIR to a folder that can"
         try:
-            folders.private(state)
-            folders.replace(state / "doctor", b"", sync=False)
-            folders.remove(state / "doctor")
-            with locked(folders.private(state / "locks") / "config.lock", limit=0.1):
+            folders.probe(state)
+            with locked(state / "locks" / "config.lock", limit=0.1):
                 pass
         except LockTimeout:
             pass  # that is what locks are for
-        except LockUnavailable as error:
-            return Check("state", status, f"nothing can be locked in {state}: {error.reason}", remedy)
-        except OSError as error:
-            return Check("state", status, f"{state} cannot be written: {error.strerror}", remedy)
+        except (LockUnavailable, OSError) as error:
+            return Check("state", status, *about_state(state, error))
         return Check("state", "pass", f"{state} can be written")
 
     def _keyring(self) -> Check:
@@ -254,7 +252,7 @@ class Doctor:
         if self._storage in ("file", "none"):
             return Check("keyring", "pass", f"not used: the storage is {self._storage}")
         store = open_store(
-            "keyring", state=self._runtime.state, environ=self._runtime.environ, notify=self._warnings.append
+            "keyring", state=self._usable_state, environ=self._runtime.environ, notify=self._warnings.append
         )
         try:
             store.probe()
@@ -315,7 +313,7 @@ class Doctor:
         return Keeper(
             runtime.identity,
             self._settled.storage,
-            state=runtime.state,
+            state=self._usable_state,
             environ=runtime.environ,
             warn=self._warnings.append,
             interactive=False,  # nobody is given a minute to unlock anything: that it is locked is the finding
@@ -333,6 +331,13 @@ class Doctor:
         if self._settings is None:
             raise _NotChecked("the settings cannot be used", "config" if self._config_file is None else "profile")
         return self._settings
+
+    @property
+    def _usable_state(self) -> "Path":
+        """The directory of state; raises _NotChecked where it must not be used."""
+        if self._state_directory is None:
+            raise _NotChecked("the state directory must not be used", "state")
+        return self._state_directory
 
     @property
     def _storage(self) -> "Storage":
@@ -360,6 +365,6 @@ def _of_command(name: str, environ: Mapping[str, str]) -> Check:
 
 
 def _parted(warnings: list[str]) -> tuple[list[str], list[str]]:
-    """Part *warnings* into those about the state folder and all others."""
-    about_state = [text for text in warnings if text.startswith("the state folder ")]
+    """Part *warnings* into those about the state directory and all others."""
+    about_state = [text for text in warnings if " the state directory " in f" {text}"]
     return about_state, [text for text in warnings if text not in about_state]

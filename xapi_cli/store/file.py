@@ -23,19 +23,13 @@ class FileStore:
 
     def probe(self) -> None:
         """Raise StoreError unless a file of a usual record's size can be written."""
-        path = self._folder / "probe"
-        with _failures("write", path):
-            self._open_folder()
-            folders.replace(path, bytes(4096))
-            folders.remove(path)
+        with _failures("write", self._folder / "probe"):
+            folders.probe(self._folder, 4096)
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None where there is none, or one that cannot be used."""
         path = self._path(identity)
         with _failures("read", path):
-            if not self._folder.exists():
-                return None
-            self._open_folder()
             data = folders.read(path, limit=records.LIMIT, notify=self._notify)
         return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
@@ -44,20 +38,17 @@ class FileStore:
         path = self._path(identity)
         data = records.encode(identity, Record(record.token)).encode("ascii")
         with _failures("write", path):
-            self._open_folder()
+            folders.private(self._folder, notify=self._notify)
             folders.replace(path, data)
 
     def delete(self, identity: Identity) -> bool:
         """Remove the file of *identity*; tell whether there was one."""
         path = self._path(identity)
         with _failures("remove", path):
-            return self._folder.exists() and folders.remove(path)
+            return folders.remove(path)
 
     def _path(self, identity: Identity) -> Path:
         return self._folder / f"{identity.key}.json"
-
-    def _open_folder(self) -> None:
-        folders.private(self._folder, notify=self._notify)
 
 
 @contextlib.contextmanager
@@ -68,6 +59,6 @@ def _failures(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise StoreError(
-            f"cannot {doing} the token file {error.filename or path}: {reason}",
+            f"cannot {doing} the token file {path}: {reason}",
             hint="set XAPI_STATE_DIR to a folder of yours that can be written, or use --storage none",
         ) from error

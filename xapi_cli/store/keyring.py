@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from xapi_cli import folders
 from xapi_cli.errors import StoreError
-from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.lock import LockTimeout, LockUnavailable, about_state, locked
 from xapi_cli.store import record as records
 from xapi_cli.store.backends import REMEDY, Backends, NoKeyring
 from xapi_cli.store.items import (
@@ -143,11 +144,11 @@ class KeyringStore:
     @contextlib.contextmanager
     def _turn(self, patience: Patience) -> Iterator[None]:
         """Hold the lock of the keyring; it is touched at every sign of life, which those in line look for."""
-        served = _touched(self._lock)
+        served = folders.touched(self._lock)
 
         def left() -> float:
             nonlocal served
-            if (now_served := _touched(self._lock)) != served:
+            if (now_served := folders.touched(self._lock)) != served:
                 served = now_served
                 patience.renew()
             return patience.left() - _OWN_TURN
@@ -158,9 +159,7 @@ class KeyringStore:
             except LockTimeout:
                 raise OutOfPatience from None
             except LockUnavailable as error:
-                self._warn_once(
-                    f"the state folder {self._state} cannot be written: {error.reason}; going on without locks"
-                )
+                self._warn_once(f"{about_state(self._state, error)[0]}; going on without locks")
             patience.grant(_OWN_TURN)
             self._touch()
             yield
@@ -188,16 +187,9 @@ class KeyringStore:
 
     def _touch(self) -> None:
         with contextlib.suppress(OSError):  # without a folder of state there is no line either
-            os.utime(self._lock)
+            folders.touch(self._lock)
 
     def _warn_once(self, text: str) -> None:
         if not self._warned:
             self._warned = True
             self._notify(text)
-
-
-def _touched(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
