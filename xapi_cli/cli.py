@@ -10,11 +10,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from xapi_cli import __version__, signals
+from xapi_cli import __version__, paths, signals
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
 from xapi_cli.page import Command, Group
 from xapi_cli.runtime import Runtime
-from xapi_cli.settings import SECRETS
+from xapi_cli.settings import SECRETS, relative_homes
 from xapi_cli.terminal import abandon_stdout, reserve_standard_streams
 
 # The commands, and the verbs of those that have some: `commands/NAME.py` holds a function for each.
@@ -119,9 +119,12 @@ def main() -> NoReturn:
 
 
 def _environ() -> Mapping[str, str]:
-    """Return the environment, and take the secrets out of that which children inherit: libraries start some, too."""
+    """Return the environment; take out of that which libraries see what they must not pass on, or would believe.
+
+    They start processes, which inherit the secrets, and run code from below a relative directory.
+    """
     environ = dict(os.environ)
-    for name in SECRETS:
+    for name in (*SECRETS, *relative_homes(environ)):
         os.environ.pop(name, None)
     return environ
 
@@ -153,11 +156,27 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _mend_completion(args: Sequence[str]) -> None:
-    """Where *args* ask for a completion script, make sure that it is ours."""
-    if {"--install-completion", "--show-completion"} & {word.partition("=")[0] for word in args[:1]}:
+    """Where *args* ask for a completion script, make sure that it is ours, and is installed in the user's own home."""
+    words = {word.partition("=")[0] for word in args[:1]}
+    if "--install-completion" in words:
+        _refuse_others_home()
+    if {"--install-completion", "--show-completion"} & words:
         from xapi_cli.completion import mend_scripts
 
         mend_scripts()
+
+
+def _refuse_others_home() -> None:
+    """Raise OutputError where Typer would make the home directory, or write to that of another user."""
+    home = paths.home()
+    try:
+        found = home.stat()
+    except OSError as error:
+        raise OutputError(
+            f"the home directory {home} cannot be used: {error.strerror}", hint="set HOME to your home directory"
+        ) from error
+    if not paths.is_trusted(found):
+        raise OutputError(f"the home directory {home} belongs to another user", hint="run it as that user, or set HOME")
 
 
 def _leave(code: int) -> NoReturn:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli import folders
 from xapi_cli.errors import StoreError
+from xapi_cli.paths import ForeignLink, place
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -50,15 +51,11 @@ class Backends:
 
     def without_asking(self) -> "KeyringBackend | None":
         """Return the backend if it is known without asking any service: named in the environment, or found before."""
-        from keyring.util import platform_  # loads all of keyring
-
         logging.getLogger("keyring").addHandler(logging.NullHandler())  # it prints tracebacks of plug-ins otherwise
         if name := self._environ.get("PYTHON_KEYRING_BACKEND"):
             backend = _load(name)
             return None if _is_chain(backend) else _usable(backend, named=True)
-        if (platform_.config_root() / "keyringrc.cfg").exists():
-            return None
-        return self._found_before()
+        return None if _configuration().exists() else self._found_before()
 
     def found(self) -> "KeyringBackend":
         """Return the backend that keyring's configuration names, else the best there is, and remember that one."""
@@ -66,6 +63,7 @@ class Backends:
         from keyring.core import load_config
 
         self.found_before = False
+        _configuration()
         if sys.platform != "darwin":
             # It looks for Apple's libraries with the help of a compiler, for half a second, wherever it is imported.
             sys.modules.setdefault("keyring.backends.macOS.api", None)  # type: ignore[arg-type]  # an import of it fails
@@ -105,6 +103,30 @@ class Backends:
                 with suppress(OSError):  # the time changes when a package comes or goes
                     facts.append(f"{folder}={os.stat(folder).st_mtime_ns}")
         return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _configuration() -> Path:
+    """Return the path of keyring's configuration, which names code to run; raise NoKeyring where others may write it.
+
+    That may be so in a program that uses xapi as a library, whose environment is not xapi's to change.
+    """
+    from keyring.util import platform_  # loads all of keyring
+
+    path = Path(platform_.config_root() / "keyringrc.cfg")
+    if not path.is_absolute():
+        raise NoKeyring("keyring would read its configuration from the current directory", hint=_RELATIVE_REMEDY)
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError), place(path, follow=True) as file:
+            folders.refuse_unsafe(file.directory_status(), "directory", path.parent, variable="XDG_CONFIG_HOME")
+            folders.refuse_unsafe(file.status(), "file", path, variable="XDG_CONFIG_HOME")
+    except folders.Unsafe as error:
+        raise NoKeyring(error.message, hint=f"{error.hint}, or {REMEDY}") from error
+    except ForeignLink as error:
+        raise NoKeyring(error.problem, hint=f"remove it, or {REMEDY}") from error
+    return path
+
+
+_RELATIVE_REMEDY = f"set HOME and XDG_CONFIG_HOME to absolute paths, or {REMEDY}"
 
 
 def _load(name: str) -> "KeyringBackend":
