@@ -6,7 +6,11 @@ NaN, and need many times the memory of the text.
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import NoReturn
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*')
@@ -15,6 +19,7 @@ _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+
 _LONGEST_ESCAPE = len(r"\u0000")
 _LONGEST_WORD = 65_536
 _DEEPEST = 100_000
+_LONGEST_PAUSE = 512  # characters
 
 _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END, _NOTHING = range(7)
 _NAMES = ["a value", "a value or ]", 'a name in "', 'a name in " or }', ":", "a comma or an end", "nothing"]
@@ -52,6 +57,7 @@ class _Grammar:
         self._in_string = False
         self._text = ""  # what is not understood yet
         self._at = 0  # where in it we are
+        self._no_leap_before, self._pause = 0, 1  # characters: after one that failed
         self._before = 0  # how many characters preceded it
 
     def read(self, chunk: str) -> None:
@@ -75,6 +81,8 @@ class _Grammar:
         self._at = self._match(_BLANKS)
         if self._at == len(self._text):
             return False
+        if self._leap():
+            return True
         character = self._text[self._at]
         if character in '{[]},:"':
             self._punctuation(character)
@@ -85,6 +93,46 @@ class _Grammar:
     def _match(self, pattern: re.Pattern[str]) -> int:
         match = pattern.match(self._text, self._at)
         return match.end() if match else self._at
+
+    def _leap(self) -> bool:
+        """Take much at once, if what follows is complete: elements or members, or else one nested value.
+
+        What fails is looked at for nothing, so the next tries are the rarer the more have failed.
+        """
+        run, then = self._next_run()
+        is_nested = self._expected in _VALUE_MAY_START and self._text[self._at] in "{["
+        if not (run or is_nested):
+            return False
+        here = self._before + self._at
+        if here < self._no_leap_before or self._text[self._at] in "]}":
+            return False
+        if len(self._text) > _LONGEST_WORD or len(self._levels) > _DEEPEST - sys.getrecursionlimit():
+            return False  # the steps know the limits
+        before = self._at
+        if run and (end := self._match(run)) > before:
+            self._at, self._expected = end, then
+        elif is_nested:
+            self._nested()
+        if self._at > before:
+            self._pause = 1
+            return True
+        self._no_leap_before = here + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return False
+
+    def _next_run(self) -> tuple[re.Pattern[str] | None, int]:
+        """Return what matches elements or members that may follow, and what is expected after them."""
+        elements, members = _runs()
+        if self._expected in _KEY_MAY_START:
+            return members, _KEY
+        if self._expected in _VALUE_MAY_START and self._levels[-1:] == b"[":
+            return elements, _VALUE
+        return None, _VALUE
+
+    def _nested(self) -> None:
+        with suppress(ValueError, StopIteration, RecursionError):
+            _, self._at = _scan(self._text, self._at)
+            self._value_ended()
 
     def _string(self, *, last: bool) -> bool:
         self._at = self._match(_STRING)
@@ -150,3 +198,23 @@ class _Grammar:
 
     def _flaw(self, what: str) -> NotJSON:
         return NotJSON(f"{what} at character {self._before + self._at + 1}")
+
+
+@cache
+def _runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what matches elements of an array and members of an object, each with its comma; it never backtracks."""
+    blanks = r"[ \t\r\n]*+"
+    text = rf'"(?>{_STRING.pattern})"'
+    scalar = rf"(?>{text}|{_SCALAR.pattern})"
+    member = rf"{text}{blanks}:{blanks}{scalar}{blanks}"
+    array = rf"\[{blanks}(?>{scalar}{blanks}(?>,{blanks}{scalar}{blanks})*+)?+\]"
+    members = rf"\{{{blanks}(?>{member}(?>,{blanks}{member})*+)?+\}}"
+    value = rf"(?>{scalar}|{array}|{members}){blanks},{blanks}"
+    return re.compile(rf"(?>{value})*+"), re.compile(rf"(?>{text}{blanks}:{blanks}{value})*+")
+
+
+def _no_json(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_json).raw_decode
