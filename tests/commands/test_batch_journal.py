@@ -5,14 +5,18 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.batch.server import Api, Reply, batch, out_lines, paths, slowly
+from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
 from tests.program import PROGRAM, Xapi
+from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.output import Result
 
 
 def test_a_journal_prints_answers_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_a_journal_is_closed_to_others_whatever_it_was(xapi: Xapi, tmp_path: Pat
     assert (tmp_path / "j").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "/dev/null", "/dev/zero", "/dev/full"])
 def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) -> None:
     name = tmp_path / "j"
     if kind == "folder":
@@ -171,12 +175,26 @@ def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) ->
     elif kind == "fifo":
         os.mkfifo(name)
     else:
-        name = Path("/dev/null")
+        name = Path(kind)
     with Api() as api:
         code, lines, err = batch(xapi, api, "--journal", str(name), input=paths(1))
 
-        assert (code, lines, api.asked) == (14, [], [])
-    assert "the journal " in err
+        assert (code, lines, api.asked) == (2, [], [])
+    assert "is not a regular file; give a new file to --journal" in err
+
+
+def test_a_huge_file_without_a_line_is_no_journal_and_needs_no_memory(xapi: Xapi, tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(20 * 2**30)
+    command = (sys.executable, "-c", MEASURED, str(tmp_path / "peak"), str(PROGRAM), "batch")
+    with Api() as api:
+        process = xapi.start("--journal", str(tmp_path / "huge"), env=api.settings, argv=command)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert b"is no journal of xapi" in err
+    assert (tmp_path / "huge").stat().st_size == 20 * 2**30
+    assert int((tmp_path / "peak").read_text()) / 1024 < 100
 
 
 def test_a_ready_made_token_may_be_another_one_when_a_batch_is_resumed(xapi: Xapi, tmp_path: Path) -> None:
@@ -253,3 +271,77 @@ def test_an_entry_with_a_damaged_code_is_sent_again(xapi: Xapi, tmp_path: Path) 
         assert len(api.asked) == 1
 
     assert (code, len(lines)) == (0, 3)
+
+
+def _damages(whole: bytes) -> Iterator[bytes]:
+    """Yield *whole* with damage: a bit in each line, each newline, a zeroed page, truncated."""
+    rng = random.Random(17)
+    lines = whole.splitlines(keepends=True)
+    start = 0
+    for line in lines:
+        for at in {start + rng.randrange(len(line)), start + len(line) - 1}:
+            yield whole[:at] + bytes([whole[at] ^ 1 << rng.randrange(8)]) + whole[at + 1 :]
+        start += len(line)
+    for page in range(0, len(whole), 4096):
+        yield whole[:page] + bytes(len(whole[page : page + 4096])) + whole[page + 4096 :]
+    for _ in range(3):
+        yield whole[: rng.randrange(len(whole))]
+
+
+def test_whatever_is_damaged_in_a_journal_no_answer_is_wrong_or_missing(tmp_path: Path) -> None:
+    path, seen = tmp_path / "j", [bytes([number]) * 16 for number in range(40)]
+    with Journal(str(path), "me") as journal:
+        for number in range(1, 40):
+            journal.keep(_result(number, seen[number]))
+        journal.end_input(39, "0" * 32)
+    damages = list(_damages(path.read_bytes()))
+    for data in damages:
+        path.write_bytes(data)
+        with Journal(str(path), "me") as journal:
+            for number in range(1, 40):
+                if not _is_kept(journal, number, seen[number]):
+                    journal.keep(_result(number, seen[number]))
+        with Journal(str(path), "me") as journal:
+            assert (journal.kept, journal.damaged) == (39, 0)
+
+
+def _result(number: int, seen: bytes) -> Result:
+    return Result(number, b'{"line": %d, "text": "%s"}' % (number, b"x" * number * 9), 0, "200", seen)
+
+
+def _is_kept(journal: Journal, number: int, seen: bytes) -> bool:
+    found = journal.answer(number, seen)
+    if found is None:
+        return False
+    text = found.text if found.pieces is None else b"".join(found.pieces())
+    assert text == _result(number, seen).text
+    return True
+
+
+@pytest.mark.parametrize("place", ["header", "header's newline", "entry", "newline", "page"])
+def test_a_damaged_entry_is_sent_again_and_counted(xapi: Xapi, tmp_path: Path, place: str) -> None:
+    journal = tmp_path / "j"
+    with Api() as api:
+        words = ("--ordered", "--journal", str(journal))
+        batch(xapi, api, *words, input=paths(30))
+        data = bytearray(journal.read_bytes())
+        lines = [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
+        at = {"header": 20, "header's newline": lines[1] - 1, "entry": lines[3] + 9, "newline": lines[4] - 1}
+        if place == "page":
+            data[:4096] = bytes(4096)
+        else:
+            data[at[place]] ^= 4
+        journal.write_bytes(data)
+        api.asked.clear()
+        second = batch(xapi, api, *words, input=paths(30))
+        sent = len(api.asked)
+        third = batch(xapi, api, *words, input=paths(30))
+
+    expected = {"header": (0, 0), "header's newline": (1, 1), "entry": (1, 1), "newline": (2, 2), "page": (5, 29)}[
+        place
+    ]
+    assert expected[0] <= sent <= expected[1]
+    assert [[line["id"] for line in run[1]] for run in (second, third)] == [list(range(30))] * 2
+    assert (second[0], third[0], len(api.asked)) == (0, 0, sent)
+    assert "1 damaged line in the journal: what it held was sent again" in second[2]
+    assert "damaged" not in third[2]

@@ -1,12 +1,15 @@
 """`xapi batch` in bounded memory, however many lines and however large."""
 
+import gzip
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.batch.server import MEASURED, Api, Asked, Reply, answer_all, measured
+from tests.batch.server import MEASURED, Api, Asked, Reply, answer_all, measured, paths
 from tests.program import PROGRAM, Xapi
 from tests.servers import Server, serve
 
@@ -73,3 +76,93 @@ def test_large_bodies_on_their_way_up_share_the_budget_too(xapi: Xapi, tmp_path:
 
     assert (process.returncode, len(out.splitlines())) == (0, 30), err
     assert int((tmp_path / "peak").read_text()) / 1024 < 200
+
+
+MIB = 2**20
+BODIES = {
+    "control characters": ("text/plain", b"\x01" * (10 * MIB)),
+    "JSON": ("application/json", b"[" + b"1," * (5 * MIB - 2) + b"1]"),
+    "wide characters": ("text/plain", "😀".encode() + b"a" * (10 * MIB - 8)),
+    "binary": ("application/octet-stream", b"\xff" * (10 * MIB)),
+}
+
+
+def _coded(kind: str) -> Reply:
+    content_type, body = BODIES[kind]
+    return Reply(gzip.compress(body, 6), headers=(("Content-Type", content_type), ("Content-Encoding", "gzip")))
+
+
+def _peak(xapi: Xapi, count: int, *words: str, env: Any) -> tuple[bytes, float]:
+    """Send *count* lines, throw away what comes out; return stderr and the peak in MiB."""
+    peak = xapi.home / "peak"
+    (xapi.home / "in").write_text(paths(count))
+    command = (sys.executable, "-c", MEASURED, str(peak), str(PROGRAM), "batch", str(xapi.home / "in"))
+    process = xapi.start(*words, stdout=subprocess.DEVNULL, env=env, argv=command)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    return err, int(peak.read_text()) / 1024
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize(
+    "words", [("-j", "16"), ("-j", "64", "--ordered"), ("-j", "64", "--ordered", "--journal", "j")]
+)
+def test_small_responses_that_hold_large_bodies_need_less_than_100_mib(
+    xapi: Xapi, kind: str, words: tuple[str, ...]
+) -> None:
+    reply = _coded(kind)
+    with Api(lambda asked: reply) as api:
+        err, peak = _peak(xapi, 2 if kind == "JSON" else 5, *words, env=api.settings)
+
+    assert b" lines in " in err
+    assert peak < 100
+
+
+def test_the_budget_holds_while_the_first_line_in_order_waits_for_its_retry(xapi: Xapi) -> None:
+    body = Reply(b"x" * (9 * MIB), headers=TEXT)
+    tries: list[Asked] = []
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path != "/n/0":
+            return body
+        tries.append(asked)
+        return Reply() if len(tries) > 1 else Reply(status=503, headers=(("Retry-After", "1"),))
+
+    with Api(answer) as api:
+        err, peak = _peak(xapi, 40, "-j", "32", "--ordered", "--retry", "1", env=api.settings)
+
+    assert b"xapi: 40 lines in" in err
+    assert peak < 115
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path, kind: str) -> None:
+    """A short line is answered within 0.3 s, on a quiet machine, whatever is done for a long one."""
+    reply = _coded(kind)
+    waits: list[float] = []
+    with Api(lambda asked: reply if asked.path == "/long" else Reply()) as api:
+        process = xapi.start(
+            "batch",
+            "--journal",
+            str(tmp_path / "j"),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=api.settings,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'{"path": "/short"}\n')
+        process.stdin.flush()
+        process.stdout.readline()  # it has started
+        process.stdin.write(b'{"path": "/long"}\n')
+        is_over = False
+        while not is_over:
+            start = time.monotonic()
+            process.stdin.write(b'{"path": "/short"}\n')
+            process.stdin.flush()
+            while len(process.stdout.readline()) > MIB:
+                is_over = True
+            waits.append(time.monotonic() - start)
+        process.stdin.close()
+
+    assert max(waits) < 1.5

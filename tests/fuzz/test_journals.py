@@ -1,6 +1,7 @@
 """Whatever a journal holds, it is refused by name, or gives answers to lines that were seen, and goes on."""
 
 from pathlib import Path
+from zlib import crc32
 
 from hypothesis import HealthCheck, given, settings
 
@@ -12,18 +13,26 @@ from xapi_cli.render import printable
 
 ACCOUNT = "https://api.test me@example.com"
 SEEN = [bytes([number]) * 16 for number in range(4)]
-OUT = b'{"id":%d,"line":%d,"status":200,"headers":{},"json":{},"elapsed_ms":1}\n'
+OUT = b'{"id":%d,"line":%d,"status":200,"headers":{},"json":{},"elapsed_ms":1}'
 
 
 def _journals() -> list[bytes]:
     """Return a journal that was just begun, one with an answer, and one with three and the digest of the input."""
-    header = b'{"xapi-journal": 1, "account": "%s"}\n' % ACCOUNT.encode()
+    header = b'{"xapi-journal": 2, "account": "%s"' % ACCOUNT.encode()
+    header += _seal(header, 0)
     entries = [
-        b'{"line": %d, "code": 0, "kind": "ok", "seen": "%s", "out": %s}\n'
-        % (number, SEEN[number].hex().encode(), OUT[:-1] % (number, number))
+        b'{"line": %d, "code": 0, "kind": "ok", "seen": "%s", "out": %s'
+        % (number, SEEN[number].hex().encode(), OUT % (number, number))
         for number in (1, 2, 3)
     ]
-    return [header, header + entries[0], header + b"".join(entries) + b'{"input": "%s", "lines": 3}\n' % (b"0" * 32)]
+    first, *others = [
+        line + _seal(line, crc32(header)) for line in [*entries, b'{"input": "%s", "lines": 3' % (b"0" * 32)]
+    ]
+    return [header, header + first, header + first + b"".join(others)]
+
+
+def _seal(line: bytes, seed: int) -> bytes:
+    return b', "sum": "%08x"}\n' % crc32(line, seed)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew

@@ -9,7 +9,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from itertools import count
@@ -37,13 +37,14 @@ from xapi_cli.wire.connection import Connection, Route
 from xapi_cli.wire.reuse import GRACE, KEEP_ALIVE, Reuse
 
 _TICK = 0.25  # seconds between two looks at the clock
+_TURN = 0.01  # seconds for one long answer, before the others have their turn
 _OF_ONE_LINE = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
 
 
 class Flight:
     """One call under way."""
 
-    __slots__ = ("channel", "course", "entry", "request", "started", "wanted")
+    __slots__ = ("channel", "course", "entry", "held", "request", "started", "wanted")
 
     def __init__(self, entry: Entry, course: Course) -> None:
         self.entry, self.course = entry, course
@@ -51,6 +52,7 @@ class Flight:
         self.channel: Channel | None = None
         self.wanted: Send | None = None
         self.request = b""
+        self.held = entry.size  # bytes in memory, those on a channel excepted
 
     @property
     def elapsed_ms(self) -> int:
@@ -58,11 +60,17 @@ class Flight:
         return round((time.monotonic() - self.started) * 1000)
 
 
-Landed = Callable[[Flight, Answer | XapiError], None]
+Steps = Iterator[None]
+Landed = Callable[[Flight, Answer | XapiError], Steps | None]
 
 
 class Engine:
     """Send what *take* gives, at most *jobs* at once, and tell *landed* what came of each.
+
+    *landed* returns the steps that are left to do for a long answer, if any. They are done one by one
+    between other things, and those of the answer that has had the least time first, so
+    that none waits for a longer one. With *ordered* a call that has ended may count on until
+    all those before it have ended.
 
     *take* returns None where there is nothing to send now; `wake`, which any
     thread may call, makes the engine ask again. *logging_in* is
@@ -80,12 +88,13 @@ class Engine:
         budget: Budget,
         take: Callable[[], Entry | None],
         landed: Landed,
+        ordered: bool = False,
         interactive: bool = False,
         logging_in: Callable[[bool], None] = lambda begins: None,
     ) -> None:
         self._network, self._rules, self._shared = network, rules, rules.shared
         self._jobs, self._timeout, self._budget = jobs, timeout, budget
-        self._take, self._landed = take, landed
+        self._take, self._landed, self._ordered = take, landed, ordered
         self._interactive, self._logging_in = interactive, logging_in
         self._composer = Composer()
         self._selector = selectors.DefaultSelector()
@@ -102,6 +111,7 @@ class Engine:
         self._dialling: dict[Route, int] = {}
         self._events: dict[Channel, int] = {}
         self._paused: list[tuple[float, int, Flight]] = []  # retries, by the time they are due
+        self._work: list[tuple[float, int, Flight, Steps]] = []  # by the time that it has taken
         self._held: set[Channel] = set()  # nobody reads from them: too much is in memory
         self._for_token: list[Flight] = []
         self._undecided: list[tuple[Flight, Token]] = []  # rejected, with a token that may yet turn out to be good
@@ -143,6 +153,7 @@ class Engine:
                 del self._busy[flight.channel]
                 self._drop(flight.channel)
             self._land(flight, error)
+        self._work.clear()
         self._paused.clear()
         self._for_token.clear()
         self._undecided.clear()
@@ -158,7 +169,9 @@ class Engine:
             self._give_up_pauses()
         if not self._flights and (self._is_stopping or not has_more()):
             return False
-        self._poll(self._patience())
+        self._poll(0.0 if self._work else self._patience())
+        if self._work:
+            self._do_work()
         return True
 
     def close(self) -> None:
@@ -208,9 +221,32 @@ class Engine:
             heapq.heappush(self._paused, (time.monotonic() + wanted.seconds, next(self._order), flight))
 
     def _land(self, flight: Flight, outcome: Answer | XapiError) -> None:
+        steps = self._landed(flight, outcome)
+        if steps is None:
+            self._end(flight)
+            return
+        assert isinstance(outcome, Answer)  # noqa: S101 - an error has no body
+        size = len(outcome.reply.body)
+        flight.held += size
+        self._budget.add(size)
+        heapq.heappush(self._work, (0.0, next(self._order), flight, steps))
+
+    def _do_work(self) -> None:
+        """Do a few steps for the answer that has had the least time."""
+        spent, order, flight, steps = heapq.heappop(self._work)
+        start = now = time.monotonic()
+        while now - start < _TURN:
+            try:
+                next(steps)
+            except StopIteration:
+                self._end(flight)
+                return
+            now = time.monotonic()
+        heapq.heappush(self._work, (spent + now - start, order, flight, steps))
+
+    def _end(self, flight: Flight) -> None:
         self._flights.discard(flight)
-        self._budget.remove(flight.entry.size)
-        self._landed(flight, outcome)
+        self._budget.remove(flight.held)
         if self._held:
             self._release_held()
 
@@ -388,16 +424,20 @@ class Engine:
     # memory
 
     def _is_over_budget(self, channel: Channel, flight: Flight) -> bool:
-        """Let *channel* wait where too much is in memory; the oldest call never has to, so that there is progress."""
-        reading = channel.reading
-        if self._budget.has_room or reading is None:
-            return False
-        if flight.entry.number == min(each.entry.number for each in self._busy.values()):
+        """Let *channel* wait where too much is in memory; one call never has to, so that there is progress."""
+        if self._budget.has_room or channel.reading is None or self._goes_first(flight):
             return False
         self._held.add(channel)
         channel.expires = float("inf")
         self._watch(channel)
         return True
+
+    def _goes_first(self, flight: Flight) -> bool:
+        """Tell whether *flight* is the oldest on a connection, or, where the others would wait for it, of all."""
+        if self._work:
+            return False  # its end makes room
+        rivals = self._flights if self._ordered else self._busy.values()
+        return flight.entry.number == min(each.entry.number for each in rivals)
 
     def _release_held(self) -> None:
         """Look again at those that wait; where there is still no room, they are back at once."""
@@ -435,8 +475,7 @@ class Engine:
     def _give_up_pauses(self) -> None:
         """Forget the calls that were to be tried again later."""
         for _, _, flight in self._paused:
-            self._flights.discard(flight)
-            self._budget.remove(flight.entry.size)
+            self._end(flight)
         self._paused.clear()
 
     # the token
@@ -474,8 +513,11 @@ class Engine:
             self._in_thread(get, got)
 
     def _is_out(self, token: Token) -> bool:
-        """Tell whether there is a request with *token* whose answer has not come yet."""
-        return any(flight.wanted is not None and flight.wanted.token is token for flight in self._flights)
+        """Tell whether an answer to a request with *token* is to come, not counting those that wait for room."""
+        return any(
+            flight.wanted is not None and flight.wanted.token is token and flight.channel not in self._held
+            for flight in self._flights
+        )
 
     # plumbing
 

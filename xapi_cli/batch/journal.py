@@ -1,21 +1,26 @@
 """Keep the answers in a file, so that the same command, run again, prints them without sending anything twice.
 
 The first line names the account; each further one holds an answer, or the digest
-of the whole input. Lines are only ever appended, each before its answer is printed;
-one that is cut short, by a crash or a full disk, is dropped.
+of the whole input. Lines are only ever appended, each before its answer is printed.
+Each ends with a checksum, which covers the account too; one that is damaged, or
+truncated by a crash or a full disk, counts as not there, so that its request is sent again.
 """
 
 import hashlib
 import json
 import os
 import re
+import stat
 import time
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
+from zlib import crc32
 
 from xapi_cli import folders
 from xapi_cli.batch.output import Result
@@ -27,9 +32,33 @@ _SYNCED_EVERY = 1.0  # seconds
 _ENTRY = re.compile(
     rb'\{"line": (\d{1,15}), "code": (0|2|4|5|10|11|12), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
 )
-_WHOLE = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15})\}\n')
+_LONGEST_START = 160  # bytes of an entry before the answer
+_WHOLE = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
+_DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
+_VERSION = b"2"
+_HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
+_SEAL = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
 _BLOCK = 1024 * 1024
+_SHORT = 8192  # bytes of an entry that may wait in memory for its turn
+_PAGE = 4096
+_MOST_UNKNOWN = 128 * _BLOCK  # bytes without any sign of a journal; more than the longest entry
 _CHANGED = "use the input of the first run, or another journal for another input"
+
+
+class _Line(NamedTuple):
+    """A line of the file: its *start*, its length, and whether its checksum is right."""
+
+    start: bytes
+    length: int
+    end: bytes
+    is_sound: bool
+
+
+def _seal(checksum: int) -> bytes:
+    return b', "sum": "%08x"}\n' % checksum
+
+
+_SEALED = len(_seal(0))
 
 
 class Journal:
@@ -37,14 +66,21 @@ class Journal:
 
     def __init__(self, name: str, account: str) -> None:
         self._name, self._shown = name, printable(name)
-        self._header = json.dumps({"xapi-journal": 1, "account": account}).encode() + b"\n"
+        header = json.dumps({"xapi-journal": int(_VERSION), "account": account}).encode()[:-1]
+        self._header = header + _seal(crc32(header))
+        self._seed = crc32(self._header)  # of all other checksums: what another account wrote is not sound
         self._descriptor = -1
         self._places = array("Q")  # by line: where its entry starts, plus one
+        self._lengths = array("I")
+        self._is_journal = False
+        self._known_damage = 0
         self._input: tuple[int, str] | None = None  # lines and digest of the whole
         self._pending: list[bytes] = []
+        self._unwritten = 0  # bytes of it
         self._synced = time.monotonic()
         self._syncing: Thread | None = None
         self.kept = 0  # answers of earlier runs
+        self.damaged = 0  # lines of the file, those excepted of which an earlier run knew
 
     def __enter__(self) -> Self:
         try:
@@ -84,7 +120,7 @@ class Journal:
         """Raise UsageError where the whole input, of so many *lines*, has another *digest* than in earlier runs."""
         if self._input is None:
             self._input = lines, digest
-            self._pending.append(b'{"input": "%s", "lines": %d}\n' % (digest.encode(), lines))
+            self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
         elif self._input != (lines, digest):
             raise self._changed("")
 
@@ -97,32 +133,48 @@ class Journal:
             raise self._changed(f" (there was no line {number:,})")
         if number >= len(self._places) or not self._places[number]:
             return None
+        place, length = self._places[number] - 1, self._lengths[number]
         try:
-            line = self._line_at(self._places[number] - 1)
+            data = self._read(place, length if length <= _SHORT else _LONGEST_START)
         except OSError as error:
             raise self._failed(error) from error
-        entry = _ENTRY.match(line)
+        entry = _ENTRY.match(data)
         if entry is None or entry[4] != seen.hex().encode():
             raise self._changed(f" in line {number:,} or before it")
-        return Result(number, line[entry.end() : -2] + b"\n", int(entry[2]), entry[3].decode(), seen)
+        result = Result(number, b"", int(entry[2]), entry[3].decode(), seen)
+        if length <= _SHORT:
+            result.text = data[entry.end() : -_SEALED]
+        else:
+            result.pieces = partial(self._stored, place + entry.end(), place + length - _SEALED)
+        return result
 
-    def keep(self, result: Result) -> None:
-        """Write *result* with the next `flush`."""
+    def keep(self, result: Result) -> Result:
+        """Write *result*, a short one with the next `flush`; return what can be printed after that."""
         facts = (
             f'"line": {result.number}, "code": {result.code}, "kind": "{result.kind}", "seen": "{result.seen.hex()}"'
         )
-        head = f'{{{facts}, "out": '
-        self._pending += (head.encode(), result.text[:-1], b"}\n")
+        start = f'{{{facts}, "out": '.encode()
+        if result.pieces is None:
+            self._append(start, result.text)
+            return result
+        self.flush()
+        try:
+            place = os.lseek(self._descriptor, 0, os.SEEK_END)
+            length = self._write_long(start, result.pieces())
+        except OSError as error:
+            raise self._failed(error) from error
+        first = place + len(start)
+        return replace(result, pieces=partial(self._stored, first, first + length), held=0)
 
     def flush(self) -> None:
         """Write what there is, so that it outlives this process; now and then also a crash of the computer."""
         if not self._pending:
             return
-        data = memoryview(b"".join(self._pending))
+        data = b"".join(self._pending)
         self._pending.clear()
+        self._unwritten = 0
         try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            self._write(data)
         except OSError as error:
             raise self._failed(error) from error
         if time.monotonic() - self._synced > _SYNCED_EVERY and not (self._syncing and self._syncing.is_alive()):
@@ -130,15 +182,57 @@ class Journal:
             self._syncing = Thread(target=self._sync, daemon=True)
             self._syncing.start()
 
+    def _append(self, start: bytes, text: bytes = b"") -> None:
+        self._pending += (start, text, _seal(crc32(text, crc32(start, self._seed))))
+        self._unwritten += len(text)
+        if self._unwritten > _BLOCK:
+            self.flush()
+
+    def _write_long(self, start: bytes, pieces: Iterator[bytes]) -> int:
+        """Append an entry whose answer is *pieces*; return their length."""
+        checksum, length = crc32(start, self._seed), 0
+        self._write(start)
+        for piece in pieces:
+            self._write(piece)
+            checksum = crc32(piece, checksum)
+            length += len(piece)
+        self._write(_seal(checksum))
+        return length
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def _stored(self, place: int, end: int) -> Iterator[bytes]:
+        """Yield what the file holds from *place* to *end*."""
+        while place < end:
+            try:
+                data = self._read(place, min(_BLOCK, end - place))
+            except OSError as error:
+                raise self._failed(error) from error
+            if not data:
+                raise OutputError(f"the journal {self._shown} was truncated meanwhile", hint="run the command again")
+            yield data
+            place += len(data)
+
     def _sync(self) -> None:
         with suppress(OSError):  # the last sync, at the end, complains
             os.fsync(self._descriptor)
 
     def _open(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
         with place(self._name, follow=True) as file:
-            self._descriptor = file.open(os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0))
+            with suppress(FileNotFoundError):
+                self._check_type(file.status())  # to open a device may have effects
+            self._descriptor = file.open(flags)
+        self._check_type(os.fstat(self._descriptor))
         self._lock()
         self._load()
+
+    def _check_type(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{self._shown} is not a regular file", hint="give a new file to --journal")
 
     def _lock(self) -> None:
         import filelock
@@ -149,59 +243,87 @@ class Journal:
             )
 
     def _load(self) -> None:
-        place = 0
+        end = lasting = 0
         for line in self._lines():
-            if place == 0 and line != self._header:
-                self._refuse_header(line)
-            if not line.endswith(b"\n"):
+            if end == 0:
+                self._begin(line)
+            else:
+                self._index(line, end)
+            if not line.end.endswith(b"\n"):
                 break
-            self._index(line, place)
-            place += len(line)
+            end, lasting = end + line.length, self.damaged
+        if not (self._is_journal or self._is_blank(end)):
+            raise self._no_journal()
         folders.close_to_others(self._descriptor, Path(self._name))
-        os.ftruncate(self._descriptor, place)
-        if place == 0:
+        os.ftruncate(self._descriptor, end)
+        if end == 0:
             self._pending.append(self._header)
             self.flush()
+        if lasting > self._known_damage:
+            self._append(b'{"damaged": %d' % lasting)
+        self.damaged -= self._known_damage
 
-    def _refuse_header(self, line: bytes) -> None:
-        """Raise UsageError for a journal that is none, or another account's; one that was cut off at once is empty."""
-        if not line.endswith(b"\n") and self._header.startswith(line):
-            return
-        if line.startswith(b'{"xapi-journal": 1, '):
+    def _lines(self) -> Iterator[_Line]:
+        with open(self._descriptor, "rb", buffering=_BLOCK, closefd=False) as file:
+            file.seek(0)
+            while start := file.readline(_BLOCK):
+                yield self._line(start, file)
+
+    def _line(self, start: bytes, file: BinaryIO) -> _Line:
+        """Read the line that begins with *start* to its end, however far that is."""
+        checksum, length, end, part = self._seed, 0, b"", start
+        while part:
+            data = end + part
+            checksum, length, end = crc32(data[:-_SEALED], checksum), length + len(part), data[-_SEALED:]
+            if length > _MOST_UNKNOWN and not self._is_journal:
+                raise self._no_journal()
+            part = b"" if end.endswith(b"\n") else file.readline(_BLOCK)
+        return _Line(start, length, end, is_sound=end == _seal(checksum))
+
+    def _begin(self, line: _Line) -> None:
+        """Take *line* for the header. Raises UsageError for another account's; a damaged one may pass."""
+        header = _HEADER.match(line.start)
+        if self._header.startswith(line.start):  # truncated perhaps: the run was killed at once
+            self._is_journal = True
+        elif header is None or line.start[-_SEALED:] != _seal(crc32(line.start[:-_SEALED])):
+            self._index(line, 0)
+        elif header[1] == _VERSION:
             raise UsageError(
                 f"the journal {self._shown} was begun with another account or base URL",
                 hint="use that account, or give another --journal",
             )
-        raise UsageError(f"{self._shown} is no journal of xapi", hint="give a new file to --journal")
+        else:
+            raise self._no_journal()
 
-    def _index(self, line: bytes, place: int) -> None:
-        if (entry := _ENTRY.match(line)) and line.endswith(b"}}\n"):
+    def _is_blank(self, end: int) -> bool:
+        """Tell whether the file, with whole lines up to *end*, holds nothing: a damaged page has only zeros."""
+        size = os.fstat(self._descriptor).st_size
+        return end == 0 and (size == 0 or (size <= _PAGE and not self._read(0, size).strip(b"\0")))
+
+    def _no_journal(self) -> UsageError:
+        return UsageError(f"{self._shown} is no journal of xapi", hint="give a new file to --journal")
+
+    def _index(self, line: _Line, place: int) -> None:
+        """Note what *line*, at *place*, holds; one that is damaged may still show that the file is a journal."""
+        if not line.is_sound:
+            self.damaged += 1
+            self._is_journal = self._is_journal or _SEAL.search(line.end) is not None
+            return
+        self._is_journal = True
+        if entry := _ENTRY.match(line.start):
             number = int(entry[1])
-            if number >= len(self._places):
-                if number > len(self._places) + 2**26:
-                    return
-                self._places.extend(bytes(number + 1 - len(self._places)))
+            missing = number + 1 - len(self._places)
+            if missing > 2**26 or line.length >= 2**32:
+                return
+            if missing > 0:
+                self._places.extend(bytes(missing))
+                self._lengths.extend(bytes(missing))
             self.kept += not self._places[number]
-            self._places[number] = place + 1
-        elif whole := _WHOLE.fullmatch(line):
+            self._places[number], self._lengths[number] = place + 1, line.length
+        elif whole := _WHOLE.match(line.start):
             self._input = int(whole[2]), whole[1].decode()
-
-    def _lines(self) -> Iterator[bytes]:
-        with open(self._descriptor, "rb", buffering=_BLOCK, closefd=False) as file:
-            file.seek(0)
-            yield from file
-
-    def _line_at(self, place: int) -> bytes:
-        """Return the line that starts at *place*."""
-        line, size = b"", 8192
-        while not line.endswith(b"\n"):
-            data = self._read(place + len(line), size)
-            if not data:
-                break
-            end = data.find(b"\n") + 1
-            line += data[:end] if end else data
-            size = _BLOCK
-        return line
+        elif damaged := _DAMAGED.match(line.start):
+            self._known_damage = int(damaged[1])
 
     def _read(self, place: int, size: int) -> bytes:
         if hasattr(os, "pread"):

@@ -8,6 +8,7 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.output import Result
 
 _WINDOW = 4096  # lines that may wait for an earlier one
+_MOST = 1024 * 1024  # bytes that are gathered before they are written
 
 
 class Writer:
@@ -18,19 +19,14 @@ class Writer:
     ) -> None:
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
         self._expected: deque[int] = deque()
-        self._early: dict[int, bytes] = {}
-        self._ready: list[bytes] = []
+        self._early: dict[int, Result] = {}
+        self._ready: list[Result] = []
         self._size = 0
 
     @property
     def has_room(self) -> bool:
         """Whether more lines may be announced."""
         return len(self._expected) < _WINDOW
-
-    @property
-    def size(self) -> int:
-        """How many bytes the next `flush` will write."""
-        return self._size
 
     def announce(self, number: int) -> None:
         """Expect line *number* next."""
@@ -40,30 +36,42 @@ class Writer:
     def add(self, result: Result, *, is_new: bool = True) -> None:
         """Write *result* with the next `flush`, or when its turn comes."""
         if self._journal is not None and is_new and result.is_kept:
-            self._journal.keep(result)
-        if not self._ordered:
-            self._ready.append(result.text)
-            self._size += len(result.text)
-            return
-        self._early[result.number] = result.text
-        self._budget.add(len(result.text))
-        while self._expected and (text := self._early.pop(self._expected[0], None)) is not None:
-            self._expected.popleft()
-            self._budget.remove(len(text))
-            self._ready.append(text)
-            self._size += len(text)
+            result = self._journal.keep(result)
+        if self._ordered:
+            self._early[result.number] = result
+            self._budget.add(result.size)
+            while self._expected and (early := self._early.pop(self._expected[0], None)) is not None:
+                self._expected.popleft()
+                self._budget.remove(early.size)
+                self._gather(early)
+        else:
+            self._gather(result)
 
     def flush(self) -> None:
         """Write what can be written, the journal first."""
         if self._journal is not None:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
-        for text in ready:
-            self._write(text)
+        for result in ready:
+            if result.pieces is None:
+                self._write(result.text + b"\n")
+                continue
+            for piece in result.pieces():
+                self._write(piece)
+            self._write(b"\n")
 
     def end(self) -> None:
         """Write also what waits for lines that will not come."""
-        self._ready += [self._early[number] for number in self._expected if number in self._early]
+        early = [self._early[number] for number in self._expected if number in self._early]
         self._early.clear()
         self._expected.clear()
+        for result in early:
+            self._gather(result)
         self.flush()
+
+    def _gather(self, result: Result) -> None:
+        """Write *result* together with others, if it and they are short."""
+        self._ready.append(result)
+        self._size += result.size
+        if result.pieces is not None or self._size > _MOST:
+            self.flush()

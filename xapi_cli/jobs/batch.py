@@ -1,11 +1,12 @@
 """One `xapi batch`, from the first line in to the exit code."""
 
+import codecs
 import os
 import signal
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 _DRAIN = 8.0  # seconds for what is under way at a SIGTERM or SIGHUP, whose senders mostly kill after ten
-_FROM_JOURNAL = 8 * 1024 * 1024  # bytes of kept answers, before they are written
-_AT_ONCE = 256  # lines that need no request, before it is the turn of those that are under way
+_TURN = 0.02  # seconds for lines that need no request, before it is the turn of those that are under way
 _FAILURES: dict[int, type[XapiError]] = {
     each.exit_code: each
     for each in (UsageError, ClientStatusError, ServerStatusError, AuthenticationError, NetworkError, TimeoutExpired)
@@ -69,6 +69,7 @@ class Batch:
         self._base_url = runtime.base_url
         self._shared = SharedToken(runtime.credentials())
         self._tally = _Tally()
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # of what a terminal shows
         self._ending: XapiError | None = None  # what kept lines from being sent
         self._has_failed_fast = False
         self._drained = float("inf")  # when those under way are given up, after a signal
@@ -150,6 +151,7 @@ class Batch:
             budget=budget,
             take=self._take,
             landed=self._landed,
+            ordered=self._wishes.ordered,
             interactive=self._terminal.interactive,
             logging_in=self._logging_in,
         )
@@ -178,9 +180,8 @@ class Batch:
 
     def _take(self) -> Entry | None:
         """Return the next line that has to be sent; settle those on the way that need not be."""
-        for _ in range(_AT_ONCE):
-            if self._writer.size > _FROM_JOURNAL:
-                break
+        end = time.monotonic() + _TURN
+        while time.monotonic() < end:
             if not self._writer.has_room or self._ending is not None or self._has_failed_fast:
                 return None
             try:
@@ -218,17 +219,28 @@ class Batch:
 
     # lines out
 
-    def _landed(self, flight: Flight, outcome: Answer | XapiError) -> None:
+    def _landed(self, flight: Flight, outcome: Answer | XapiError) -> Iterator[None] | None:
+        """Settle the line of *flight*; return the steps to that where they are many."""
         entry = flight.entry
         if isinstance(outcome, Answer) and outcome.reply.head.status == 401 and outcome.from_api:
             outcome = self._rejected(entry)
-        if isinstance(outcome, Answer):
-            try:
-                result = output.answered(entry, outcome, flight.elapsed_ms)
-            except NetworkError as error:  # its body cannot be decoded, or is too large then
-                result = self._failed(entry, error)
-        else:
-            result = self._failed(entry, outcome)
+        if isinstance(outcome, XapiError):
+            self._settle(self._failed(entry, outcome))
+            return None
+        try:
+            result = output.answered(entry, outcome, flight.elapsed_ms)
+        except NetworkError as error:  # its body cannot be decoded
+            result = self._failed(entry, error)
+        if isinstance(result, Result):
+            self._settle(result)
+            return None
+        return self._settle_long(entry, result)
+
+    def _settle_long(self, entry: Entry, steps: Generator[None, None, Result]) -> Iterator[None]:
+        try:
+            result = yield from steps
+        except NetworkError as error:  # its body cannot be decoded, or is too large then
+            result = self._failed(entry, error)
         self._settle(result)
 
     def _rejected(self, entry: Entry) -> TokenRejected:
@@ -252,7 +264,8 @@ class Batch:
     def _write(self, data: bytes) -> None:
         if self._terminal.stdout_is_terminal:
             self._hide_progress()
-            data = inert_json(data[:-1].decode()).encode() + b"\n"
+            text = self._decoder.decode(data)
+            data = "\n".join(map(inert_json, text.split("\n"))).encode()
         self._terminal.write(data)
 
     # what ends it early
@@ -286,7 +299,7 @@ class Batch:
 
     def _tell(self) -> None:
         """Say how it went, in one line; raises that line where it did not go well."""
-        told, code = self._tally.told(), self._tally.code
+        told, code = self._tally.told() + self._damage(), self._tally.code
         if isinstance(self._ending, Interrupted):
             self._terminal.note(f"{told}; {self._how_to_go_on()}")
             raise self._ending
@@ -296,6 +309,11 @@ class Batch:
             hint = "nothing more was sent (--fail-fast)" if self._has_failed_fast else "their lines on stdout say why"
             raise _FAILURES[code](told, hint=hint)
         self._terminal.note(told)
+
+    def _damage(self) -> str:
+        damaged = self._journal.damaged if self._journal else 0
+        what = "damaged line in the journal: what it" if damaged == 1 else "damaged lines in the journal: what they"
+        return f"; {damaged:,} {what} held was sent again" if damaged else ""
 
     def _how_to_go_on(self) -> str:
         if self._journal is None:

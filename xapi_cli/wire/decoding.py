@@ -25,6 +25,11 @@ def decoded(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[b
     A body without a single byte is empty in every coding: the answer to HEAD,
     and a 304, name the coding that another answer would have had.
     """
+    return filter(None, steps(chunks, content_encoding))
+
+
+def steps(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
+    """Yield what `decoded` yields, and empty blocks: no step takes long, even where the body has no content to show."""
     pieces = _pieces(chunks)
     first = next(pieces, None)
     if first is not None:
@@ -62,6 +67,7 @@ def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
     start = b""
     while True:
         rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, pieces, "gzip")
+        yield b""
         start = _next_member(rest, pieces)
         if not start:
             return
@@ -95,6 +101,7 @@ def _inflate(
     data: bytes | None = start
     while data is not None:
         yield from _blocks(inflater, data, coding)
+        yield b""
         if inflater.eof:
             return inflater.unused_data
         data = next(pieces, None)

@@ -1,0 +1,239 @@
+"""The body of a response as a member of an output line: JSON as it is, else text, else base64.
+
+A short body is made into that at once. A long one is examined in small steps, so
+that others get their turns, and written in pieces: neither its decoded form nor
+its JSON form, which may have thousands of times its size, is ever in memory.
+"""
+
+import codecs
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from xapi_cli.batch.replies import LARGEST, BodyTooLarge, Head, Reply
+from xapi_cli.body.jsontext import checked, string
+from xapi_cli.wire.decoding import steps
+
+_JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
+_TEXT_TYPE = re.compile(
+    r"text/.*|(?:.*[/+])(?:json|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql|csv)|", re.ASCII
+)
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
+_NO_CHARSETS = {
+    "idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem",
+    "utf-7",  # takes quadratic time in pieces, and is no charset of the web (whatwg.org/encoding)
+}  # fmt: skip
+_SHORT = 64 * 1024  # bytes, coded and decoded
+_PIECE = 8 * 1024  # bytes: what the slowest check takes in a few milliseconds
+_MOST_PARSED = 1024 * 1024  # characters; a larger text is checked piece by piece, which is slower, but needs no memory
+_MOST_BYTES = 4 * _MOST_PARSED
+_MOST_STEPS = 1000  # to decode what is parsed as a whole
+_BLANKS = b" \t\r\n"
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+Pieces = Iterator[bytes]
+
+
+def _no_json(word: str) -> Any:
+    raise ValueError(word)
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_json)
+
+
+def short_member(reply: Reply) -> bytes | None:
+    """Return the member that holds the body of *reply*; None where the body is long.
+
+    Raises NetworkError where it cannot be decoded.
+    """
+    body = _short_body(reply)
+    if body is None:
+        return None
+    kind = _Kind(reply.head)
+    if body and kind.is_json and (text := _json(body)) is not None:
+        return b'"json": ' + text
+    if (kind.is_text or not body) and (quoted := _quoted(body, kind.charset)) is not None:
+        return b'"text": ' + quoted
+    return b'"base64": "%s"' % b64encode(body)
+
+
+def long_member(reply: Reply) -> Generator[None, None, Callable[[], Pieces]]:
+    """Examine the body of *reply* in small steps; return what makes its member, in pieces.
+
+    Raises NetworkError where it cannot be decoded, or is too large then.
+    """
+    return (yield from _Long(reply).member())
+
+
+class _Kind:
+    """What the headers say of the body."""
+
+    def __init__(self, head: Head) -> None:
+        content_type = (head.get(b"content-type") or "").strip()
+        media_type = content_type.partition(";")[0].strip().lower()
+        found = _CHARSET.search(content_type)
+        self.charset = found[1] if found else "utf-8"
+        self.is_json = _JSON_TYPE.fullmatch(media_type) is not None
+        self.is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
+
+
+def _coding(head: Head) -> str:
+    if b"content-encoding" not in head.headers:
+        return ""
+    return ", ".join(value.decode("latin-1") for name, value in head.raw if name.lower() == b"content-encoding")
+
+
+# short bodies
+
+
+def _short_body(reply: Reply) -> bytes | bytearray | None:
+    if len(reply.body) > _SHORT:
+        return None
+    coding = _coding(reply.head)
+    if not coding or not reply.body:
+        return reply.body
+    body = bytearray()
+    for block in steps([bytes(reply.body)], coding):
+        body += block
+        if len(body) > _SHORT:
+            return None
+    return body
+
+
+def _json(body: bytes | bytearray) -> bytes | None:
+    """Return *body* as JSON in one line, not a character of its values changed; None when it is none."""
+    try:
+        text = body.decode("utf-8-sig")
+        _DECODER.decode(text)
+    except (ValueError, RecursionError):  # ValueError: no UTF-8 as well
+        return None
+    return text.strip().replace("\r", " ").replace("\n", " ").encode()  # outside of strings, where they are blanks
+
+
+def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
+    """Return *body*, text in *charset*, as a JSON string; None where it is no such text."""
+    try:
+        if codecs.lookup(charset).name in _NO_CHARSETS:
+            return None
+        return json.dumps(body.decode(charset), ensure_ascii=False).encode()  # which fails for half a surrogate pair
+    except (LookupError, ValueError):
+        return None
+
+
+# long bodies
+
+
+class _Long:
+    """The body of *reply*, decoded again whenever it is looked at."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._body, self._coding, self._kind = reply.body, _coding(reply.head), _Kind(reply.head)
+        self._size = self._steps = 0  # decoded
+
+    def member(self) -> Generator[None, None, Callable[[], Pieces]]:
+        yield from self._measure()
+        if self._kind.is_json and (yield from self._is_json()):
+            start, end = yield from self._inner()
+            return lambda: self._json(start, end)
+        if (self._kind.is_text or not self._size) and (yield from self._is_text()):
+            return self._text
+        return self._base64
+
+    def _blocks(self) -> Pieces:
+        """Yield the decoded body; now and then nothing, so that no step takes long."""
+        return steps(self._raw(), self._coding) if self._coding else self._raw()
+
+    def _raw(self) -> Pieces:
+        view = memoryview(self._body)
+        for at in range(0, len(view), _SHORT):
+            yield bytes(view[at : at + _SHORT])
+
+    def _texts(self, charset: str) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder(charset)()
+        for block in self._blocks():
+            for at in range(0, len(block) or 1, _PIECE):
+                yield decoder.decode(block[at : at + _PIECE])
+        yield decoder.decode(b"", final=True)
+
+    def _utf8(self) -> Pieces:
+        """Yield the text that JSON is, without a byte order mark."""
+        for text in self._texts("utf-8-sig"):
+            yield text.encode()
+
+    # steps
+
+    def _measure(self) -> Iterator[None]:
+        for block in self._blocks():
+            self._size += len(block)
+            self._steps += 1
+            if self._size > LARGEST:
+                raise BodyTooLarge
+            yield
+
+    def _is_json(self) -> Generator[None, None, bool]:
+        """Tell whether the body is JSON."""
+        try:
+            if self._size <= _MOST_BYTES and self._steps <= _MOST_STEPS:
+                text = b"".join(self._blocks()).decode("utf-8-sig")
+                if len(text) <= _MOST_PARSED:
+                    _DECODER.decode(text)
+                    return True
+                del text
+            yield
+            for _ in checked(self._texts("utf-8-sig")):
+                yield
+        except (ValueError, RecursionError):  # NotJSON, or no UTF-8
+            return False
+        return True
+
+    def _is_text(self) -> Generator[None, None, bool]:
+        """Tell whether the body is text in its charset."""
+        charset = self._kind.charset
+        try:
+            if codecs.lookup(charset).name in _NO_CHARSETS:
+                return False
+            b"0000".decode(charset, "ignore")  # a LookupError for what does not make text
+            for text in self._texts(charset):
+                text.encode()  # which fails for half a surrogate pair
+                yield
+        except (LookupError, ValueError):
+            return False
+        return True
+
+    def _inner(self) -> Generator[None, None, tuple[int, int]]:
+        """Return where the JSON text starts and ends without the blanks around it."""
+        start = end = at = 0
+        for block in self._utf8():
+            if not end:
+                start = at + len(block) - len(block.lstrip(_BLANKS))
+            if inner := block.rstrip(_BLANKS):
+                end = at + len(inner)
+            at += len(block)
+            yield
+        return start, end
+
+    # pieces
+
+    def _json(self, start: int, end: int) -> Pieces:
+        yield b'"json": '
+        at = 0
+        for block in self._utf8():
+            yield block[max(0, start - at) : max(0, end - at)].translate(_ONE_LINE)
+            at += len(block)
+
+    def _text(self) -> Pieces:
+        yield b'"text": '
+        for piece in string(self._texts(self._kind.charset)):
+            yield piece.encode()
+
+    def _base64(self) -> Pieces:
+        yield b'"base64": "'
+        rest = b""
+        for block in self._blocks():
+            data = rest + block
+            whole = len(data) - len(data) % 3
+            rest = data[whole:]
+            yield b64encode(data[:whole])
+        yield b64encode(rest) + b'"'
