@@ -9,9 +9,10 @@ import pytest
 from hypothesis import settings
 
 import xapi_cli
-from tests.census import Census
+from tests.fork_server import ForkServer
 from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
-from tests.program import PROGRAM, Xapi
+from tests.program import PROGRAM, Xapi, fork_server
+from tests.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 
 # In every run the same examples; `make soak` looks for new ones.
@@ -21,12 +22,13 @@ settings.load_profile("xapi")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    Census.add_options(parser)
+    parser.addoption("--no-skips", action="store_true", help="fail where a test was skipped or expected to fail")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     _heed_signals()
-    config.pluginmanager.register(Census(config), "census")
+    if config.getoption("no_skips"):
+        config.pluginmanager.register(NoSkips())
     for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # which pytest-xdist's workers have to find too
         if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
             del os.environ[name]  # the settings of whoever runs the tests are not ours
@@ -43,10 +45,17 @@ def pytest_report_header() -> list[str]:
     return [f"package: {Path(xapi_cli.__file__).parent}", f"program: {PROGRAM}"]
 
 
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """What runs of the program are forked from."""
+    with fork_server(tmp_path_factory.mktemp("forks")) as server:
+        yield server
+
+
 @pytest.fixture
-def xapi(tmp_path: Path) -> Iterator[Xapi]:
+def xapi(tmp_path: Path, forks: ForkServer) -> Iterator[Xapi]:
     """The installed program, in a HOME of its own."""
-    program = Xapi(tmp_path / "home")
+    program = Xapi(tmp_path / "home", forks)
     yield program
     program.end()
 

@@ -15,6 +15,8 @@ from fcntl import ioctl
 from pathlib import Path
 from typing import IO, Self
 
+from tests.fork_server import KEYRINGS, ForkServer
+
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
 
@@ -42,11 +44,13 @@ class Xapi:
     """Runs the installed program, each time in the same private HOME and else clean environment.
 
     The program has no controlling terminal, so that it can ask nobody, unless
-    `on_terminal` gives it one. Whatever it leaves running is killed.
+    `on_terminal` gives it one. Whatever it leaves running is killed. With
+    *forks*, a run is forked from there where that comes to the same.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
         self.home = home
+        self._forks = forks
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
@@ -72,7 +76,7 @@ class Xapi:
         *env* adds to the environment; a value of None takes a variable away.
         """
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-        process = self.start(*words, stdin=stdin, env=env, cwd=cwd)
+        process = self.fork(*words, stdin=stdin, env=env, cwd=cwd)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
         try:
             out, err = process.communicate(data, timeout)
@@ -81,6 +85,30 @@ class Xapi:
             out, err = process.communicate()
             raise AssertionError(f"xapi {_shown(words)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
         return Outcome(process.returncode, _text(out), _text(err))
+
+    def fork(
+        self,
+        *words: str | bytes,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        env: Environ | None = None,
+        cwd: Path | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Do as `start` does, but where it can be without the start of an interpreter."""
+        environ = self.environment(env)
+        if self._forks is None or not self._forks.can_fork(environ):
+            return self.start(*words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
+        process = self._forks.fork(
+            [os.fsdecode(word) for word in words],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            environ=environ,
+            cwd=cwd or self.home,
+        )
+        self._started.append(process)
+        return process
 
     def start(
         self,
@@ -110,7 +138,7 @@ class Xapi:
         return {
             "XAPI_STORAGE": "keyring",
             "PYTHON_KEYRING_BACKEND": backend if "." in backend else f"fake_keyrings.{backend}",
-            "PYTHONPATH": str(Path(__file__).with_name("keyrings")),
+            "PYTHONPATH": KEYRINGS,
             "FAKE_KEYRING": str(self.home / "items.json"),
         }
 
@@ -224,6 +252,16 @@ class OnTerminal:
             return False
         self.seen += os.read(self._keyboard, 65536)
         return True
+
+
+@contextmanager
+def fork_server(home: Path) -> Iterator[ForkServer]:
+    """Give a server from which runs of the program in *home* can be forked."""
+    server = ForkServer(PYTHON, _clean_environ(home))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _clean_environ(home: Path) -> dict[str, str]:

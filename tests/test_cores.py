@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.census import IMPOSSIBLE
 from tests.program import PROGRAM, PYTHON, Outcome, Xapi
 from tests.servers import Server, hang, request
+from tests.skips import IMPOSSIBLE
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
 

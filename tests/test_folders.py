@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.census import IMPOSSIBLE
+from tests.skips import IMPOSSIBLE
 from xapi_cli import folders
 from xapi_cli.errors import UsageError
 from xapi_cli.paths import place

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.census import IMPOSSIBLE
 from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import Server, Stopwatch, serve
+from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import MASTER, Sandbox
 
 Env = dict[str, str | None]

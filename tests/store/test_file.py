@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.census import IMPOSSIBLE
+from tests.skips import IMPOSSIBLE
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.tokens import Identity, Record, Token

@@ -1,0 +1,225 @@
+"""Runs of the program without the start of an interpreter, which costs several times as much as the rest of a run.
+
+A server process imports the package once. For each run it forks a child, which becomes what a new process would be:
+a session, standard streams, an environment and a working directory of its own, no other descriptors, and then the
+program's own `main`. What a fork cannot repeat, the start of the interpreter, is left to real starts: see `can_fork`.
+"""
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+_NUMBER = struct.Struct("=q")
+_BEGUN = b"."
+_MORE_THAN_ARE_OPEN = 1024
+# What the interpreter, the C library and OpenSSL read when they start, and never again.
+_READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
+# What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
+_IN_THE_CHILD = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
+KEYRINGS = str(Path(__file__).with_name("keyrings"))
+
+
+class ForkServer:
+    """Runs the program that *python* has installed; *environ* is the server's own environment."""
+
+    def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
+        self._at_start = _read_at_start(environ)
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, __file__, str(theirs.fileno())],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """End the server; what it started goes on."""
+        self._control.close()
+        self._process.wait(30)
+
+    def can_fork(self, environ: Mapping[str, str]) -> bool:
+        """Tell whether a forked child does what a new process with *environ* would do."""
+        return _read_at_start(environ) == self._at_start and environ.get("PYTHONPATH") in {None, KEYRINGS}
+
+    def fork(
+        self,
+        words: Sequence[str],
+        *,
+        stdin: int | IO[bytes],
+        stdout: int | IO[bytes],
+        stderr: int | IO[bytes],
+        environ: Mapping[str, str],
+        cwd: Path,
+    ) -> "subprocess.Popen[bytes]":
+        """Start the program with *words*, in a session of its own, and return at once."""
+        return _Forked(self._control, words, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=cwd)
+
+
+class _Forked(subprocess.Popen[bytes]):
+    """A child of the fork server: only the way in which it begins, and tells of its end, differs from a Popen."""
+
+    def __init__(self, control: socket.socket, words: Sequence[str], **streams: Any) -> None:
+        self._control = control
+        super().__init__(words, **streams)
+
+    def _execute_child(
+        self,
+        words: Sequence[str],
+        executable: object,
+        preexec_fn: object,
+        close_fds: object,
+        pass_fds: object,
+        cwd: Path,
+        env: Mapping[str, str],
+        startupinfo: object,
+        creationflags: object,
+        shell: object,
+        *pipes_and_more: int,
+    ) -> None:
+        stdin, _, _, stdout, _, stderr, *_ = pipes_and_more
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [_BEGUN], [theirs.fileno(), stdin, stdout, stderr])
+        order = json.dumps({"words": list(words), "environ": dict(env), "cwd": os.fsdecode(cwd)}).encode()
+        self._channel.sendall(_NUMBER.pack(len(order)) + order)
+        self.pid = self._number()
+        self._close_pipe_fds(*pipes_and_more[:6])  # type: ignore[attr-defined]  # Popen's own, after its fork
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the child runs."""
+        if self.returncode is None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._channel, selectors.EVENT_READ)
+                return self.wait() if selector.select(0) else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the child and return its exit code."""
+        if self.returncode is None:
+            self._channel.settimeout(timeout)
+            try:
+                self.returncode = os.waitstatus_to_exitcode(self._number())
+            except TimeoutError as error:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from error
+            self._channel.close()
+        return self.returncode
+
+    def _internal_poll(self, *_: object, **__: object) -> int | None:
+        return self.returncode  # the child is not ours to wait for
+
+    def _number(self) -> int:
+        data = self._channel.recv(_NUMBER.size, socket.MSG_WAITALL)
+        if len(data) < _NUMBER.size:
+            raise EOFError("the fork server has ended")
+        number: int = _NUMBER.unpack(data)[0]
+        return number
+
+
+def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value for name, value in environ.items() if name.startswith(_READ_AT_START) and name not in _IN_THE_CHILD
+    }
+
+
+# in the process of the server
+
+
+def _serve(control: socket.socket) -> None:
+    """Fork a child for each message, until the tests are over."""
+    channels: dict[int, socket.socket] = {}
+    ended, wakeup = socket.socketpair()
+    for end in (ended, wakeup):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakeup.fileno())
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(ended, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if ended in ready:
+                ended.recv(4096)
+                _tell_of_the_ended(channels)
+            if control in ready:
+                message, descriptors, _, _ = socket.recv_fds(control, len(_BEGUN), 4)
+                if not message:
+                    return
+                channel = socket.socket(fileno=descriptors[0])
+                if (pid := os.fork()) == 0:
+                    _become_the_program(channel, descriptors[1:])
+                channel.sendall(_NUMBER.pack(pid))
+                channels[pid] = channel
+                for descriptor in descriptors[1:]:
+                    os.close(descriptor)
+
+
+def _tell_of_the_ended(channels: dict[int, socket.socket]) -> None:
+    while channels:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with channels.pop(pid) as channel:
+            try:
+                channel.sendall(_NUMBER.pack(status))
+            except OSError:
+                pass  # nobody waits for it
+
+
+def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoReturn:
+    """Be as a new process is, and run the program's own `main`."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        order = _order(channel)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.closerange(3, _MORE_THAN_ARE_OPEN)
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        sys.path[1:1] = filter(None, [os.environ.get("PYTHONPATH")])
+        os.chdir(order["cwd"])
+        sys.argv = ["xapi", *order["words"]]
+        importlib.import_module("xapi_cli.__main__").main()
+    except BaseException:  # noqa: BLE001 - nothing may return into the server's loop
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(70)
+
+
+def _order(channel: socket.socket) -> dict[str, Any]:
+    """Read what to do; the answer to it is the process id."""
+    length: int = _NUMBER.unpack(channel.recv(_NUMBER.size, socket.MSG_WAITALL))[0]
+    order: dict[str, Any] = json.loads(channel.recv(length, socket.MSG_WAITALL))
+    return order
+
+
+def _import_all() -> None:
+    """Import the whole package, and spare its objects from the garbage collection in each child."""
+    sys.path[0] = os.path.dirname(sys.executable)  # where the program lies; here lie tests
+    package = importlib.import_module("xapi_cli")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as given:
+        _import_all()
+        _serve(given)

@@ -1,0 +1,105 @@
+"""A forked run of the program differs in nothing from one that was started, except in how long it takes."""
+
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.fork_server import KEYRINGS, ForkServer
+from tests.program import PYTHON, Environ, Outcome, Xapi
+from tests.servers import Server, hang, request
+from tests.threads import Gate
+
+# What a process has from whoever started it, as the command sees it that takes the place of xapi.
+STATE = """
+import os, resource, sys
+fds = {}
+for fd in range(64):
+    try: fds[fd] = oct(os.fstat(fd).st_mode >> 12)
+    except OSError: pass
+status = open("/proc/self/status").read().split()
+signals = {name: status[status.index(name) + 1] for name in ("SigBlk:", "SigIgn:", "SigCgt:")}
+leads = os.getpid() == os.getsid(0) == os.getpgid(0)
+try: tty = os.open("/dev/tty", os.O_RDWR)
+except OSError: tty = None
+print(fds, signals, leads, tty, os.getcwd(), os.umask(0), sys.argv[1:], resource.getrlimit(resource.RLIMIT_CORE))
+print(dict(sorted((name, value) for name, value in os.environ.items() if not name.startswith("COVERAGE_"))))
+"""
+WORDS = ("exec", "--", str(PYTHON), "-c", STATE, "\u00e9", b"\xff", "a\nb", "")
+
+
+def ended(process: "subprocess.Popen[bytes]", data: bytes | None = None) -> Outcome:
+    out, err = process.communicate(data, timeout=30)
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+def test_it_is_a_process_like_one_that_was_started(xapi: Xapi, tmp_path: Path) -> None:
+    env = {"XAPI_TOKEN": "abc", "OTHER": "\udcff"}
+    forked = ended(xapi.fork(*WORDS, env=env, cwd=tmp_path))
+    started = ended(xapi.start(*WORDS, env=env, cwd=tmp_path))
+
+    assert forked == started
+    assert (forked.code, forked.err) == (0, "")
+    assert f" {tmp_path} " in forked.out
+
+
+@pytest.mark.parametrize("words", [("token", "--help"), ("--version",), ("nonsense",), ("profile", "show")])
+def test_it_prints_the_same_and_exits_with_the_same_code(xapi: Xapi, words: tuple[str, ...]) -> None:
+    assert ended(xapi.fork(*words)) == ended(xapi.start(*words))
+
+
+def test_stdin_is_its_own(xapi: Xapi) -> None:
+    words = ("exec", "--", "cat")
+    data = os.urandom(1_000_000)
+    process = xapi.fork(*words, stdin=subprocess.PIPE, env={"XAPI_TOKEN": "abc"})
+
+    assert process.communicate(data, timeout=30) == (data, b"")
+    assert xapi(*words, env={"XAPI_TOKEN": "abc"}) == Outcome(0)
+
+
+def test_it_can_be_watched_and_signalled(xapi: Xapi) -> None:
+    gate = Gate()
+    with Server([request(), gate.reached, hang()]) as server:
+        process = xapi.fork("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
+        gate.wait()
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == process.poll() == 143
+        killed = xapi.fork("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
+        killed.kill()
+        assert killed.wait(10) == -signal.SIGKILL
+
+
+def test_several_threads_may_start_some(xapi: Xapi) -> None:
+    outcomes: dict[int, Outcome] = {}
+
+    def run(number: int) -> None:
+        outcomes[number] = xapi("exec", "--", "sh", "-c", f"exit {number}", env={"XAPI_TOKEN": "abc"})
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert {number: outcome.code for number, outcome in outcomes.items()} == {number: number for number in range(16)}
+
+
+@pytest.mark.parametrize(
+    "env, can",
+    [
+        ({"XAPI_TOKEN": "abc", "NO_COLOR": "1"}, True),
+        ({"PYTHON_KEYRING_BACKEND": "fake_keyrings.Plain", "PYTHONPATH": KEYRINGS}, True),
+        ({"PYTHONPATH": "elsewhere"}, False),
+        ({"PYTHONPROFILEIMPORTTIME": "1"}, False),
+        ({"LC_ALL": "C"}, False),
+        ({"LANG": None}, False),
+    ],
+)
+def test_what_only_a_start_shows_is_left_to_one(xapi: Xapi, forks: ForkServer, env: Environ, can: bool) -> None:
+    assert forks.can_fork(xapi.environment(env)) is can
