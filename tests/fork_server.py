@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 _NUMBER = struct.Struct("=q")
+_END = struct.Struct("=qq")  # how a child ended, and the most memory that it had
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
 # What the interpreter, the C library and OpenSSL read when they start, and never again.
@@ -65,13 +66,15 @@ class ForkServer:
         stderr: int | IO[bytes],
         environ: Mapping[str, str],
         cwd: Path,
-    ) -> "subprocess.Popen[bytes]":
+    ) -> "Forked":
         """Start the program with *words*, in a session of its own, and return at once."""
-        return _Forked(self._control, words, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=cwd)
+        return Forked(self._control, words, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=cwd)
 
 
-class _Forked(subprocess.Popen[bytes]):
+class Forked(subprocess.Popen[bytes]):
     """A child of the fork server: only the way in which it begins, and tells of its end, differs from a Popen."""
+
+    mebibytes = 0.0  # of resident memory, at most; known at the end
 
     def __init__(self, control: socket.socket, words: Sequence[str], **streams: Any) -> None:
         self._control = control
@@ -97,7 +100,7 @@ class _Forked(subprocess.Popen[bytes]):
             socket.send_fds(self._control, [_BEGUN], [theirs.fileno(), stdin, stdout, stderr])
         order = json.dumps({"words": list(words), "environ": dict(env), "cwd": os.fsdecode(cwd)}).encode()
         self._channel.sendall(_NUMBER.pack(len(order)) + order)
-        self.pid = self._number()
+        (self.pid,) = self._read(_NUMBER)
         self._close_pipe_fds(*pipes_and_more[:6])  # type: ignore[attr-defined]  # Popen's own, after its fork
 
     def poll(self) -> int | None:
@@ -113,21 +116,22 @@ class _Forked(subprocess.Popen[bytes]):
         if self.returncode is None:
             self._channel.settimeout(timeout)
             try:
-                self.returncode = os.waitstatus_to_exitcode(self._number())
+                status, kibibytes = self._read(_END)
             except TimeoutError as error:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from error
             self._channel.close()
+            self.returncode = os.waitstatus_to_exitcode(status)
+            self.mebibytes = kibibytes / 1024
         return self.returncode
 
     def _internal_poll(self, *_: object, **__: object) -> int | None:
         return self.returncode  # the child is not ours to wait for
 
-    def _number(self) -> int:
-        data = self._channel.recv(_NUMBER.size, socket.MSG_WAITALL)
-        if len(data) < _NUMBER.size:
+    def _read(self, form: struct.Struct) -> tuple[int, ...]:
+        data = self._channel.recv(form.size, socket.MSG_WAITALL)
+        if len(data) < form.size:
             raise EOFError("the fork server has ended")
-        number: int = _NUMBER.unpack(data)[0]
-        return number
+        return form.unpack(data)
 
 
 def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
@@ -170,12 +174,12 @@ def _serve(control: socket.socket) -> None:
 
 def _tell_of_the_ended(channels: dict[int, socket.socket]) -> None:
     while channels:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
         with channels.pop(pid) as channel:
             try:
-                channel.sendall(_NUMBER.pack(status))
+                channel.sendall(_END.pack(status, usage.ru_maxrss))
             except OSError:
                 pass  # nobody waits for it
 

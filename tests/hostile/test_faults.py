@@ -1,24 +1,21 @@
 """Every fault meets several commands, and every command faults of every kind: one line, in time, without harm."""
 
-import json
 import ssl
-import subprocess
-import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
 
-from tests.hostile import crowd
+from tests.fork_server import Forked, ForkServer
 from tests.hostile.faults import FAULTS, GROUPS, TOKEN, Fault, HostileServer
-from tests.program import PROGRAM, Xapi
+from tests.program import Xapi
 from tests.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
 from xapi_cli.tokens import Identity, Record, Token
@@ -83,17 +80,19 @@ def test_each_fault_meets_two_commands_and_each_command_every_group_of_faults() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_one_clear_line_in_time_and_memory_and_harms_nothing(tmp_path: Path, name: str) -> None:
-    _let_meet(tmp_path, FAULTS[name], PAIRS[name])
+def test_a_fault_is_one_clear_line_in_time_and_memory_and_harms_nothing(
+    tmp_path: Path, forks: ForkServer, name: str
+) -> None:
+    _let_meet(tmp_path, forks, FAULTS[name], PAIRS[name])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_meets_every_command(tmp_path: Path, name: str) -> None:
-    _let_meet(tmp_path, FAULTS[name], list(CALLERS))
+def test_a_fault_meets_every_command(tmp_path: Path, forks: ForkServer, name: str) -> None:
+    _let_meet(tmp_path, forks, FAULTS[name], list(CALLERS))
 
 
-def _let_meet(folder: Path, fault: Fault, callers: list[str]) -> None:
+def _let_meet(folder: Path, forks: ForkServer, fault: Fault, callers: list[str]) -> None:
     """Run *callers* into *fault*, all at once, and look at what each of them did."""
     with ExitStack() as stack:
         elsewhere = stack.enter_context(Server([serve(OK)]))
@@ -102,37 +101,28 @@ def _let_meet(folder: Path, fault: Fault, callers: list[str]) -> None:
         stack.enter_context(server)
         places = {"url": server.url, "name": server.name, "closed": free_port()}
         places["full"] = stack.enter_context(full_backlog())
-        meetings = [Meeting(folder / str(number), CALLERS[name], fault, places) for number, name in enumerate(callers)]
-        runner = stack.enter_context(_ended(Xapi(folder / "crowd")))
-        for meeting, outcome in zip(meetings, _run(runner, meetings), strict=True):
-            meeting.judge(outcome)
+        meetings = [
+            Meeting(Xapi(folder / str(number), forks), CALLERS[name], fault, places)
+            for number, name in enumerate(callers)
+        ]
+        for meeting in meetings:
+            stack.callback(meeting.xapi.end)
+            meeting.begin()
+        end = time.monotonic() + PATIENCE
+        for meeting in meetings:
+            meeting.judge(end)
         assert not any(secret in data for data in elsewhere.received for secret in SECRETS)
         if all(CALLERS[name].meets == "nothing" for name in callers):
             assert server.received == []
 
 
-@contextmanager
-def _ended(xapi: Xapi) -> Iterator[Xapi]:
-    yield xapi
-    xapi.end()
-
-
-def _run(xapi: Xapi, meetings: "list[Meeting]") -> list[dict[str, Any]]:
-    jobs = [meeting.job for meeting in meetings]
-    process = xapi.start(stdin=subprocess.PIPE, argv=(sys.executable, "-I", crowd.__file__))
-    out, err = process.communicate(json.dumps({"jobs": jobs, "limit": PATIENCE}).encode(), PATIENCE + 30)
-    assert (process.returncode, err) == (0, b"")
-    ended: list[dict[str, Any]] = json.loads(out)
-    return ended
-
-
 class Meeting:
     """One caller, in a home of its own, and the fault that it runs into."""
 
-    def __init__(self, folder: Path, caller: Caller, fault: Fault, places: Mapping[str, object]) -> None:
+    def __init__(self, xapi: Xapi, caller: Caller, fault: Fault, places: Mapping[str, object]) -> None:
         self.caller = caller
         self.fault = fault
-        self.xapi = Xapi(folder)
+        self.xapi = xapi
         self.base_url = fault.base_url.format(**places)
         env = {name: value.format(**places) for name, value in fault.env.items()}
         self.env = {
@@ -142,37 +132,40 @@ class Meeting:
             "XAPI_TIMEOUT": "1" if 12 in fault.token else "20",  # the machine may have other things to do
             **env,
         }
-        self._out, self._err, stdin = folder / "stdout", folder / "stderr", folder / "stdin"
-        stdin.write_bytes(caller.stdin)
-        with (folder / "large").open("wb") as file:
+        self._out, self._err, self._stdin = (xapi.home / name for name in ("stdout", "stderr", "stdin"))
+        self._stdin.write_bytes(caller.stdin)
+        with (xapi.home / "large").open("wb") as file:
             file.truncate(3_000_000)
         if caller.stored:
             self._store()
         self._before = self._kept()
-        self.job = {
-            "argv": [str(PROGRAM), *caller.words],
-            "env": self.xapi.environment(self.env),
-            "cwd": str(folder),
-            "stdin": str(stdin),
-            "out": "/dev/null" if fault.flood else str(self._out),
-            "err": str(self._err),
-        }
 
-    def judge(self, outcome: Mapping[str, Any]) -> None:
+    def begin(self) -> None:
+        """Let the caller run into the fault."""
+        with (
+            self._stdin.open("rb") as stdin,
+            open("/dev/null" if self.fault.flood else self._out, "wb") as out,
+            self._err.open("wb") as err,
+        ):
+            self._process = self.xapi.fork(*self.caller.words, stdin=stdin, stdout=out, stderr=err, env=self.env)
+
+    def judge(self, end: float) -> None:
         """Look at how the command ended, what it said and what it left."""
+        code = self._process.wait(max(end - time.monotonic(), 0.1))
         err = self._err.read_bytes()
         out = self._out.read_bytes() if self._out.exists() else b""
-        told = (self.caller.words, outcome, out[:2000], err)
-        assert outcome["code"] in self._expected(), told
-        assert outcome["mebibytes"] < LARGEST, told
-        self._judge_words(err.decode(), outcome["code"], told)
+        told = (self.caller.words, code, out[:2000], err)
+        assert code in self._expected(), told
+        assert isinstance(self._process, Forked)
+        assert self._process.mebibytes < LARGEST, (told, self._process.mebibytes)
+        self._judge_words(err.decode(), code, told)
         secrets = [*SECRETS, TOKEN.encode()] if self.caller.meets == "token" else SECRETS
         assert not any(secret in out + err for secret in secrets), told
         assert self._kept() == ({} if self.caller.meets == "nothing" else self._before), told
         assert list(self.xapi.temporary.iterdir()) == [], told
         assert not self.xapi.config.exists(), told
         output = self.xapi.home / "out"
-        assert output.exists() == ("-o" in self.caller.words and outcome["code"] in {0, 3}), told  # 3xx have bodies too
+        assert output.exists() == ("-o" in self.caller.words and code in {0, 3}), told  # 3xx have bodies too
         output.unlink(missing_ok=True)
 
     def _expected(self) -> frozenset[int]:
