@@ -66,9 +66,11 @@ class ForkServer:
         stderr: int | IO[bytes],
         environ: Mapping[str, str],
         cwd: Path,
+        terminal: str | None = None,
     ) -> "Forked":
-        """Start the program with *words*, in a session of its own, and return at once."""
-        return Forked(self._control, words, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=cwd)
+        """Start the program with *words*, in a session of its own that *terminal* controls, and return at once."""
+        order = {"words": list(words), "environ": dict(environ), "cwd": str(cwd), "terminal": terminal}
+        return Forked(self._control, order, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -76,32 +78,20 @@ class Forked(subprocess.Popen[bytes]):
 
     mebibytes = 0.0  # of resident memory, at most; known at the end
 
-    def __init__(self, control: socket.socket, words: Sequence[str], **streams: Any) -> None:
+    def __init__(self, control: socket.socket, order: Mapping[str, Any], **streams: Any) -> None:
         self._control = control
-        super().__init__(words, **streams)
+        self._order = json.dumps(order).encode()
+        super().__init__(order["words"], **streams)
 
-    def _execute_child(
-        self,
-        words: Sequence[str],
-        executable: object,
-        preexec_fn: object,
-        close_fds: object,
-        pass_fds: object,
-        cwd: Path,
-        env: Mapping[str, str],
-        startupinfo: object,
-        creationflags: object,
-        shell: object,
-        *pipes_and_more: int,
-    ) -> None:
-        stdin, _, _, stdout, _, stderr, *_ = pipes_and_more
+    def _execute_child(self, *of_popen: Any) -> None:
+        pipes = of_popen[10:16]  # behind args, executable, preexec_fn, close_fds, pass_fds, cwd, env and three others
+        stdin, _, _, stdout, _, stderr = pipes
         self._channel, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [_BEGUN], [theirs.fileno(), stdin, stdout, stderr])
-        order = json.dumps({"words": list(words), "environ": dict(env), "cwd": os.fsdecode(cwd)}).encode()
-        self._channel.sendall(_NUMBER.pack(len(order)) + order)
+        self._channel.sendall(_NUMBER.pack(len(self._order)) + self._order)
         (self.pid,) = self._read(_NUMBER)
-        self._close_pipe_fds(*pipes_and_more[:6])  # type: ignore[attr-defined]  # Popen's own, after its fork
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # Popen's own, after its fork
 
     def poll(self) -> int | None:
         """Return the exit code, None while the child runs."""
@@ -189,11 +179,14 @@ def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoRet
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
         order = _order(channel)
+        os.setsid()
+        if order["terminal"]:
+            os.open(order["terminal"], os.O_RDWR)  # it controls a session that has none
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         os.closerange(3, _MORE_THAN_ARE_OPEN)
+        _open_streams()
         os.environ.clear()
         os.environ.update(order["environ"])
         sys.path[1:1] = filter(None, [os.environ.get("PYTHONPATH")])
@@ -204,6 +197,15 @@ def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoRet
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(70)
+
+
+def _open_streams() -> None:
+    """Make Python's streams anew, which are others on a terminal than where the server has them."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        old = getattr(sys, name)
+        buffering = 1 if name == "stderr" else -1
+        stream = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115 - for life
+        setattr(sys, name, stream)
 
 
 def _order(channel: socket.socket) -> dict[str, Any]:

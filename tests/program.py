@@ -19,6 +19,7 @@ from tests.fork_server import KEYRINGS, ForkServer
 
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
+REAL = (str(PROGRAM),)  # what a shell starts, the interpreter included
 
 # Makes a terminal the controlling one of a new session, as a shell window does, and becomes the program.
 _TAKE_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
@@ -45,7 +46,7 @@ class Xapi:
 
     The program has no controlling terminal, so that it can ask nobody, unless
     `on_terminal` gives it one. Whatever it leaves running is killed. With
-    *forks*, a run is forked from there where that comes to the same.
+    *forks*, it is forked there wherever that comes to the same.
     """
 
     def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
@@ -76,7 +77,7 @@ class Xapi:
         *env* adds to the environment; a value of None takes a variable away.
         """
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-        process = self.fork(*words, stdin=stdin, env=env, cwd=cwd)
+        process = self.start(*words, stdin=stdin, env=env, cwd=cwd)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
         try:
             out, err = process.communicate(data, timeout)
@@ -86,30 +87,6 @@ class Xapi:
             raise AssertionError(f"xapi {_shown(words)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
         return Outcome(process.returncode, _text(out), _text(err))
 
-    def fork(
-        self,
-        *words: str | bytes,
-        stdin: int | IO[bytes] = subprocess.DEVNULL,
-        stdout: int | IO[bytes] = subprocess.PIPE,
-        stderr: int | IO[bytes] = subprocess.PIPE,
-        env: Environ | None = None,
-        cwd: Path | None = None,
-    ) -> subprocess.Popen[bytes]:
-        """Do as `start` does, but where it can be without the start of an interpreter."""
-        environ = self.environment(env)
-        if self._forks is None or not self._forks.can_fork(environ):
-            return self.start(*words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
-        process = self._forks.fork(
-            [os.fsdecode(word) for word in words],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            environ=environ,
-            cwd=cwd or self.home,
-        )
-        self._started.append(process)
-        return process
-
     def start(
         self,
         *words: str | bytes,
@@ -118,18 +95,37 @@ class Xapi:
         stderr: int | IO[bytes] = subprocess.PIPE,
         env: Environ | None = None,
         cwd: Path | None = None,
-        argv: Sequence[str | bytes] = (str(PROGRAM),),
+        argv: Sequence[str | bytes] = (),
+        terminal: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start the program in a session of its own and return at once; it is killed at the end of the test."""
-        process = subprocess.Popen(
-            [*argv, *words],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=self.environment(env),
-            cwd=cwd or self.home,
-            start_new_session=True,
-        )
+        """Start the program in a session of its own and return at once; it is killed at the end of the test.
+
+        With *argv* that is what is started, word by word; REAL is the program without any short cut. *terminal* is
+        the path of the one that is to control the session.
+        """
+        environ = self.environment(env)
+        process: subprocess.Popen[bytes]
+        if not argv and self._forks is not None and self._forks.can_fork(environ):
+            process = self._forks.fork(
+                [os.fsdecode(word) for word in words],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                environ=environ,
+                cwd=cwd or self.home,
+                terminal=terminal,
+            )
+        else:
+            takes_terminal = (sys.executable, "-ISc", _TAKE_TERMINAL, terminal) if terminal else ()
+            process = subprocess.Popen(
+                [*takes_terminal, *(argv or REAL), *words],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=environ,
+                cwd=cwd or self.home,
+                start_new_session=True,
+            )
         self._started.append(process)
         return process
 
@@ -155,7 +151,7 @@ class Xapi:
         stdout: int | IO[bytes] | None = None,
         stderr: int | IO[bytes] | None = None,
         env: Environ | None = None,
-        program: str | Path = PROGRAM,
+        program: str | Path | None = None,
         columns: int = 80,
         rows: int = 24,
     ) -> Iterator["OnTerminal"]:
@@ -168,7 +164,8 @@ class Xapi:
             stdout=screen if stdout is None else stdout,
             stderr=screen if stderr is None else stderr,
             env={"TERM": "xterm-256color", **(env or {})},
-            argv=(sys.executable, "-ISc", _TAKE_TERMINAL, os.ttyname(screen), str(program)),
+            argv=(str(program),) if program else (),
+            terminal=os.ttyname(screen),
         )
         with OnTerminal(process, keyboard, screen) as terminal:
             yield terminal

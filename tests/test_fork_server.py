@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import KEYRINGS, ForkServer
-from tests.program import PYTHON, Environ, Outcome, Xapi
+from tests.program import PROGRAM, PYTHON, REAL, Environ, Outcome, Xapi
 from tests.servers import Server, hang, request
 from tests.threads import Gate
 
@@ -38,23 +38,33 @@ def ended(process: "subprocess.Popen[bytes]", data: bytes | None = None) -> Outc
 
 def test_it_is_a_process_like_one_that_was_started(xapi: Xapi, tmp_path: Path) -> None:
     env = {"XAPI_TOKEN": "abc", "OTHER": "\udcff"}
-    forked = ended(xapi.fork(*WORDS, env=env, cwd=tmp_path))
-    started = ended(xapi.start(*WORDS, env=env, cwd=tmp_path))
+    forked = ended(xapi.start(*WORDS, env=env, cwd=tmp_path))
+    started = ended(xapi.start(*WORDS, env=env, cwd=tmp_path, argv=REAL))
 
     assert forked == started
     assert (forked.code, forked.err) == (0, "")
     assert f" {tmp_path} " in forked.out
 
 
+def test_so_it_is_on_a_terminal(xapi: Xapi) -> None:
+    seen = []
+    for program in (None, PROGRAM):
+        with xapi.on_terminal(*WORDS, env={"XAPI_TOKEN": "abc"}, program=program) as terminal:
+            assert terminal.wait() == 0
+            seen.append(terminal.seen)
+
+    assert seen[0] == seen[1] != b""
+
+
 @pytest.mark.parametrize("words", [("token", "--help"), ("--version",), ("nonsense",), ("profile", "show")])
 def test_it_prints_the_same_and_exits_with_the_same_code(xapi: Xapi, words: tuple[str, ...]) -> None:
-    assert ended(xapi.fork(*words)) == ended(xapi.start(*words))
+    assert ended(xapi.start(*words)) == ended(xapi.start(*words, argv=REAL))
 
 
 def test_stdin_is_its_own(xapi: Xapi) -> None:
     words = ("exec", "--", "cat")
     data = os.urandom(1_000_000)
-    process = xapi.fork(*words, stdin=subprocess.PIPE, env={"XAPI_TOKEN": "abc"})
+    process = xapi.start(*words, stdin=subprocess.PIPE, env={"XAPI_TOKEN": "abc"})
 
     assert process.communicate(data, timeout=30) == (data, b"")
     assert xapi(*words, env={"XAPI_TOKEN": "abc"}) == Outcome(0)
@@ -63,14 +73,14 @@ def test_stdin_is_its_own(xapi: Xapi) -> None:
 def test_it_can_be_watched_and_signalled(xapi: Xapi) -> None:
     gate = Gate()
     with Server([request(), gate.reached, hang()]) as server:
-        process = xapi.fork("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
+        process = xapi.start("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
         gate.wait()
         assert process.poll() is None
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == process.poll() == 143
-        killed = xapi.fork("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
+        killed = xapi.start("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
         killed.kill()
         assert killed.wait(10) == -signal.SIGKILL
 

@@ -147,7 +147,7 @@ class Meeting:
             open("/dev/null" if self.fault.flood else self._out, "wb") as out,
             self._err.open("wb") as err,
         ):
-            self._process = self.xapi.fork(*self.caller.words, stdin=stdin, stdout=out, stderr=err, env=self.env)
+            self._process = self.xapi.start(*self.caller.words, stdin=stdin, stdout=out, stderr=err, env=self.env)
 
     def judge(self, end: float) -> None:
         """Look at how the command ended, what it said and what it left."""
