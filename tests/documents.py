@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.manual import manual
@@ -35,6 +36,7 @@ def invocations() -> Iterator[tuple[str, ...]]:
         yield from ((command, verb) for verb in verbs)
 
 
+@cache
 def help_of(*words: str) -> str:
     """Return what the program prints for *words* and `--help`, 80 columns wide."""
     told = subprocess.run(

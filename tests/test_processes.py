@@ -249,7 +249,7 @@ def test_a_keyring_that_stands_still_is_exit_13_in_time(xapi: Xapi, gnome_keyrin
 @pytest.mark.parametrize(
     "calls",
     [
-        pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
     ],
 )

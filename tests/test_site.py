@@ -25,14 +25,21 @@ def build(pages: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the pages, beside the package that they take the version from, and the site that was built of it."""
-    folder = tmp_path_factory.mktemp("site")
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the pages, beside the package that they take the version from."""
+    folder = tmp_path / "copy"
     shutil.copytree(ROOT / "docs", folder / "docs")
     (folder / "xapi_cli").mkdir()
     shutil.copy(ROOT / "xapi_cli" / "__init__.py", folder / "xapi_cli")
-    built = build(folder / "docs", folder / "site")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, as it is built of the pages."""
+    folder = tmp_path_factory.mktemp("site")
+    built = build(ROOT / "docs", folder)
     assert (built.returncode, built.stderr) == (0, "")
     return folder
 
@@ -52,51 +59,39 @@ class Assets(HTMLParser):
             self.found.append(given.get("href") or "")
 
 
-def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(copy: Path) -> None:
+def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index"}
-    assert {path.stem for path in (copy / "site").glob("*.html")} >= pages
+    assert {path.stem for path in site.glob("*.html")} >= pages
 
-    for page in (copy / "site").glob("*.html"):
+    for page in site.glob("*.html"):
         assets = Assets()
         assets.feed(page.read_text())
         assert [url for url in assets.found if re.match(r"(?:https?:)?//", url)] == [], page.name
         assert len(assets.found) > 1
-    for style in (copy / "site" / "_static").rglob("*.css"):
+    for style in (site / "_static").rglob("*.css"):
         assert re.findall(r"url\(['\"]?(?:https?:)?//|@import", style.read_text()) == [], style.name
 
 
-def test_links_of_one_page_to_a_heading_of_another_lead_there(copy: Path) -> None:
-    settings = (copy / "site" / "settings.html").read_text()
+def test_links_of_one_page_to_a_heading_of_another_lead_there(site: Path) -> None:
+    settings = (site / "settings.html").read_text()
 
     assert 'href="storage.html#files"' in settings
-    assert 'id="files"' in (copy / "site" / "storage.html").read_text()
+    assert 'id="files"' in (site / "storage.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("planted", "complaint"),
-    [
-        ("[gone](gone.md)", "gone.md"),
-        ("[gone](storage.md#gone)", "gone"),
-        ("[gone](#gone)", "gone"),
-        ("![gone](pictures/gone.svg)", "gone.svg"),
-    ],
-)
-def test_a_mistake_in_a_page_fails_the_build(copy: Path, tmp_path: Path, planted: str, complaint: str) -> None:
-    folder = tmp_path / "planted"
-    shutil.copytree(copy, folder)
-    page = folder / "docs" / "settings.md"
-    page.write_text(f"{page.read_text()}\n{planted}\n")
+def test_every_mistake_in_a_page_fails_the_build(copy: Path) -> None:
+    planted = {
+        "[gone](gone-page.md)": "gone-page.md",
+        "[gone](storage.md#gone-there)": "gone-there",
+        "[gone](#gone-here)": "gone-here",
+        "![gone](pictures/gone.svg)": "gone.svg",
+    }
+    page = copy / "docs" / "settings.md"
+    page.write_text("\n\n".join([page.read_text(), *planted]) + "\n")
+    (copy / "docs" / "lonely.md").write_text("# Lonely\n")
 
-    built = build(folder / "docs", folder / "site")
+    built = build(copy / "docs", copy.parent / "planted")
     assert built.returncode != 0
-    assert re.search(rf"settings\.md:\d+: WARNING: .*{re.escape(complaint)}", built.stderr), built.stderr
-
-
-def test_a_page_that_the_contents_do_not_name_fails_the_build(copy: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "planted"
-    shutil.copytree(copy, folder)
-    (folder / "docs" / "lonely.md").write_text("# Lonely\n")
-
-    built = build(folder / "docs", folder / "site")
-    assert built.returncode != 0
+    for complaint in planted.values():
+        assert re.search(rf"settings\.md:\d+: WARNING: .*{re.escape(complaint)}", built.stderr), built.stderr
     assert re.search(r"lonely\.md: WARNING: document isn't included in any toctree", built.stderr), built.stderr

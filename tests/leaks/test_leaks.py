@@ -57,6 +57,7 @@ COMMANDS = {
     "profile show": Command(("profile", "show", "--json")),
     "logout": Command(("logout",)),
 }
+SEND_NOTHING = {"--curl", "profile show", "logout"}
 
 
 class Scene:
@@ -178,8 +179,10 @@ def _allowed(command: Command) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name, manner",
+    [(name, manner) for name in COMMANDS for manner in (MANNERS[:1] if name in SEND_NOTHING else MANNERS)],
+)
 def test_no_secret_leaves_by_a_way_that_is_not_its_own(xapi: Xapi, stack: ExitStack, name: str, manner: str) -> None:
     scene = Scene(xapi, manner, stack)
     command = COMMANDS[name]

@@ -1029,9 +1029,9 @@ def test_threads_make_one_tls_context_and_their_handshakes_do_not_wait_for_each_
         with pytest.raises((NetworkError, TimeoutExpired)):
             http.get(f"https://{deaf.name}")
 
-    shaking_hands = threading.Event()
+    shaking_hands, enough = threading.Event(), threading.Event()
     with (
-        Server([Peer.read_some, lambda peer: shaking_hands.set(), hang()]) as deaf,
+        Server([Peer.read_some, lambda peer: shaking_hands.set(), wait_for(enough)]) as deaf,
         Server([serve()], tls=server_tls) as server,
         client(Transport(make), timeout=60) as http,
     ):
@@ -1040,8 +1040,9 @@ def test_threads_make_one_tls_context_and_their_handshakes_do_not_wait_for_each_
         assert shaking_hands.wait(10)
         assert http.get(server.url).content == b"ok"
         assert stuck.is_alive()
-        http.close()
+        enough.set()
         stuck.join(10)
+        assert not stuck.is_alive()
         assert made == [1]
 
 
