@@ -38,7 +38,7 @@ demo: $(INSTALLED)
 test: $(DEVELOPMENT) $(INSTALLED)
 	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -n $(JOBS) -m "not soak" $(PYTEST_ARGS) $(TESTS)
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "not soak" $(PYTEST_ARGS) $(TESTS)
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -55,7 +55,7 @@ format: $(DEVELOPMENT)
 	$(VENV)/bin/ruff format
 
 coverage: $(DEVELOPMENT)
-	$(VENV)/bin/pytest -n $(JOBS) -m "not soak" --cov --cov-report=term $(TESTS)
+	$(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "not soak" --cov --cov-report=term $(TESTS)
 
 docs-site: $(DEVELOPMENT)
 	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html docs build/site

@@ -58,17 +58,17 @@ def _keyring(xapi: Xapi, broken: str) -> Env:
 def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without(
     xapi: Xapi, sandbox: Sandbox, broken: str
 ) -> None:
-    env: Env = {**sandbox.settings, **_keyring(xapi, broken)}
-
+    env: Env = _keyring(xapi, broken)
     commands = [(("token", "show"), "keyring"), (("login",), "keyring"), (("logout",), "keyring")]
     commands += [(("login",), "auto"), (ME, "auto")]
 
     def run(number: int) -> Outcome:
         words, storage = commands[number]
         state = str(xapi.home / f"state{number}")  # apart, so that none has to wait for another
-        return _in_time(xapi, *words, env={**env, "XAPI_STORAGE": storage, "XAPI_STATE_DIR": state})
+        settings = sandbox.settings if words == ME else untouched.settings
+        return _in_time(xapi, *words, env={**env, **settings, "XAPI_STORAGE": storage, "XAPI_STATE_DIR": state})
 
-    with ThreadPoolExecutor(len(commands)) as pool:
+    with Sandbox() as untouched, ThreadPoolExecutor(len(commands)) as pool:
         *explicit, login, outcome = pool.map(run, range(len(commands)))
 
     for each in explicit:
@@ -78,7 +78,7 @@ def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without
     assert (login.code, REMEDY in login.err) == (13, True)
     assert not xapi.config.exists()
     assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
-    assert sandbox.login_attempts == 1  # login has looked before it sent anything
+    assert (untouched.requests, untouched.login_attempts) == (0, 0)  # login has looked before it sent anything
     warning, note = outcome.err.splitlines()
     assert warning.startswith("xapi: warning: ")
     assert "the token is kept for this command only" in warning
