@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	  $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV ?= .venv
 PROGRAM ?= build/program
-JOBS ?= 2
+JOBS ?= 3
 TESTS ?= tests
 PYTEST_ARGS ?=
 

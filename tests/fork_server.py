@@ -218,6 +218,7 @@ def _order(channel: socket.socket) -> dict[str, Any]:
 def _import_all() -> None:
     """Import the whole package, and spare its objects from the garbage collection in each child."""
     sys.path[0] = os.path.dirname(sys.executable)  # where the program lies; here lie tests
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
