@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.census import IMPOSSIBLE
 from tests.commands.api import answer, bearing
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import OK, Server, request, send
+from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")

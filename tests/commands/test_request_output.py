@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.census import IMPOSSIBLE
 from tests.commands.api import TOKEN, answer, bearing
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
+from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
