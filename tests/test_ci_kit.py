@@ -15,6 +15,8 @@ from tests.documents import ROOT
 from tests.program import Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
+pytestmark = pytest.mark.slow  # shells
+
 PAGE = (ROOT / "docs" / "ci.md").read_text()
 PASSWORD = "correct-horse-battery-staple"
 WEEK, DAY = 7 * 86400, 86400

@@ -12,6 +12,8 @@ import pytest
 from tests.documents import COMPLETIONS, ROOT, completion
 from tests.program import PROGRAM, Environ, OnTerminal, Xapi
 
+pytestmark = pytest.mark.slow  # shells
+
 SHELLS = {
     # How to start it without anybody's settings, and what to tell it before a person types.
     "bash": (["--norc", "--noprofile", "-i"], "source {script}"),

@@ -246,6 +246,7 @@ def test_there_are_examples() -> None:
     assert len(list(scripts())) > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", list(dict.fromkeys(page for page, _ in scripts())))
 def test_the_examples_of_a_page_run_one_after_the_other(
     page: str, xapi: Xapi, sandbox: Sandbox, tmp_path: Path

@@ -117,6 +117,7 @@ def test_the_topic_of_the_environment_has_every_variable() -> None:
 # examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [words for words in EVERYTHING if words not in ENDLESS], ids=" ".join)
 def test_the_examples_of_a_page_work_when_pasted(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path, words: tuple[str, ...]

@@ -10,6 +10,8 @@ from tests.documents import MANUAL, help_of, invocations
 from tests.manual import manual
 from tests.program import PROGRAM, Xapi
 
+pytestmark = pytest.mark.slow  # man
+
 PAGES = {"-".join(("xapi", *words)): words for words in invocations()}
 
 each_page = pytest.mark.parametrize("name", PAGES)

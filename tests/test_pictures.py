@@ -10,6 +10,8 @@ from tests.documents import ROOT
 from tests.pictures import PICTURES, SCENES, picture, text_of
 from xapi_cli.sandbox import MASTER
 
+pytestmark = pytest.mark.slow  # papers of one Python
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DRAWINGS = {"automatic-login.svg"} | {f"{name}.svg" for name in charts.CHARTS}  # not taken from a terminal
 

@@ -18,6 +18,8 @@ from tests.servers import Server, Stopwatch, hang, request
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
+pytestmark = pytest.mark.slow  # many processes
+
 Env = dict[str, str | None]
 MANY = 64
 
@@ -50,7 +52,6 @@ def _codes(ended: list[Ended]) -> dict[int, int]:
     return dict(Counter(each.code for each in ended))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "stored, before",
     [("file", "dead"), ("file", "none"), ("file", "expired"), ("keyring", "dead"), ("keyring", "none")],
@@ -78,7 +79,6 @@ def test_64_processes_that_need_a_token_make_one_login_and_all_succeed(
     assert sum("logged in as" in each.err for each in ended) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["file", "none", "keyring"], indirect=True)
 def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_at_once(
     xapi: Xapi, sandbox: Sandbox, stored: Env
@@ -93,7 +93,6 @@ def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_
     assert xapi("request", "/x-api/me", env={**env, **sandbox.settings}).code == 0
 
 
-@pytest.mark.slow
 def test_several_accounts_at_once_make_one_login_each(xapi: Xapi) -> None:
     with Sandbox() as first, Sandbox() as second:
         accounts: list[Env] = [
@@ -249,7 +248,7 @@ def test_a_keyring_that_stands_still_is_exit_13_in_time(xapi: Xapi, gnome_keyrin
 @pytest.mark.parametrize(
     "calls",
     [
-        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(100, marks=pytest.mark.timeout(600)),
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
     ],
 )

@@ -116,6 +116,7 @@ def test_a_keyring_that_does_not_delete_keeps_tokens_and_logout_says_what_it_can
     assert "deleting from the keyring failed (PasswordDeleteError)" in doctor.out
 
 
+@pytest.mark.slow
 def test_a_slow_keyring_works(xapi: Xapi, sandbox: Sandbox) -> None:
     env: Env = {**sandbox.settings, **xapi.fake_keyring("Slow"), "FAKE_KEYRING_SECONDS": "0.5"}
 
@@ -144,6 +145,7 @@ def test_with_a_ready_made_token_keyring_is_not_even_imported(
 # somebody is there to unlock it
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_keyring_is_waited_for_after_saying_so(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
     words = ("token", "show", "--no-login", "--base-url", "api.test", "-u", "me")
     env: Env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring"}

@@ -71,6 +71,7 @@ def test_a_signal_finishes_what_is_in_flight_and_says_how_to_resume(
         assert (rest.code, len(out_lines(rest.out)), len(api.asked)) == (0, 100, 100)
 
 
+@pytest.mark.slow
 def test_a_sigterm_does_not_wait_for_an_answer_that_never_ends(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(1))
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
@@ -100,6 +101,7 @@ def test_a_second_signal_ends_it_at_once(xapi: Xapi) -> None:
         assert process.wait(10) == 130
 
 
+@pytest.mark.slow
 def test_what_is_in_flight_when_max_time_is_over_ends_as_a_timeout(xapi: Xapi) -> None:
     with Api(lambda asked: slowly(20)(asked) if asked.path == "/n/2" else Reply()) as api:
         env = api.settings

@@ -11,6 +11,8 @@ import pytest
 from tests.program import Xapi
 from xapi_cli.sandbox import MASTER
 
+pytestmark = pytest.mark.slow  # .ci/run has the demo, too
+
 HEADINGS = ["1. Log in", "2. The token is stored", "3. Call the API", "4. The server forgets", "5. The same call again"]
 
 

@@ -146,6 +146,7 @@ def test_every_line_that_is_no_pass_says_what_to_do(xapi: Xapi, sandbox: Sandbox
         assert [check for check in checks["checks"] if check["status"] != "pass" and not check["hint"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["auto", "keyring"])
 def test_a_keyring_that_hangs_costs_seconds_and_is_told_of_once(
     xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, storage: str
@@ -180,6 +181,7 @@ def test_a_keyring_that_works_is_said_to(xapi: Xapi, sandbox: Sandbox, shared_gn
     xapi("logout", env=env)
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_costs_what_a_look_may(xapi: Xapi) -> None:
     with Server([hang()]) as server, Stopwatch() as watch:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})

@@ -111,6 +111,7 @@ def test_min_ttl_renews_first(xapi: Xapi, sandbox: Sandbox) -> None:
     assert sandbox.logins == 2
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_whole_command_ends_where_the_other_one_begins(xapi: Xapi) -> None:
     outcome = xapi("exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.3; exit 7", env={"XAPI_TOKEN": "abc"})
 

@@ -146,6 +146,7 @@ def test_a_command_that_is_quick_enough_does_not_notice_max_time(xapi: Xapi, san
     assert (outcome.code, outcome.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_alarm_of_max_time_does_not_reach_the_command_of_exec(xapi: Xapi, sandbox: Sandbox) -> None:
     words = ["exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.5; echo done"]
 
@@ -178,6 +179,7 @@ def test_a_body_that_keeps_coming_is_not_a_timeout(xapi: Xapi) -> None:
         assert xapi("request", "/", "--timeout", "3", env=bearing(server)) == Outcome(0, "x" * 10)
 
 
+@pytest.mark.slow
 def test_a_slow_reader_of_stdout_is_no_timeout(xapi: Xapi) -> None:
     body = b"x" * 3_000_000
     with Server([request(), send(answer("200 OK", body))]) as server:

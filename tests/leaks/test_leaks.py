@@ -21,6 +21,8 @@ from tests.threads import Gate
 from xapi_cli.store.file import FileStore
 from xapi_cli.tokens import Identity, Record, Token
 
+pytestmark = pytest.mark.slow  # tracers and terminals
+
 USERNAME = "me@example.com"
 MANNERS = ["is well", "kills the token", "refuses", "redirects", "repeats", "breaks", "babbles"]
 
@@ -178,7 +180,6 @@ def _allowed(command: Command) -> set[tuple[str, str]]:
     return places
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, manner",
     [(name, manner) for name in COMMANDS for manner in (MANNERS[:1] if name in SEND_NOTHING else MANNERS)],

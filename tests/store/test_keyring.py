@@ -13,6 +13,8 @@ from tests.store.conftest import Open
 from xapi_cli.store.items import service_of
 from xapi_cli.tokens import Identity, Record, Token
 
+pytestmark = pytest.mark.slow  # waits for limits
+
 ME = Identity("https://api.test", "me@example.com")
 REMEDY = "use --storage file, or set XAPI_STORAGE=file"
 READ = "print(failing(lambda: store().read(ME)), flush=True)"

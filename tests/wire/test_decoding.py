@@ -168,6 +168,7 @@ def test_output_comes_as_soon_as_the_input_allows(coding: str, wbits: int) -> No
     assert list(parts) == [b"three"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
 def test_a_bomb_goes_off_in_small_blocks_and_little_memory(coding: str, wbits: int) -> None:
     packer = zlib.compressobj(9, wbits=wbits)
