@@ -153,7 +153,7 @@ class Scene:
 
 
 def _place(path: Path) -> str:
-    return "file store" if path.parts[:2] == ("state", "tokens") else f"file {path}"
+    return "file store" if path.parts[:3] == ("state", "xapi", "tokens") else f"file {path}"
 
 
 @pytest.fixture
