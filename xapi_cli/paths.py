@@ -105,7 +105,8 @@ class Place:
 
     def rename(self, target: "Place") -> None:
         """Move the file to *target*, in place of what is there."""
-        os.replace(self._name, target._name, src_dir_fd=self._directory, dst_dir_fd=target._directory)  # noqa: SLF001
+        name, directory = target._name, target._directory  # noqa: SLF001 - of the same class
+        os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
 
     def unlink(self) -> None:
         """Remove the name."""
