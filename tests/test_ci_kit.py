@@ -157,7 +157,7 @@ def test_a_step_does_its_work_and_tells_no_secret(kit: Kit, sandbox: Sandbox, na
     assert ran.returncode == 0, ran
     assert sandbox.logins == 1
     assert MASTER.password not in ran.stdout + ran.stderr
-    stored = list(kit.state.glob("tokens/*"))
+    stored = list(kit.state.glob("xapi/tokens/*"))
     assert [path.stat().st_mode & 0o777 for path in stored] == [0o600]
     assert not kit.state.is_relative_to(kit.workspace)
     token = _token(stored[0])
@@ -173,7 +173,7 @@ def test_a_step_fails_when_the_token_expires_soon(kit: Kit, sandbox: Sandbox, na
 
     assert kit.run(STEPS[name]).returncode == 10
     sandbox.expires_in = WEEK + DAY
-    for path in kit.state.glob("tokens/*"):
+    for path in kit.state.glob("xapi/tokens/*"):
         path.unlink()
     assert kit.run(STEPS[name]).returncode == 0
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -28,14 +29,20 @@ def strace() -> None:
 
 def _killed_at(xapi: Xapi, call: str, number: int, words: tuple[str, ...], env: Env) -> int:
     """Run the program and kill it at its *number*th *call*; return how it ended."""
-    return _traced(xapi, ("-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"), words, env)
+    calls = _all_of(call)
+    return _traced(xapi, ("-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"), words, env)
 
 
 def _count(xapi: Xapi, call: str, words: tuple[str, ...], env: Env) -> int:
     """Return how often a run of the program makes the system call *call*."""
     log = xapi.home / "trace"
-    assert _traced(xapi, ("-e", f"trace={call}"), words, env, log) == 0
-    return sum(f"{call}(" in line for line in log.read_text().splitlines())
+    assert _traced(xapi, ("-e", f"trace={_all_of(call)}"), words, env, log) == 0
+    return len(re.findall(rf"\b{call}(?:at2?)?\(", log.read_text()))
+
+
+def _all_of(call: str) -> str:
+    """Return the pattern for strace of *call* and of those that do the same relative to a directory."""
+    return f"/^{call}(at2?)?$"
 
 
 def _traced(xapi: Xapi, options: Sequence[str], words: tuple[str, ...], env: Env, log: Path = Path(os.devnull)) -> int:

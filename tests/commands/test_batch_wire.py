@@ -251,14 +251,6 @@ def test_a_body_that_nobody_needs_is_not_waited_for(xapi: Xapi, status: str, kin
     assert watch.seconds < 10
 
 
-def test_a_connection_serves_again_when_the_body_that_nobody_needs_is_short(xapi: Xapi) -> None:
-    first = [request(), send(b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 4\r\n\r\n"), send(b"away")]
-    with Server([*first, serve()]) as server:
-        outcome = xapi("batch", input=paths(1), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
-
-    assert (outcome.code, len(server.received)) == (0, 1)
-
-
 def test_success_stands_although_the_server_never_reads_the_rest_of_the_request(xapi: Xapi) -> None:
     line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
     with Server([head(), send(OK), hang()]) as server:

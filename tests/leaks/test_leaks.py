@@ -99,6 +99,7 @@ class Scene:
             "-f",
             "-qq",
             "-v",
+            "-y",
             "-s",
             "9999",
             "-o",
@@ -142,11 +143,8 @@ class Scene:
         )
 
     def _check_files(self, calls: list[str]) -> None:
-        written = [
-            match[1]
-            for call in calls
-            if (match := re.search(r'(?:openat\(AT_FDCWD, |creat\()"(.*?)", [^)]*(?:O_WRONLY|O_RDWR|O_CREAT)', call))
-        ]
+        pattern = re.compile(r'(?:openat\((?:AT_FDCWD|\d+)<(.*?)>, |creat\()"(.*?)", [^)]*(?:O_WRONLY|O_RDWR|O_CREAT)')
+        written = [os.path.join(match[1] or "", match[2]) for call in calls if (match := pattern.search(call))]
         assert [
             path for path in written if path.startswith("/") and not path.startswith((str(self.xapi.home), "/dev/"))
         ] == []
@@ -243,8 +241,12 @@ def test_a_terminal_shows_no_secret(xapi: Xapi, stack: ExitStack, words: tuple[s
     with xapi.on_terminal(*words, env=scene.env) as terminal:
         asking = {"login": set(MANNERS) - {"breaks"}, "request": {"kills the token", "refuses", "babbles"}}
         if manner in asking.get(words[0], ()):  # where nobody answers, nobody is asked either
-            terminal.expect("Password")
-            terminal.type(PASSWORD.text + "\n")
+            if (words[0], manner) == ("login", "redirects"):
+                terminal.expect("[y/N]")
+                terminal.type("y\n")
+            for _ in range(3 if manner == "refuses" else 1):
+                terminal.expect("Password")
+                terminal.type(PASSWORD.text + "\n")
         terminal.wait()
         scene.heard["screen"] = terminal.seen
 
