@@ -19,6 +19,8 @@ _LONGEST = 65_536  # what httpx takes, and more than any server does
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SCHEME_WITHOUT_SLASHES = re.compile(r"https?:(?!//)", re.IGNORECASE)
+# Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
+_PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)?")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[/\\]")
 _BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
 _HIDDEN = {"%2e": ".", "%2f": "/", "%5c": "\\"}
@@ -98,6 +100,8 @@ def _base_url(text: str) -> str:
 
 
 def _resolved(base: str, path: str) -> str:
+    if _PLAIN_PATH.fullmatch(path):  # the usual case: nothing to check, nothing to encode
+        return base + path
     if not path.strip():
         raise Malformed("is empty", "write / for the base URL itself")
     refuse_controls(path)
