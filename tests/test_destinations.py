@@ -200,15 +200,18 @@ def test_in_exec_the_token_is_used_for_its_own_base_url(
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("selection", [("-p", "staging"), ("--base-url", "{staging}")], ids=" ".join)
+@pytest.mark.parametrize(
+    "selection", [("-p", "staging"), ("--base-url", "{staging}"), ("XAPI_PROFILE=staging",)], ids=" ".join
+)
 def test_in_exec_the_token_is_not_used_for_another_base_url(
     prod: Xapi, sandbox: Sandbox, other: Sandbox, words: tuple[str, ...], selection: tuple[str, ...]
 ) -> None:
-    flags = tuple(word.format(staging=other.base_url) for word in selection)
+    given = tuple(word.format(staging=other.base_url) for word in selection)
+    variables, flags = (("env", *given), ()) if len(given) == 1 else ((), given)
     assert prod("login", "-p", "prod").code == 0
     requests = sandbox.requests
 
-    outcome = prod("exec", "-p", "prod", "--", str(PROGRAM), *_with(flags, words))
+    outcome = prod("exec", "-p", "prod", "--", *variables, str(PROGRAM), *_with(flags, words))
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
@@ -216,6 +219,19 @@ def test_in_exec_the_token_is_not_used_for_another_base_url(
         " select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL\n"
     )
     assert (sandbox.requests, other.requests, other.login_attempts) == (requests, 0, 0)
+
+
+@pytest.mark.parametrize("flags", [("-p", "prod"), ("--base-url", "{prod}")], ids=" ".join)
+def test_exec_passes_on_the_profile_that_its_base_url_comes_from_and_no_other(
+    prod: Xapi, sandbox: Sandbox, flags: tuple[str, ...]
+) -> None:
+    words = [word.format(prod=sandbox.base_url) for word in flags]
+    env = {"XAPI_PROFILE": None if "-p" in flags else "staging", "XAPI_USERNAME": MASTER.email}
+
+    assert prod("login", "-p", "prod").code == 0
+    outcome = prod("exec", *words, "--", "sh", "-c", "echo ${XAPI_PROFILE-none}", env=env)
+
+    assert (outcome.code, outcome.out) == (0, "prod\n" if "-p" in flags else "none\n")
 
 
 @pytest.mark.parametrize(

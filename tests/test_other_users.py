@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import answer, bearing
-from tests.program import PROGRAM, Outcome, Xapi
+from tests.program import PROGRAM, Outcome, Xapi, in_deleted_directory
 from tests.servers import OK, Server, request, send
 from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
@@ -297,14 +297,30 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
 def test_a_home_directory_that_does_not_exist_is_not_made(
     xapi: Xapi, sandbox: Sandbox, storage: str, words: str
 ) -> None:
-    home = xapi.home / "homes" / "me"
-    env = {"HOME": str(home), "XAPI_CONFIG_DIR": None, "XAPI_STATE_DIR": None, "XAPI_STORAGE": storage}
+    (xapi.home / "real").mkdir()
+    (xapi.home / "linked").symlink_to("real")  # as /home is on some systems
+    for home in (xapi.home / "homes" / "me", xapi.home / "linked" / "me"):
+        env = {"HOME": str(home), "XAPI_CONFIG_DIR": None, "XAPI_STATE_DIR": None, "XAPI_STORAGE": storage}
 
-    outcome = xapi(*words.split(), env={**sandbox.settings, **env})
+        outcome = xapi(*words.split(), env={**sandbox.settings, **env})
 
-    assert outcome.code == (13 if storage == "file" else 0)
-    assert (outcome.err.count("there is no home directory") > 0) or storage == "file"
-    assert not home.parent.exists()
+        assert outcome.code == (13 if storage == "file" else 0)
+        assert (outcome.err.count("there is no home directory") > 0) or storage == "file"
+        assert not home.exists()
+    assert not (xapi.home / "homes").exists()
+
+
+@pytest.mark.parametrize("name", ["XAPI_STATE_DIR", "XAPI_CONFIG_DIR"])
+def test_a_relative_directory_in_a_deleted_one_is_exit_2_before_anything_is_sent(
+    xapi: Xapi, sandbox: Sandbox, name: str
+) -> None:
+    outcome = in_deleted_directory(xapi, "login", env={**sandbox.settings, name: "relative"})
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"xapi: error: {name} is relative, and the current directory does not exist; set it to an absolute path\n"
+    )
+    assert sandbox.login_attempts == 0
 
 
 @pytest.mark.parametrize("given", ["missing", "another user's"])

@@ -226,7 +226,7 @@ class _Walk:
         self.here, self.path = new, path
 
     def _make_directory(self, name: str, path: Path) -> None:
-        if home().is_relative_to(path):
+        if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
             raise FileNotFoundError(errno.ENOENT, f"there is no home directory {printable(str(home()))}", str(path))
         with suppress(FileExistsError):  # another process was faster
             os.mkdir(name, 0o700, dir_fd=self.here)

@@ -95,7 +95,7 @@ def switched_on(value: str | None) -> bool:
 def config_file(environ: Mapping[str, str]) -> Path:
     """Return where `config.toml` is, whether it exists or not."""
     if chosen := environ.get("XAPI_CONFIG_DIR"):
-        return Path(chosen) / "config.toml"
+        return _chosen_directory("XAPI_CONFIG_DIR", chosen) / "config.toml"
     if sys.platform == "win32":
         return _absolute(environ, "APPDATA", "AppData/Roaming") / "xapi" / "config.toml"
     return _absolute(environ, "XDG_CONFIG_HOME", ".config") / "xapi" / "config.toml"
@@ -104,12 +104,21 @@ def config_file(environ: Mapping[str, str]) -> Path:
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return xapi's own directory of locks, the file store and the index of accounts."""
     if chosen := environ.get("XAPI_STATE_DIR"):
-        return Path(chosen).absolute() / "xapi"
+        return _chosen_directory("XAPI_STATE_DIR", chosen) / "xapi"
     if sys.platform not in ("win32", "darwin"):
         return _absolute(environ, "XDG_STATE_HOME", ".local/state") / "xapi"
     from platformdirs import user_state_path
 
     return user_state_path("xapi", appauthor=False).absolute()
+
+
+def _chosen_directory(name: str, chosen: str) -> Path:
+    try:
+        return Path(chosen).absolute()
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} is relative, and the current directory does not exist", hint="set it to an absolute path"
+        ) from error
 
 
 def relative_homes(environ: Mapping[str, str]) -> list[str]:
@@ -228,16 +237,16 @@ class _Given:
         return None
 
     def check_token_is_for(self, base_url: str | None) -> None:
-        """Raise UsageError if XAPI_TOKEN_BASE_URL differs from *base_url*, or from that of the profile of --profile.
+        """Raise UsageError if XAPI_TOKEN_BASE_URL differs from *base_url*, or from that of a profile that is named.
 
         `exec` sets XAPI_BASE_URL too, which takes precedence over a profile: without the second comparison,
-        `--profile` would be without effect in its command.
+        `--profile` and XAPI_PROFILE would be without effect in its command.
         """
         text = self._environ.get("XAPI_TOKEN_BASE_URL")
         if not text:
             return
         bound = _checked("XAPI_TOKEN_BASE_URL", urls.base_url, text)
-        is_named = self._flags.get("profile") and not self._flags.get("base_url")
+        is_named = (self._flags.get("profile") or self._environ.get("XAPI_PROFILE")) and not self._flags.get("base_url")
         of_profile = self._of_profile("base_url", urls.base_url) if is_named else None
         for selected in (base_url, of_profile):
             if selected is not None and selected != bound:

@@ -98,6 +98,11 @@ def test_of_an_authorization_its_scheme_is_shown() -> None:
         ("//canary@h", "//***@h"),
         ("https://h/user@mail", "https://h/user@mail"),
         ("/a?b", "/a?b"),
+        ("/a?jwt=canary&otp=canary", "/a?jwt=***&otp=***"),
+        ("/a?next=https%3A%2F%2Fu%3Acanary%40h%2F&b=1", "/a?next=***&b=1"),
+        ("/a?next=%2Fb%3Faccess_token%3Dcanary", "/a?next=***"),
+        ("/a?next=%252Fb%253Faccess_token%253Dcanary", "/a?next=***"),
+        ("/a?next=%2Fb%3Fpage%3D2", "/a?next=%2Fb%3Fpage%3D2"),
     ],
 )
 def test_user_info_and_secret_parameters_of_a_url_are_hidden(url: str, shown: str) -> None:

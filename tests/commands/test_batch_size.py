@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, Asked, Reply, answer_all, measured, paths
 from tests.program import PROGRAM, Xapi
-from tests.servers import Server, serve
+from tests.servers import Server, close, request, send, serve, wait_for
 
 TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 
@@ -166,3 +167,19 @@ def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path,
         process.stdin.close()
 
     assert max(waits) < 1.5
+
+
+@pytest.mark.slow
+def test_headers_count_towards_the_budget(xapi: Xapi) -> None:
+    headers = b"".join(b"x%d:y\r\n" % number for number in range(11_000))
+    begun = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n" + headers + b"\r\n12345"
+    is_time = threading.Event()
+    with Server([request(), send(begun), wait_for(is_time), send(b"67890"), close()]) as server:
+        timer = threading.Timer(4, is_time.set)
+        timer.start()
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        code, peak, lines = measured(xapi, 100, "-j", "100", env=env)
+        timer.join()
+
+    assert (code, lines) == (0, 100)
+    assert peak < 150  # without, it is 390

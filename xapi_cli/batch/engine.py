@@ -375,7 +375,7 @@ class Engine:
         if self._is_over_budget(channel, flight):
             return
         reading = channel.reading
-        before = reading.size if reading else 0
+        before = reading.memory if reading else 0
         had_head = reading is not None and reading.has_head
         reply: Reply | None = None
         try:
@@ -388,8 +388,8 @@ class Engine:
             self._failed(channel, flight, error)
             return
         if reply is None:
-            if reading is not None and reading.size != before:
-                self._budget.add(reading.size - before)
+            if reading is not None and reading.memory != before:
+                self._budget.add(reading.memory - before)
             if reading is not None and reading.has_head and not had_head:
                 self._heard(flight, reading.status)
             self._watch(channel)
@@ -465,7 +465,7 @@ class Engine:
             flight = self._busy.get(channel)
             if flight is not None and channel not in ready:
                 if channel.reading is not None:
-                    self._budget.remove(channel.reading.size)
+                    self._budget.remove(channel.reading.memory)
                 outcome = channel.expire()
                 if isinstance(outcome, Reply):
                     self._replied(channel, flight, outcome)

@@ -27,6 +27,7 @@ _USUAL_HEADER = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
     rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
 )
+_HEADER_COST = 200  # bytes of memory that the objects of a header take, its text excepted
 _END = b"\r\n\r\n"
 _REMEMBERED = 256  # heads; a server sends many that are the same
 _LONGEST_REMEMBERED = 2048  # bytes
@@ -80,7 +81,7 @@ class Reading:
     """The response to one request with *method*, over *connection*; *needs_body* decides by its head."""
 
     __slots__ = (
-        "_buffer", "_connection", "_head", "_method", "_missing", "_needs_body", "_parser", "has_begun",
+        "_buffer", "_connection", "_head", "_head_cost", "_method", "_missing", "_needs_body", "_parser", "has_begun",
         "is_discarding", "size",
     )  # fmt: skip
 
@@ -95,6 +96,12 @@ class Reading:
         self.has_begun = False
         self.is_discarding = False  # nobody needs the body
         self.size = 0  # bytes of body that are kept
+        self._head_cost = 0
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes of memory the response takes so far."""
+        return self.size + self._head_cost
 
     @property
     def has_head(self) -> bool:
@@ -198,6 +205,7 @@ class Reading:
 
     def _set_head(self, head: Head, length: int) -> None:
         self._head = head
+        self._head_cost = sum(3 * (len(name) + len(value)) + _HEADER_COST for name, value in head.raw)
         self.is_discarding = not self._needs_body(head)
         if length > LARGEST and not self._has_no_body(head):
             raise BodyTooLarge

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     import httpx
 
 _SECRET_NAME = re.compile(
-    r"auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|^key$|^sig$|^code$", re.IGNORECASE
+    r"auth|cookie|token|secret|passw|credential|session|signature|assertion|saml|ticket|api[-_]?key"
+    r"|^(?:key|sig|code|pwd|jwt|otp)$",
+    re.IGNORECASE,
 )
 _USER_INFO = re.compile(r"//[^/?#\s<>\"]*@")
 _PARAMETER = re.compile(r"[?&#;]([^=?&#;]*)=")
@@ -75,16 +77,29 @@ def redacted(name: str, value: str) -> str:
 def redacted_url(text: str) -> str:
     """Return *text*, a URL or a value with URLs in it, without user info and the values of secret parameters.
 
-    A parameter is secret if its name is; it can be in a query, in a fragment or after a semicolon.
+    A parameter is secret if its name is, or if its value is an encoded URL with secrets; it can be in a query, in a
+    fragment or after a semicolon.
     """
     text = _USER_INFO.sub(f"//{HIDDEN}@", text)
     shown, start = "", 0
     for found in _PARAMETER.finditer(text):
-        if found.start() >= start and _SECRET_NAME.search(found[1].strip()):
+        if found.start() < start:
+            continue
+        ending = _END_OF_VALUE.search(text, found.end())
+        end = ending.start() if ending else len(text)
+        if _SECRET_NAME.search(found[1].strip()) or _encodes_secrets(text[found.end() : end]):
             shown += text[start : found.end()] + HIDDEN
-            end = _END_OF_VALUE.search(text, found.end())
-            start = end.start() if end else len(text)
+            start = end
     return shown + text[start:]
+
+
+def _encodes_secrets(value: str) -> bool:
+    if "%" not in value:
+        return False
+    from urllib.parse import unquote
+
+    plain = unquote(value)
+    return plain != value and (redacted_url(plain) != plain or _encodes_secrets(plain))
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

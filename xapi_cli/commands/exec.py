@@ -43,5 +43,11 @@ def exec_(
     runtime: Runtime = ctx.obj
     wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
     token, subject = runtime.usable_token(min_ttl=wanted)
-    environ = replacement.environment(runtime.environ, token=token.access_token, base_url=subject.base_url)
+    is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
+    environ = replacement.environment(
+        runtime.environ,
+        token=token.access_token,
+        base_url=subject.base_url,
+        profile=runtime.settings.profile if is_from_profile else None,
+    )
     raise typer.Exit(replacement.run(command, environ, runtime.terminal))

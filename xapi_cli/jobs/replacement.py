@@ -12,10 +12,20 @@ from xapi_cli.terminal import Terminal
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
-def environment(environ: Mapping[str, str], *, token: str, base_url: str | None) -> dict[str, str]:
-    """Return *environ* with the *token*, bound to the *base_url*, and without the password."""
+def environment(environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None) -> dict[str, str]:
+    """Return *environ* with the *token*, bound to the *base_url*, and without the password.
+
+    The *profile* that the base URL comes from is selected too. If it comes from elsewhere (None), no profile is:
+    an XAPI_PROFILE that is set in the command can then be told from one that xapi itself has read.
+    """
     changed = {name: value for name, value in environ.items() if name != "XAPI_PASSWORD"} | {"XAPI_TOKEN": token}
-    return changed | ({"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url} if base_url else {})
+    if not base_url:
+        return changed
+    if profile is not None:
+        changed["XAPI_PROFILE"] = profile
+    elif "XAPI_TOKEN_BASE_URL" not in environ:  # in a nested `exec`, the outer one has selected the profile
+        changed.pop("XAPI_PROFILE", None)
+    return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) -> int:
