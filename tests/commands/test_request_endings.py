@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import ME, answer, bearing
-from tests.program import PROGRAM, Outcome, Xapi
+from tests.program import PROGRAM, REAL, Outcome, Xapi
 from tests.servers import (
     OK,
     Server,
@@ -316,9 +316,10 @@ def test_a_closed_stdin_that_is_asked_for_is_wrong_usage(xapi: Xapi, sandbox: Sa
 
 def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandbox) -> None:
     with Server([head(), hang()]) as server:
-        process = xapi.start("request", "/", env=bearing(server))
+        process = xapi.start("request", "/", env=bearing(server), argv=REAL)
         _until(lambda: bool(server.received))
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"/xapi\0request\0" in arguments
 
     assert b"canary" not in arguments
 
@@ -326,7 +327,7 @@ def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandb
 def test_a_signal_while_it_is_being_loaded_ends_it_quietly(xapi: Xapi, sandbox: Sandbox) -> None:
     outcomes = set()
     for wait in range(2, 26, 2):
-        process = xapi.start("request", "/x-api/me", env=bearing(sandbox))
+        process = xapi.start("request", "/x-api/me", env=bearing(sandbox), argv=REAL)
         time.sleep(wait / 100)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)

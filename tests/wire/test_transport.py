@@ -784,7 +784,7 @@ def test_what_is_no_answer_is_one_clear_error(lie: str) -> None:
     with Server(script) as server, Stopwatch() as watch, pytest.raises(NetworkError) as caught:
         get(server)
     assert caught.value.message == message.format(server.name)
-    assert caught.value.sent
+    assert caught.value.sent or lie == "an SSH server"  # whose banner may be there before the request is sent
     assert caught.value.answered == ("the body" in message)
     assert str(caught.value).isprintable()
     assert CANARY not in repr(caught.value)
