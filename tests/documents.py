@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.manual import manual
 from tests.program import PROGRAM
-from xapi_cli.cli import COMMANDS
+from xapi_cli.cli.main import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"

@@ -5,9 +5,10 @@ from typing import Any
 
 from typer.main import get_command
 
-from xapi_cli import __version__, page
-from xapi_cli.cli import app
-from xapi_cli.topics import TOPICS
+from xapi_cli import __version__
+from xapi_cli.cli import help_format
+from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.cli.main import app
 
 _FILES = (
     ("config.toml", "Profiles, in XAPI_CONFIG_DIR, else in xapi/ under $XDG_CONFIG_HOME or ~/.config."),
@@ -33,7 +34,7 @@ def _commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any,
 
 
 def _page(name: str, command: Any, context: Any) -> str:
-    text, examples = page.parts(command.help)
+    text, examples = help_format.parts(command.help)
     summary, _, more = text.partition("\n\n")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
@@ -81,7 +82,7 @@ def _subcommands(name: str, command: Any, context: Any) -> Iterator[str]:
     if hasattr(command, "list_commands"):
         yield ".SH COMMANDS"
         for word in command.list_commands(context):
-            summary = page.parts(command.get_command(context, word).help)[0].partition("\n\n")[0]
+            summary = help_format.parts(command.get_command(context, word).help)[0].partition("\n\n")[0]
             yield from (f".TP\n.BR {_sign(f'{name}-{word}')} (1)", _line(" ".join(summary.split())))
 
 

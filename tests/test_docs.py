@@ -12,9 +12,10 @@ from packaging.requirements import Requirement
 
 from tests.documents import COMMANDS_PAGE, ROOT, commands_page, help_of, invocations
 from tests.program import PYTHON, Xapi
-from xapi_cli import config, errors
-from xapi_cli.commands import options
+from xapi_cli import errors
+from xapi_cli.cli import options
 from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.settings import config_file
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -79,8 +80,8 @@ def test_every_setting_has_its_row_with_flag_variable_and_key() -> None:
     keys = {key for row in rows for key in re.findall(r"`([a-z_]+)`", row[3])}
 
     assert flags >= {f"--{name.replace('_', '-')}" for name in (*options.LOCAL, *options.WIRE)}
-    assert keys >= {*config.KEYS, "default_profile"}
-    assert keys - {"login"} == {*config.KEYS, "default_profile"}
+    assert keys >= {*config_file.KEYS, "default_profile"}
+    assert keys - {"login"} == {*config_file.KEYS, "default_profile"}
 
 
 def test_every_variable_that_the_program_reads_is_told_and_no_other() -> None:
@@ -153,23 +154,25 @@ def test_every_field_of_token_show_status_and_meta_is_explained(xapi: Xapi, sand
 
 def test_the_page_of_architecture_names_every_module() -> None:
     page = TEXTS["docs/architecture.md"]
-    folders = [path for path in (ROOT / "xapi_cli").iterdir() if (path / "__init__.py").exists()]
-    modules = [path for path in (ROOT / "xapi_cli").glob("*.py") if not path.name.startswith("__")]
+    package = ROOT / "xapi_cli"
+    directories = [path.parent for path in package.rglob("__init__.py") if path.parent != package]
+    modules = [path for path in package.glob("*.py") if not path.name.startswith("__")]
     rows = {row[0]: row[1] for row in cells(page, columns=2)}
 
     assert [path.name for path in modules if not any(f"`{path.name}`" in part for part in rows)] == []
-    assert [path.name for path in folders if f"`{path.name}/`" not in rows] == []
-    for folder in folders:
-        if folder.name != "commands":  # a file a command, as it says
-            names = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
-            assert [name for name in names if f"`{name}`" not in rows[f"`{folder.name}/`"]] == [], folder.name
+    for directory in directories:
+        row = f"`{directory.relative_to(package)}/`"
+        assert row in rows
+        if directory.name != "commands":  # one file per command, as it states
+            names = [path.stem for path in directory.glob("*.py") if path.stem != "__init__"]
+            assert [name for name in names if f"`{name}`" not in rows[row]] == [], directory.name
 
 
 def test_the_page_of_architecture_names_nothing_that_is_gone() -> None:
     named = {
         name
         for row in cells(TEXTS["docs/architecture.md"], columns=2)
-        for name in re.findall(r"`([a-z0-9_]+(?:\.py|/))`", row[0])
+        for name in re.findall(r"`([a-z0-9_/]+(?:\.py|/))`", row[0])
     }
 
     assert [name for name in named if not (ROOT / "xapi_cli" / name).exists()] == []

@@ -8,11 +8,11 @@ import pytest
 
 from tests.documents import invocations
 from tests.program import PROGRAM, PYTHON, Outcome, Xapi
-from xapi_cli import complaints, errors
-from xapi_cli.cli import _HEADINGS, COMMANDS
-from xapi_cli.commands import options
+from xapi_cli import errors
+from xapi_cli.cli import options, usage_errors
+from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.cli.main import _HEADINGS, COMMANDS
 from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.topics import TOPICS
 
 ROOT = Path(__file__).parent.parent
 EVERYTHING = [words for words in invocations() if words]
@@ -247,7 +247,7 @@ def test_a_typo_in_the_config_file_leads_to_the_key_that_was_meant(xapi: Xapi) -
 
 
 def test_what_is_called_differently_elsewhere_is_called_as_it_is_here() -> None:
-    for path, called in complaints.CALLED_HERE.items():
+    for path, called in usage_errors.CALLED_HERE.items():
         group = COMMANDS if path == "xapi" else COMMANDS[path.split()[1]]
         for word, name in called.items():
             assert word not in group

@@ -171,8 +171,9 @@ def test_a_config_file_that_everyone_can_read_or_the_group_can_write_to_is_obeye
 @needs_root
 def test_a_path_of_roots_is_good_for_other_users() -> None:
     code = (
-        "import os, sys, tomllib; from pathlib import Path; from xapi_cli import config; b'x'.decode('utf-8-sig')\n"
-        f"os.seteuid({SOMEBODY}); print(len(config.load(Path(sys.argv[1])).profiles))"
+        "import os, sys, tomllib; from pathlib import Path; b'x'.decode('utf-8-sig')\n"
+        "from xapi_cli.settings import config_file\n"
+        f"os.seteuid({SOMEBODY}); print(len(config_file.load(Path(sys.argv[1])).profiles))"
     )
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -279,7 +280,7 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
     if how != "relative":
         _spoil(path, how)
     code = (
-        "from xapi_cli.store.backends import Backends, NoKeyring; from pathlib import Path; import os\n"
+        "from xapi_cli.store.keyring.backends import Backends, NoKeyring; from pathlib import Path; import os\n"
         "for search in ('without_asking', 'found'):\n"
         "    try: getattr(Backends(Path('/x'), os.environ), search)()\n"
         "    except NoKeyring as error: print(error)"

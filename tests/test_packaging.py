@@ -187,7 +187,7 @@ def test_the_sdist_holds_what_make_needs(distributions: Path) -> None:
         "LICENSE",
         "SECURITY.md",
         "tests/conftest.py",
-        "xapi_cli/cli.py",
+        "xapi_cli/cli/main.py",
     }
     assert names >= needed | {path.name for path in LOCKS}
 

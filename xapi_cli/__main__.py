@@ -12,12 +12,12 @@ def main() -> NoReturn:
     gc.set_threshold(_COLLECT_AFTER)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from xapi_cli import cores
+    from xapi_cli.system import process_hardening
 
-    cores.forbid()
-    from xapi_cli import cli
+    process_hardening.forbid()
+    from xapi_cli.cli.main import main as run
 
-    cli.main()
+    run()
 
 
 if __name__ == "__main__":

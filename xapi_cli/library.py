@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 
-from xapi_cli import urls
-from xapi_cli.auth.shared import MOST_REPLAYS, SharedToken
+from xapi_cli.auth.token_source import MOST_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError
-from xapi_cli.render import printable
+from xapi_cli.http import urls
+from xapi_cli.http.client import USER_AGENT, open_transport
+from xapi_cli.http.content_coding import decoded
 from xapi_cli.runtime import Runtime
-from xapi_cli.terminal import Terminal
+from xapi_cli.system.render import printable
+from xapi_cli.system.terminal import Terminal
 from xapi_cli.tokens import Token
-from xapi_cli.wire.client import USER_AGENT, open_transport
-from xapi_cli.wire.decoding import decoded
 
 if TYPE_CHECKING:
     from httpx._types import URLTypes
@@ -33,7 +33,7 @@ def open_client(profile: str | None = None, **overrides: str | float | os.PathLi
     stands is TokenRejected, other statuses are for the caller to look at.
     """
     runtime = _World(profile, overrides)
-    return _Client(runtime, SharedToken(runtime.credentials()))
+    return _Client(runtime, TokenSource(runtime.credentials()))
 
 
 class _World(Runtime):
@@ -79,7 +79,7 @@ class _Log(Terminal):
 class _Client(httpx.Client):
     """Resolve URLs by the rules of PATH: whatever would lead away from the API is refused."""
 
-    def __init__(self, world: _World, shared: SharedToken) -> None:
+    def __init__(self, world: _World, shared: TokenSource) -> None:
         self._root = world.base_url
         super().__init__(
             base_url=self._root,
@@ -149,7 +149,7 @@ class _Decoded(httpx.SyncByteStream):
 class _Auth(httpx.Auth):
     """Send the shared token; after a 401 a newer one, as long as the one before had worked for some request."""
 
-    def __init__(self, shared: SharedToken) -> None:
+    def __init__(self, shared: TokenSource) -> None:
         self._shared = shared
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

@@ -8,19 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli import settings as settings_module
 from xapi_cli.errors import LoginNeeded, UsageError
-from xapi_cli.terminal import Terminal
+from xapi_cli.settings import resolve as settings_module
+from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     import httpx
     from tomlkit import TOMLDocument
 
     from xapi_cli.auth.account import Account, Credentials, Passwords
-    from xapi_cli.auth.keeper import Keeper
-    from xapi_cli.auth.report import Subject
-    from xapi_cli.call.heads import Heads
-    from xapi_cli.settings import Settings
+    from xapi_cli.auth.token_formats import Subject
+    from xapi_cli.request.verbose import VerboseLog
+    from xapi_cli.settings.resolve import Settings
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Identity, Token
 
 NO_BASE_URL = UsageError("there is no base URL", hint="give --base-url, set XAPI_BASE_URL, or run `xapi login`")
@@ -75,31 +75,31 @@ class Runtime:
         return None if limit is None else self._started + limit
 
     @property
-    def config_file(self) -> Path:
+    def config_path(self) -> Path:
         """Where config.toml is."""
-        return settings_module.config_file(self.environ)
+        return settings_module.config_path(self.environ)
 
     def edit_config(self, change: "Callable[[TOMLDocument], None]") -> None:
         """Let *change* alter the config file while no other xapi does; raises what `config.edit` raises."""
         from contextlib import ExitStack
 
-        from xapi_cli import config
-        from xapi_cli.lock import LockTimeout, LockUnavailable, locked
+        from xapi_cli.settings import config_file
+        from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(self.state / "locks" / "config.lock", limit=5))
             except (LockTimeout, LockUnavailable):
                 pass  # the file is replaced whole all the same
-            config.edit(self.config_file, change)
+            config_file.edit(self.config_path, change)
 
     @cached_property
     def state(self) -> Path:
         """The directory of state, of which all is xapi's; raises UsageError where another user may have written it."""
-        from xapi_cli import folders
+        from xapi_cli.system import private_files
 
-        state = settings_module.state_folder(self.environ)
-        folders.check(state)
+        state = settings_module.state_directory(self.environ)
+        private_files.check(state)
         return state
 
     @property
@@ -120,18 +120,18 @@ class Runtime:
         return Identity(base_url, self.settings.username)
 
     def account(
-        self, identity: "Identity | None" = None, *, keeper: "Keeper | None" = None, automatic: bool = True
+        self, identity: "Identity | None" = None, *, repository: "TokenRepository | None" = None, automatic: bool = True
     ) -> "Account":
         """Return the account *identity*, else that of the settings; *automatic* off, it never logs in by itself.
 
-        *keeper* keeps its record, where one has been made already.
+        *repository* keeps its record, where one has been made already.
         """
         from xapi_cli.auth.account import Account
 
         identity = identity or self.identity
         return Account(
             identity,
-            keeper or self.keeper(identity),
+            repository or self.repository(identity),
             state=self.state,
             grant=lambda password: self._grant(identity, password),
             passwords=self._passwords(identity),
@@ -143,11 +143,11 @@ class Runtime:
             automatic=automatic,
         )
 
-    def keeper(self, identity: "Identity") -> "Keeper":
+    def repository(self, identity: "Identity") -> "TokenRepository":
         """Return what keeps the record of *identity*."""
-        from xapi_cli.auth.keeper import Keeper
+        from xapi_cli.store.repository import TokenRepository
 
-        return Keeper(
+        return TokenRepository(
             identity,
             self.settings.storage,
             state=self.state,
@@ -159,26 +159,26 @@ class Runtime:
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":
         """Return what gives tokens to requests: XAPI_TOKEN where it is set, else the account."""
-        from xapi_cli.auth.account import ReadyMadeToken
+        from xapi_cli.auth.account import SuppliedToken
 
-        return ReadyMadeToken(self.settings.token) if self.settings.token else self.account(automatic=automatic)
+        return SuppliedToken(self.settings.token) if self.settings.token else self.account(automatic=automatic)
 
     @cached_property
-    def heads(self) -> "Heads | None":
+    def heads(self) -> "VerboseLog | None":
         """What shows heads under --verbose."""
-        from xapi_cli.call.heads import Heads
+        from xapi_cli.request.verbose import VerboseLog
 
         def say(line: str) -> None:
             self.terminal.say(self.terminal.without_secrets(line))  # one from a prompt or a command is known there
 
-        return Heads(say, (self.settings.password, self.settings.token)) if self.verbose else None
+        return VerboseLog(say, (self.settings.password, self.settings.token)) if self.verbose else None
 
     @cached_property
     def wire(self) -> "httpx.Client":
         """The client that everything is sent through."""
-        from xapi_cli.wire.client import open_wire
+        from xapi_cli.http.client import open_http
 
-        return open_wire(
+        return open_http(
             timeout=self.settings.timeout,
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
@@ -209,7 +209,7 @@ class Runtime:
 
     def present_token(self) -> "tuple[Token | None, Subject]":
         """Return the token as it is stored or in XAPI_TOKEN, without any login, and whose it is."""
-        from xapi_cli.auth.report import Subject
+        from xapi_cli.auth.token_formats import Subject
         from xapi_cli.tokens import Token
 
         settled = self.settings
@@ -220,11 +220,11 @@ class Runtime:
         return token, replace(self._subject(account), source="store" if token else None)
 
     def _subject(self, account: "Account") -> "Subject":
-        from xapi_cli.auth.report import Subject
+        from xapi_cli.auth.token_formats import Subject
 
         identity = account.identity
         return Subject(
-            identity.base_url, identity.username, self.settings.profile, account.keeper.storage, account.source
+            identity.base_url, identity.username, self.settings.profile, account.repository.storage, account.source
         )
 
     def warn_of_token_in_environment(self, consequence: str) -> None:
@@ -241,7 +241,7 @@ class Runtime:
             )
 
     def _grant(self, identity: "Identity", password: str) -> "Token":
-        from xapi_cli.auth.grant import request_token
+        from xapi_cli.auth.password_grant import request_token
 
         self.terminal.hide(password)
         return request_token(
@@ -283,9 +283,9 @@ class Runtime:
 
     def password_from_command(self) -> str:
         """Return the password that the password_command prints; its stderr is shown to a user who watches."""
-        from xapi_cli.auth import passwords
+        from xapi_cli.auth import password_sources
 
         self.check_password_command()
         command = self.settings.password_command or ()
         watched = self.terminal.stderr_is_terminal
-        return passwords.from_command(command, self.environ, deadline=self.deadline, watched=watched)
+        return password_sources.from_command(command, self.environ, deadline=self.deadline, watched=watched)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from xapi_cli.auth.account import Account, Passwords, ReadyMadeToken
-from xapi_cli.auth.keeper import Keeper
+from xapi_cli.auth.account import Account, Passwords, SuppliedToken
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, TokenRejected
-from xapi_cli.lock import locked
+from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.lock import locked
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -56,12 +56,12 @@ class World:
             self.questions.append(why)
             return str(typed)
 
-        keeper = Keeper(
+        repository = TokenRepository(
             identity, "file", state=self.state, environ={}, warn=self.warnings.append, interactive=typed is not None
         )
         return Account(
             identity,
-            keeper,
+            repository,
             state=self.state,
             grant=self.grant,
             passwords=Passwords(given, command, ask if typed is not None else None),
@@ -74,7 +74,7 @@ class World:
 
     def store(self, access_token: str, left: timedelta | None = timedelta(days=1)) -> Token:
         token = Token(access_token, "bearer", NOW, NOW + left if left is not None else None)
-        self.account().keeper.write(Record(token))
+        self.account().repository.write(Record(token))
         return token
 
     @property
@@ -235,11 +235,11 @@ def test_the_password_comes_from_the_first_source_there_is(world: World) -> None
 
 def test_a_remembered_password_comes_before_asking(world: World, tmp_path: Path) -> None:
     account = world.account(typed="wrong")
-    account.keeper._store = _Remembering()  # noqa: SLF001 - a keyring, without one
-    account.keeper.write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
+    account.repository._store = _Remembering()  # noqa: SLF001 - a keyring, without one
+    account.repository.write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
 
     assert account.current().access_token == "token1"
-    assert account.keeper.read(again=True) == Record(account.current(), RIGHT)  # it stays remembered
+    assert account.repository.read(again=True) == Record(account.current(), RIGHT)  # it stays remembered
     assert world.questions == []
 
 
@@ -398,7 +398,7 @@ def test_a_login_that_a_person_calls_fails_where_nothing_keeps_its_token(world: 
 
 
 def test_a_ready_made_token_is_all_there_is() -> None:
-    token = ReadyMadeToken("abc")
+    token = SuppliedToken("abc")
 
     assert (token.current().access_token, token.renew(token.current()), token.login_reason) == ("abc", None, None)
     assert "XAPI_TOKEN" in token.advice()

@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 
 from xapi_cli.batch.bodies import long_member, short_member
-from xapi_cli.batch.replies import LARGEST, BodyTooLarge, Head, Reply
+from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Head, Reply
 from xapi_cli.errors import NetworkError
 
 JSON = "application/json"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.batch import entries
-from xapi_cli.batch.lines import Line
+from xapi_cli.batch.line_reader import Line
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -16,7 +16,7 @@ import pytest
 from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
 from tests.program import PROGRAM, Xapi
 from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.output import Result
+from xapi_cli.batch.results import Result
 
 
 def test_a_journal_prints_answers_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:

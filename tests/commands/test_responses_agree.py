@@ -16,11 +16,11 @@ import pytest
 from tests.batch.server import out_lines
 from tests.program import Xapi
 from tests.servers import Peer, Server
-from xapi_cli.call.exchange import Exchange
-from xapi_cli.call.outgoing import Call
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
-from xapi_cli.wire.client import open_wire
-from xapi_cli.wire.decoding import decoded
+from xapi_cli.http.client import open_http
+from xapi_cli.http.content_coding import decoded
+from xapi_cli.request.calls import Call
+from xapi_cli.request.send import Exchange
 
 Outcome = tuple[int, bytes] | str
 Deliver = Callable[[socket.socket, bytes], None]
@@ -201,7 +201,7 @@ def method(name: str) -> str:
 
 def by_request(url: str, job: tuple[int, str]) -> Outcome:
     number, name = job
-    with open_wire(timeout=TIMEOUT, ca_bundle=None, environ={}) as client:
+    with open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client:
         try:
             with closing(Exchange(client, url, None).send(Call(method(name), f"{url}/{number}")).response) as response:
                 body = b"".join(decoded(response.iter_raw(), response.headers.get("Content-Encoding")))
@@ -244,7 +244,7 @@ def test_a_redirect_that_is_refused_says_so_to_request() -> None:
     two = redirect(b"/a", b"Location: /b", b"Content-Length: 0")
     with (
         Server([partial(serve, [two], whole, False)]) as server,
-        open_wire(timeout=TIMEOUT, ca_bundle=None, environ={}) as client,
+        open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client,
     ):
         answer = Exchange(client, server.url, None).send(Call("GET", f"{server.url}/0"))
         answer.response.close()

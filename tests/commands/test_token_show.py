@@ -103,7 +103,7 @@ def test_with_a_ready_made_token_the_keyring_is_not_even_imported(xapi: Xapi, co
     imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines() if line.startswith("import time:")}
     assert outcome.code == 0
     assert "typer" in imported
-    assert not {"keyring", "secretstorage", "xapi_cli.store.keyring", "httpx"} & imported
+    assert not {"keyring", "secretstorage", "xapi_cli.store.keyring.store", "httpx"} & imported
 
 
 def test_a_ready_made_token_that_no_header_can_hold_is_exit_2_and_not_shown(xapi: Xapi) -> None:

@@ -10,15 +10,15 @@ from hypothesis import given
 
 from tests.fuzz.mutations import mutated
 from tests.servers import Peer, Server
-from xapi_cli.auth.account import ReadyMadeToken
-from xapi_cli.auth.grant import request_token
-from xapi_cli.call.exchange import Exchange
-from xapi_cli.call.outgoing import Call
+from xapi_cli.auth.account import SuppliedToken
+from xapi_cli.auth.password_grant import request_token
 from xapi_cli.errors import XapiError
-from xapi_cli.render import printable
+from xapi_cli.http.client import open_http
+from xapi_cli.http.content_coding import decoded
+from xapi_cli.request.calls import Call
+from xapi_cli.request.send import Exchange
+from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
-from xapi_cli.wire.client import open_wire
-from xapi_cli.wire.decoding import decoded
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 TOKEN, PASSWORD = "canary-of-a-token", "canary of a pässword"
@@ -58,8 +58,8 @@ def server() -> Iterator[Server]:
 @given(mutated(ANSWERS))
 def test_whatever_the_api_answers_comes_a_body_or_one_failure(server: Server, said: bytes) -> None:
     saying[:] = [said]
-    with open_wire(timeout=60, ca_bundle=None, environ={}) as wire:
-        exchange = Exchange(wire, server.url, ReadyMadeToken(TOKEN), follow=False)
+    with open_http(timeout=60, ca_bundle=None, environ={}) as wire:
+        exchange = Exchange(wire, server.url, SuppliedToken(TOKEN), follow=False)
         try:
             with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
                 for block in decoded(response.iter_raw(), response.headers.get("Content-Encoding")):
@@ -72,7 +72,7 @@ def test_whatever_the_api_answers_comes_a_body_or_one_failure(server: Server, sa
 def test_whatever_the_token_endpoint_answers_comes_a_token_or_one_failure(server: Server, said: bytes) -> None:
     saying[:] = [said]
     me = Identity(server.url, "me@example.com")
-    with open_wire(timeout=60, ca_bundle=None, environ={}) as wire:
+    with open_http(timeout=60, ca_bundle=None, environ={}) as wire:
         try:
             token = request_token(wire, me, PASSWORD, limit=60, now=lambda: NOW)
         except XapiError as error:

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
 from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.output import Result
+from xapi_cli.batch.results import Result
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.render import printable
+from xapi_cli.system.render import printable
 
 ACCOUNT = "https://api.test me@example.com"
 SEEN = [bytes([number]) * 16 for number in range(4)]

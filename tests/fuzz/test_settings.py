@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
-from xapi_cli import config, urls
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.render import printable
-from xapi_cli.settings import STORAGES, resolve
+from xapi_cli.http import urls
+from xapi_cli.settings import config_file
+from xapi_cli.settings.resolve import STORAGES, resolve
+from xapi_cli.system.render import printable
 
 FILES = [
     b"",
@@ -37,22 +38,22 @@ def test_whatever_a_config_file_holds_it_is_read_or_named_and_never_lost(tmp_pat
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     try:
-        found = config.load(path)
+        found = config_file.load(path)
     except UsageError as error:
         _judge(error, str(path))
         broken = True
     else:
-        assert all(set(profile) <= set(config.KEYS) for profile in found.profiles.values())
+        assert all(set(profile) <= set(config_file.KEYS) for profile in found.profiles.values())
         broken = False
 
     try:
-        config.edit(path, lambda document: config.profile_table(document, "new").update({"username": "me"}))
+        config_file.edit(path, lambda document: config_file.profile_table(document, "new").update({"username": "me"}))
     except (UsageError, OutputError) as error:
         _judge(error, str(path))
         assert path.read_bytes() == data
     else:
         assert not broken
-        assert config.load(path).profiles["new"]["username"] == "me"
+        assert config_file.load(path).profiles["new"]["username"] == "me"
     assert os.listdir(tmp_path) == ["config.toml"]
 
 

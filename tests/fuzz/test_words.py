@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
-from xapi_cli import urls
 from xapi_cli.errors import UsageError
-from xapi_cli.jobs.request import Request, Wishes
-from xapi_cli.render import printable
+from xapi_cli.http import urls
 from xapi_cli.runtime import Runtime
+from xapi_cli.system.render import printable
+from xapi_cli.usecases.request import Request, RequestOptions
 
 BASE = "https://api.test/v1"
 ENVIRON = {"XAPI_BASE_URL": BASE, "XAPI_TOKEN": "canary-of-a-token", "XAPI_CONFIG_DIR": "/nonexistent"}
@@ -36,7 +36,7 @@ def test_whatever_the_words_the_request_stays_at_the_api(
     runtime: Runtime, words: list[str], query: list[str], headers: list[str], data: str | None, form: bool
 ) -> None:
     try:
-        request = Request(runtime, Wishes(words, query=query, headers=headers, data=data, form=form))
+        request = Request(runtime, RequestOptions(words, query=query, headers=headers, data=data, form=form))
     except UsageError as error:
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)

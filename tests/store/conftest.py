@@ -11,7 +11,7 @@ import pytest
 
 import xapi_cli
 from tests.keyring_session import KeyringSession
-from xapi_cli.store import Store, StoreName, open_store
+from xapi_cli.store.registry import Store, StoreName, open_store
 
 FAKES = Path(__file__).parents[1] / "keyrings"
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
@@ -69,7 +69,7 @@ import os, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from xapi_cli.errors import StoreError
-from xapi_cli.store import open_store
+from xapi_cli.store.registry import open_store
 from xapi_cli.tokens import Identity, Record, Token
 OUT = os.dup(1)  # while a keyring is visited, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
-from xapi_cli.store import Store
+from xapi_cli.store.registry import Store
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")

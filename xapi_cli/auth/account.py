@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from xapi_cli.auth.attempts import Attempts
-from xapi_cli.auth.keeper import Keeper
-from xapi_cli.auth.turns import AnotherLoggedIn, LoginTurns
+from xapi_cli.auth.login_failures import LoginFailures
+from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
-from xapi_cli.lock import LockTimeout, LockUnavailable
-from xapi_cli.render import printable
+from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]
@@ -62,7 +62,7 @@ class Credentials(Protocol):
         """Return what a person can do about a 401 that stands."""
 
 
-class ReadyMadeToken:
+class SuppliedToken:
     """XAPI_TOKEN: used as it is, never stored, never renewed."""
 
     login_reason: Reason | None = None
@@ -117,7 +117,7 @@ class Account:
     def __init__(
         self,
         identity: Identity,
-        keeper: Keeper,
+        repository: TokenRepository,
         *,
         state: Path,
         grant: Callable[[str], Token],
@@ -129,12 +129,12 @@ class Account:
         deadline: float | None = None,
         automatic: bool = True,
     ) -> None:
-        self.identity, self.keeper = identity, keeper
+        self.identity, self.repository = identity, repository
         self._grant, self._passwords = grant, passwords
         self._note, self._warn, self._now = note, warn, now
         self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
-        self._turns = LoginTurns(state / "locks" / f"{identity.key}.login.lock")
-        self._attempts = Attempts(state / "attempts")
+        self._turns = LoginLock(state / "locks" / f"{identity.key}.login.lock")
+        self._attempts = LoginFailures(state / "attempts")
         self._attempts.sweep()
         self._token: Token | None = None
         self._granted: Token | None = None
@@ -157,7 +157,7 @@ class Account:
 
     def stored(self) -> Token | None:
         """Return the stored token, whatever its state, without any login."""
-        record = self.keeper.read()
+        record = self.repository.read()
         return record.token if record else None
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
@@ -191,7 +191,7 @@ class Account:
 
     def newer(self, than: Token | None) -> Token | None:
         """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
-        record = self.keeper.read(again=True)
+        record = self.repository.read(again=True)
         if record is None or not record.token.lasts(self._now()):
             return None
         if than is not None and record.token.access_token == than.access_token:
@@ -223,14 +223,14 @@ class Account:
         with None left as it was (but a changed one replaces what was remembered).
         Raises StoreError when the token cannot be kept, and whatever the grant raises.
         """
-        self.keeper.begin()
+        self.repository.begin()
         with self._logging_in(must=False):
             token = self._granted_for(password)
             self._attempts.forget(self.identity)
-            record = self.keeper.read(again=True)
+            record = self.repository.read(again=True)
             kept = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
-            if not self.keeper.write(Record(token, kept)):
+            if not self.repository.write(Record(token, kept)):
                 raise StoreError(
                     "the account was logged out while logging in, so nothing was stored", hint="log in again"
                 )
@@ -243,7 +243,7 @@ class Account:
 
     def log_out(self) -> bool:
         """Delete token and password wherever they are kept; tell whether there were any."""
-        found = self.keeper.forget()
+        found = self.repository.forget()
         self._attempts.forget(self.identity)
         return found
 
@@ -265,7 +265,7 @@ class Account:
         """Do what `_log_in` does with the password that was *typed*, None where another source has it."""
         self._refuse_known_failure(typed)
         since = time.time()
-        self.keeper.begin()
+        self.repository.begin()
         with _told_with(reason):
             if reason != "fresh":
                 with suppress(AnotherLoggedIn), self._logging_in(leave=True):
@@ -279,7 +279,7 @@ class Account:
         """Do what `_log_in` does, while no other process does it."""
         if reason != "fresh" and (token := self.newer(stale)) is not None:
             return token
-        record = self.keeper.read(again=reason == "fresh")
+        record = self.repository.read(again=reason == "fresh")
         self._refuse_shared_failure(typed, reason, since)
         with self._sharing_command_failure(typed):
             password = typed or self._password(record, reason)
@@ -311,7 +311,7 @@ class Account:
     @property
     def _remembered(self) -> str | None:
         """The password that is stored beside the token."""
-        record = self.keeper.read()
+        record = self.repository.read()
         return record.password if record else None
 
     def _runs_command(self, typed: str | None) -> bool:
@@ -341,7 +341,7 @@ class Account:
 
     def _keep(self, record: Record, what: str) -> None:
         try:
-            if self.keeper.write(record):
+            if self.repository.write(record):
                 self._turns.tell()
             else:
                 self._warn(f"the account was logged out in the meantime, so {what} is not stored")
@@ -384,13 +384,13 @@ class Account:
                         hint="try again; if it hangs, end it",
                     ) from error
             except LockUnavailable as error:
-                self.keeper.cannot_write_state(error)
+                self.repository.cannot_write_state(error)
             yield
 
     def _command_limit(self) -> float:
-        from xapi_cli.auth import passwords
+        from xapi_cli.auth import password_sources
 
-        return passwords.LIMIT
+        return password_sources.LIMIT
 
     def _who(self) -> str:
         return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"

@@ -12,9 +12,9 @@ from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from xapi_cli.batch.replies import LARGEST, BodyTooLarge, Head, Reply
-from xapi_cli.body.jsontext import checked, string
-from xapi_cli.wire.decoding import steps
+from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Head, Reply
+from xapi_cli.http.content_coding import steps
+from xapi_cli.request.json_stream import checked, string
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
 _TEXT_TYPE = re.compile(
@@ -33,7 +33,7 @@ _MOST_STEPS = 1000  # to decode what is parsed as a whole
 _BLANKS = b" \t\r\n"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
-Pieces = Iterator[bytes]
+ChunkedItem = Iterator[bytes]
 
 
 def _no_json(word: str) -> Any:
@@ -59,7 +59,7 @@ def short_member(reply: Reply) -> bytes | None:
     return b'"base64": "%s"' % b64encode(body)
 
 
-def long_member(reply: Reply) -> Generator[None, None, Callable[[], Pieces]]:
+def long_member(reply: Reply) -> Generator[None, None, Callable[[], ChunkedItem]]:
     """Examine the body of *reply* in small steps; return what makes its member, in pieces.
 
     Raises NetworkError where it cannot be decoded, or is too large then.
@@ -132,7 +132,7 @@ class _Long:
         self._body, self._coding, self._kind = reply.body, _coding(reply.head), _Kind(reply.head)
         self._size = self._steps = 0  # decoded
 
-    def member(self) -> Generator[None, None, Callable[[], Pieces]]:
+    def member(self) -> Generator[None, None, Callable[[], ChunkedItem]]:
         yield from self._measure()
         if self._kind.is_json and (yield from self._is_json()):
             start, end = yield from self._inner()
@@ -141,11 +141,11 @@ class _Long:
             return self._text
         return self._base64
 
-    def _blocks(self) -> Pieces:
+    def _blocks(self) -> ChunkedItem:
         """Yield the decoded body; now and then nothing, so that no step takes long."""
         return steps(self._raw(), self._coding) if self._coding else self._raw()
 
-    def _raw(self) -> Pieces:
+    def _raw(self) -> ChunkedItem:
         view = memoryview(self._body)
         for at in range(0, len(view), _SHORT):
             yield bytes(view[at : at + _SHORT])
@@ -157,7 +157,7 @@ class _Long:
                 yield decoder.decode(block[at : at + _PIECE])
         yield decoder.decode(b"", final=True)
 
-    def _utf8(self) -> Pieces:
+    def _utf8(self) -> ChunkedItem:
         """Yield the text that JSON is, without a byte order mark."""
         for text in self._texts("utf-8-sig"):
             yield text.encode()
@@ -184,7 +184,7 @@ class _Long:
             yield
             for _ in checked(self._texts("utf-8-sig")):
                 yield
-        except (ValueError, RecursionError):  # NotJSON, or no UTF-8
+        except (ValueError, RecursionError):  # InvalidJSON, or no UTF-8
             return False
         return True
 
@@ -216,19 +216,19 @@ class _Long:
 
     # pieces
 
-    def _json(self, start: int, end: int) -> Pieces:
+    def _json(self, start: int, end: int) -> ChunkedItem:
         yield b'"json": '
         at = 0
         for block in self._utf8():
             yield block[max(0, start - at) : max(0, end - at)].translate(_ONE_LINE)
             at += len(block)
 
-    def _text(self) -> Pieces:
+    def _text(self) -> ChunkedItem:
         yield b'"text": '
         for piece in string(self._texts(self._kind.charset)):
             yield piece.encode()
 
-    def _base64(self) -> Pieces:
+    def _base64(self) -> ChunkedItem:
         yield b'"base64": "'
         rest = b""
         for block in self._blocks():

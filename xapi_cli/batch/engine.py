@@ -17,12 +17,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from xapi_cli.batch.budget import Budget
-from xapi_cli.batch.channel import READ, WRITE, Channel
-from xapi_cli.batch.course import Answer, Course, Pause, Renew, Rules, Send
+from xapi_cli.batch.connections import READ, WRITE, ClientConnection
 from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.flow import Answer, Course, Pause, Policy, Renew, Send
+from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Composer, Network
-from xapi_cli.batch.replies import Reply
+from xapi_cli.batch.responses import Reply
 from xapi_cli.errors import (
     AuthenticationError,
     ClientStatusError,
@@ -32,16 +32,16 @@ from xapi_cli.errors import (
     TimeoutExpired,
     XapiError,
 )
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.reuse import GRACE, KEEP_ALIVE, Reuse
 from xapi_cli.tokens import Token
-from xapi_cli.wire.connection import Connection, Route
-from xapi_cli.wire.reuse import GRACE, KEEP_ALIVE, Reuse
 
 _TICK = 0.25  # seconds between two looks at the clock
 _TURN = 0.01  # seconds for one long answer, before the others have their turn
 _OF_ONE_LINE = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
 
 
-class Flight:
+class InFlight:
     """One call under way."""
 
     __slots__ = ("channel", "course", "entry", "held", "request", "started", "wanted")
@@ -49,7 +49,7 @@ class Flight:
     def __init__(self, entry: Entry, course: Course) -> None:
         self.entry, self.course = entry, course
         self.started = time.monotonic()
-        self.channel: Channel | None = None
+        self.channel: ClientConnection | None = None
         self.wanted: Send | None = None
         self.request = b""
         self.held = entry.size  # bytes in memory, those on a channel excepted
@@ -61,7 +61,7 @@ class Flight:
 
 
 Steps = Iterator[None]
-Landed = Callable[[Flight, Answer | XapiError], Steps | None]
+OnDone = Callable[[InFlight, Answer | XapiError], Steps | None]
 
 
 class Engine:
@@ -81,13 +81,13 @@ class Engine:
     def __init__(
         self,
         network: Network,
-        rules: Rules,
+        rules: Policy,
         *,
         jobs: int,
         timeout: float,
-        budget: Budget,
+        budget: MemoryBudget,
         take: Callable[[], Entry | None],
-        landed: Landed,
+        landed: OnDone,
         ordered: bool = False,
         interactive: bool = False,
         logging_in: Callable[[bool], None] = lambda begins: None,
@@ -103,18 +103,18 @@ class Engine:
         self._bell.setblocking(False)
         self._selector.register(self._alarm, READ)
         self._from_threads: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._flights: set[Flight] = set()
-        self._busy: dict[Channel, Flight] = {}
-        self._idle: dict[Route, deque[Channel]] = {}  # in the order in which they became idle
+        self._flights: set[InFlight] = set()
+        self._busy: dict[ClientConnection, InFlight] = {}
+        self._idle: dict[Route, deque[ClientConnection]] = {}  # in the order in which they became idle
         self._reuse = Reuse()
-        self._waiting: dict[Route, deque[Flight]] = {}
+        self._waiting: dict[Route, deque[InFlight]] = {}
         self._dialling: dict[Route, int] = {}
-        self._events: dict[Channel, int] = {}
-        self._paused: list[tuple[float, int, Flight]] = []  # retries, by the time they are due
-        self._work: list[tuple[float, int, Flight, Steps]] = []  # by the time that it has taken
-        self._held: set[Channel] = set()  # nobody reads from them: too much is in memory
-        self._for_token: list[Flight] = []
-        self._undecided: list[tuple[Flight, Token]] = []  # rejected, with a token that may yet turn out to be good
+        self._events: dict[ClientConnection, int] = {}
+        self._paused: list[tuple[float, int, InFlight]] = []  # retries, by the time they are due
+        self._work: list[tuple[float, int, InFlight, Steps]] = []  # by the time that it has taken
+        self._held: set[ClientConnection] = set()  # nobody reads from them: too much is in memory
+        self._for_token: list[InFlight] = []
+        self._undecided: list[tuple[InFlight, Token]] = []  # rejected, with a token that may yet turn out to be good
         self._is_renewing = False
         self._is_stopping = False
         self._order = count()
@@ -196,11 +196,11 @@ class Engine:
     def _begin(self, entry: Entry) -> None:
         assert entry.call is not None  # noqa: S101 - bad lines are not sent
         self._budget.add(entry.size)
-        flight = Flight(entry, self._rules.course(entry.call, authorized=entry.is_authorized))
+        flight = InFlight(entry, self._rules.course(entry.call, authorized=entry.is_authorized))
         self._flights.add(flight)
         self._go_on(flight, None)
 
-    def _go_on(self, flight: Flight, value: Any) -> None:
+    def _go_on(self, flight: InFlight, value: Any) -> None:
         """Let the course of *flight* have *value*, and do what it wants next."""
         flight.wanted = None
         try:
@@ -212,7 +212,7 @@ class Engine:
         else:
             self._do(flight, wanted)
 
-    def _do(self, flight: Flight, wanted: Send | Renew | Pause) -> None:
+    def _do(self, flight: InFlight, wanted: Send | Renew | Pause) -> None:
         if isinstance(wanted, Send):
             self._send(flight, wanted)
         elif isinstance(wanted, Renew):
@@ -220,7 +220,7 @@ class Engine:
         else:
             heapq.heappush(self._paused, (time.monotonic() + wanted.seconds, next(self._order), flight))
 
-    def _land(self, flight: Flight, outcome: Answer | XapiError) -> None:
+    def _land(self, flight: InFlight, outcome: Answer | XapiError) -> None:
         steps = self._landed(flight, outcome)
         if steps is None:
             self._end(flight)
@@ -244,7 +244,7 @@ class Engine:
             now = time.monotonic()
         heapq.heappush(self._work, (spent + now - start, order, flight, steps))
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, flight: InFlight) -> None:
         self._flights.discard(flight)
         self._budget.remove(flight.held)
         if self._held:
@@ -252,7 +252,7 @@ class Engine:
 
     # sending
 
-    def _send(self, flight: Flight, wanted: Send) -> None:
+    def _send(self, flight: InFlight, wanted: Send) -> None:
         flight.wanted = wanted
         route = self._network.route(wanted.call.url)
         flight.request = self._composer.compose(wanted.call, route, wanted.token, inside=wanted.inside)
@@ -262,7 +262,7 @@ class Engine:
         else:
             self._queue(route, flight)
 
-    def _idle_channel(self, route: Route) -> Channel | None:
+    def _idle_channel(self, route: Route) -> ClientConnection | None:
         """Return a channel that may be used now; None where there is none, or none whose grace period is over."""
         idle = self._idle.get(route)
         while idle:
@@ -276,14 +276,14 @@ class Engine:
             self._drop(channel)
         return None
 
-    def _begin_on(self, channel: Channel, flight: Flight) -> None:
+    def _begin_on(self, channel: ClientConnection, flight: InFlight) -> None:
         assert flight.wanted is not None  # noqa: S101 - it has been set by _send()
         flight.channel = channel
         self._busy[channel] = flight
         channel.begin(flight.wanted.call.method, flight.request, flight.wanted.needs_body)
         self._watch(channel)
 
-    def _queue(self, route: Route, flight: Flight) -> None:
+    def _queue(self, route: Route, flight: InFlight) -> None:
         """Let *flight* wait for a connection: one that becomes idle, or a new one, whichever comes first."""
         self._waiting.setdefault(route, deque()).append(flight)
         self._dial_for_waiting(route)
@@ -304,14 +304,14 @@ class Engine:
             elif not isinstance(result, _OF_ONE_LINE):
                 raise result
             return
-        channel = Channel(result, self._timeout)
+        channel = ClientConnection(result, self._timeout)
         self._events[channel] = 0
         if waiting:
             self._begin_on(channel, waiting.popleft())
         else:
             self._rest(channel)
 
-    def _rest(self, channel: Channel) -> None:
+    def _rest(self, channel: ClientConnection) -> None:
         """Keep *channel* until there is a flight for it."""
         self._idle.setdefault(channel.route, deque()).append(channel)
         self._watch(channel)
@@ -365,7 +365,7 @@ class Engine:
                 return
             job()
 
-    def _attend(self, channel: Channel, events: int) -> None:
+    def _attend(self, channel: ClientConnection, events: int) -> None:
         flight = self._busy.get(channel)
         if flight is None:
             if not channel.connection.is_silent():
@@ -397,13 +397,13 @@ class Engine:
         self._budget.remove(before)
         self._replied(channel, flight, reply)
 
-    def _heard(self, flight: Flight, status: int | None) -> None:
+    def _heard(self, flight: InFlight, status: int | None) -> None:
         """Take a head for what it says of the token: its body may be long in coming."""
         token = flight.wanted.token if flight.wanted is not None else None
         if token is not None and status != 401:
             self._shared.worked(token)
 
-    def _replied(self, channel: Channel, flight: Flight, reply: Reply) -> None:
+    def _replied(self, channel: ClientConnection, flight: InFlight, reply: Reply) -> None:
         del self._busy[channel]
         flight.channel = None
         if reply.persists and self._reuse.is_allowed(channel.connection):
@@ -412,7 +412,7 @@ class Engine:
             self._drop(channel)
         self._go_on(flight, reply)
 
-    def _failed(self, channel: Channel, flight: Flight, error: XapiError) -> None:
+    def _failed(self, channel: ClientConnection, flight: InFlight, error: XapiError) -> None:
         del self._busy[channel]
         flight.channel = None
         self._drop(channel)
@@ -423,7 +423,7 @@ class Engine:
 
     # memory
 
-    def _is_over_budget(self, channel: Channel, flight: Flight) -> bool:
+    def _is_over_budget(self, channel: ClientConnection, flight: InFlight) -> bool:
         """Let *channel* wait where too much is in memory; one call never has to, so that there is progress."""
         if self._budget.has_room or channel.reading is None or self._goes_first(flight):
             return False
@@ -432,7 +432,7 @@ class Engine:
         self._watch(channel)
         return True
 
-    def _goes_first(self, flight: Flight) -> bool:
+    def _goes_first(self, flight: InFlight) -> bool:
         """Tell whether *flight* is the oldest on a connection, or, where the others would wait for it, of all."""
         if self._work:
             return False  # its end makes room
@@ -458,7 +458,7 @@ class Engine:
                 idle.remove(channel)
                 self._drop(channel)
 
-    def _expire(self, late: list[Channel]) -> None:
+    def _expire(self, late: list[ClientConnection]) -> None:
         """End the calls over *late*, but not those whose answer is there: whoever reads stdout may have held us up."""
         ready = {key.fileobj for key, _ in self._selector.select(0)}
         for channel in late:
@@ -480,7 +480,7 @@ class Engine:
 
     # the token
 
-    def _renew(self, flight: Flight, rejected: Token | None) -> None:
+    def _renew(self, flight: InFlight, rejected: Token | None) -> None:
         known = self._shared.known
         if known is not None and (rejected is None or known.access_token != rejected.access_token):
             self._go_on(flight, known)
@@ -521,7 +521,7 @@ class Engine:
 
     # plumbing
 
-    def _watch(self, channel: Channel) -> None:
+    def _watch(self, channel: ClientConnection) -> None:
         """Wait for what *channel* waits for."""
         wanted = 0 if channel in self._held else channel.events()
         current = self._events[channel]
@@ -535,7 +535,7 @@ class Engine:
             self._selector.modify(channel, wanted)
         self._events[channel] = wanted
 
-    def _drop(self, channel: Channel) -> None:
+    def _drop(self, channel: ClientConnection) -> None:
         if self._events.pop(channel, 0):
             self._selector.unregister(channel)
         self._held.discard(channel)

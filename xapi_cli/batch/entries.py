@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in name, missing in typeshed
 from typing import Any
 
-from xapi_cli import urls
-from xapi_cli.batch.lines import LONGEST, Line
-from xapi_cli.body import items
-from xapi_cli.body.build import JSON
-from xapi_cli.body.spool import Text
-from xapi_cli.call.outgoing import Call, Header
+from xapi_cli.batch.line_reader import LONGEST, Line
 from xapi_cli.errors import UsageError
-from xapi_cli.render import printable
+from xapi_cli.http import urls
+from xapi_cli.request import items
+from xapi_cli.request.body.build import JSON
+from xapi_cli.request.body.spool import Text
+from xapi_cli.request.calls import Call, Header
+from xapi_cli.system.render import printable
 
 _KEYS = ("id", "method", "path", "query", "headers", "json", "data")
 _BLANKS = re.compile(r"[ \t\r\n]*")

@@ -1,7 +1,7 @@
 """Keep the answers in a file, so that the same command, run again, prints them without sending anything twice.
 
 The first line names the account; each further one holds an answer, or the digest
-of the whole input. Lines are only ever appended, each before its answer is printed.
+of the whole input. LineReader are only ever appended, each before its answer is printed.
 Each ends with a checksum, which covers the account too; one that is damaged, or
 truncated by a crash or a full disk, counts as not there, so that its request is sent again.
 """
@@ -22,11 +22,11 @@ from threading import Thread
 from typing import BinaryIO, NamedTuple, Self
 from zlib import crc32
 
-from xapi_cli import folders
-from xapi_cli.batch.output import Result
+from xapi_cli.batch.results import Result
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.paths import place
-from xapi_cli.render import printable
+from xapi_cli.system import private_files
+from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import place
 
 _SYNCED_EVERY = 1.0  # seconds
 _ENTRY = re.compile(
@@ -254,7 +254,7 @@ class Journal:
             end, lasting = end + line.length, self.damaged
         if not (self._is_journal or self._is_blank(end)):
             raise self._no_journal()
-        folders.close_to_others(self._descriptor, Path(self._name))
+        private_files.close_to_others(self._descriptor, Path(self._name))
         os.ftruncate(self._descriptor, end)
         if end == 0:
             self._pending.append(self._header)

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from xapi_cli import urls
-from xapi_cli.call.outgoing import Call, headers_of
+from xapi_cli.http import proxies, urls
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.dial import Dialer
+from xapi_cli.http.timeouts import Limits
+from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
-from xapi_cli.wire import proxies
-from xapi_cli.wire.connection import Connection, Route
-from xapi_cli.wire.dial import Dialler
-from xapi_cli.wire.limits import Limits
 
 if TYPE_CHECKING:
     import ssl
@@ -26,7 +25,7 @@ class Network:
     ) -> None:
         self._limits = Limits(connect=timeout, deadline=deadline)
         self._ca_bundle, self._environ = ca_bundle, environ
-        self._dialler = Dialler(self._tls, lambda line: None)
+        self._dialler = Dialer(self._tls, lambda line: None)
         self._context: ssl.SSLContext | None = None
         self._lock = Lock()
         self._routes: dict[str, Route] = {}
@@ -46,7 +45,7 @@ class Network:
         return self._dialler.open(route, self._limits.wait(self._limits.connect, f"no connection to {route}"))
 
     def _tls(self) -> "ssl.SSLContext":
-        from xapi_cli.wire import tls
+        from xapi_cli.http import tls
 
         with self._lock:
             if self._context is None:

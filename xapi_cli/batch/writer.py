@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable
 
-from xapi_cli.batch.budget import Budget
 from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.output import Result
+from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.batch.results import Result
 
 _WINDOW = 4096  # lines that may wait for an earlier one
 _MOST = 1024 * 1024  # bytes that are gathered before they are written
@@ -15,7 +15,7 @@ class Writer:
     """Give each line to *write*, after *journal* has it; with *ordered*, in the order in which they were announced."""
 
     def __init__(
-        self, write: Callable[[bytes], None], journal: Journal | None, budget: Budget, *, ordered: bool
+        self, write: Callable[[bytes], None], journal: Journal | None, budget: MemoryBudget, *, ordered: bool
     ) -> None:
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
         self._expected: deque[int] = deque()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -62,8 +62,8 @@ def batch(
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
     """
-    from xapi_cli.jobs.batch import Batch, Wishes
+    from xapi_cli.usecases.batch import Batch, BatchOptions
 
     runtime: Runtime = ctx.obj
-    wishes = Wishes(file=file, jobs=jobs, ordered=ordered, retries=retry, fail_fast=fail_fast, journal=journal)
-    Batch(runtime, wishes).run()
+    options = BatchOptions(file=file, jobs=jobs, ordered=ordered, retries=retry, fail_fast=fail_fast, journal=journal)
+    Batch(runtime, options).run()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.runtime import Runtime
     from xapi_cli.sandbox import Sandbox
-    from xapi_cli.terminal import Terminal
+    from xapi_cli.system.terminal import Terminal
 
 
 def demo(ctx: typer.Context) -> None:

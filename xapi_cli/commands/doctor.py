@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -29,7 +29,7 @@ def doctor(
       xapi doctor --json |
         jq -r '.checks[] | select(.status != "pass") | .hint'
     """
-    from xapi_cli.jobs.doctor import Doctor
+    from xapi_cli.usecases.doctor import Doctor
 
     runtime: Runtime = ctx.obj
     Doctor(runtime).tell(as_json=json)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -37,17 +37,17 @@ def exec_(
       xapi exec -- ./deploy.sh
       xapi exec --min-ttl 1h -- python3 report.py --all
     """
-    from xapi_cli import durations
-    from xapi_cli.jobs import replacement
+    from xapi_cli.settings import durations
+    from xapi_cli.usecases import exec as usecase
 
     runtime: Runtime = ctx.obj
     wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
     token, subject = runtime.usable_token(min_ttl=wanted)
     is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
-    environ = replacement.environment(
+    environ = usecase.environment(
         runtime.environ,
         token=token.access_token,
         base_url=subject.base_url,
         profile=runtime.settings.profile if is_from_profile else None,
     )
-    raise typer.Exit(replacement.run(command, environ, runtime.terminal))
+    raise typer.Exit(usecase.run(command, environ, runtime.terminal))

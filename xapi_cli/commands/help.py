@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli import complaints, page
-from xapi_cli.topics import TOPICS
+from xapi_cli.cli import help_format, usage_errors
+from xapi_cli.cli.help_topics import TOPICS
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -32,11 +32,11 @@ def help_(
     runtime: Runtime = ctx.obj
     words = topic or []
     about = _of_topic(ctx, words[0]) if len(words) == 1 and words[0] in TOPICS else _of_command(ctx, words)
-    runtime.terminal.out(page.styled(about) if runtime.terminal.colours else about)
+    runtime.terminal.out(help_format.styled(about) if runtime.terminal.colours else about)
 
 
 def _of_topic(ctx: typer.Context, name: str) -> str:
-    return page.of_topic(ctx.make_formatter(), TOPICS[name])
+    return help_format.of_topic(ctx.make_formatter(), TOPICS[name])
 
 
 def _of_command(ctx: typer.Context, words: list[str]) -> str:
@@ -46,7 +46,7 @@ def _of_command(ctx: typer.Context, words: list[str]) -> str:
         group = found.command
         names = group.list_commands(found) if hasattr(group, "list_commands") else []
         if word not in names:
-            raise complaints.no_such_topic(
+            raise usage_errors.no_such_topic(
                 found.command_path, word, [*names, *(TOPICS if found.parent is None else ())]
             )
         command = group.get_command(found, word)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def login(
       xapi login --password-command 'pass show api'
       xapi login -p staging --base-url https://api.example.com
     """
-    from xapi_cli.jobs.login import Login
+    from xapi_cli.usecases.login import Login
 
     runtime: Runtime = ctx.obj
     runtime.may_create_profile = True

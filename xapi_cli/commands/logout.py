@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, settings_flags
+from xapi_cli.cli.options import LOCAL, settings_flags
 from xapi_cli.errors import StoreError, TimeoutExpired
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def logout(
 
 
 def _all(runtime: "Runtime") -> "list[Identity]":
-    from xapi_cli.auth.known import KnownAccounts
+    from xapi_cli.store.account_index import AccountIndex
 
     try:
-        return KnownAccounts(runtime.state / "known").all()
+        return AccountIndex(runtime.state / "known").all()
     except OSError as error:
         raise StoreError(
             f"the index of accounts cannot be read: {error.strerror}", hint="check XAPI_STATE_DIR"

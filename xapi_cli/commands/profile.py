@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli import config, settings, urls
-from xapi_cli.commands.options import profile_names, settings_flags
+from xapi_cli.cli.options import profile_names, settings_flags
 from xapi_cli.errors import UsageError
-from xapi_cli.suggestions import did_you_mean
+from xapi_cli.http import urls
+from xapi_cli.settings import config_file, resolve
+from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +34,11 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
-    from xapi_cli.render import columns
+    from xapi_cli.system.render import columns
 
     runtime: Runtime = ctx.obj
-    found = config.load(runtime.config_file)
-    current = settings.profile_in_use(runtime.flags, runtime.environ, found)
+    found = config_file.load(runtime.config_path)
+    current = resolve.profile_in_use(runtime.flags, runtime.environ, found)
     if json:
         rows = [
             {"name": name, "current": name == current, **_shown(profile)} for name, profile in found.profiles.items()
@@ -81,13 +82,13 @@ def show(
       xapi profile show
       xapi profile show staging --json | jq -r .base_url
     """
-    from xapi_cli.render import table
+    from xapi_cli.system.render import table
 
     runtime: Runtime = ctx.obj
-    found = config.load(runtime.config_file)
-    chosen = settings.profile_in_use({"profile": name} if name is not None else runtime.flags, runtime.environ, found)
+    found = config_file.load(runtime.config_path)
+    chosen = resolve.profile_in_use({"profile": name} if name is not None else runtime.flags, runtime.environ, found)
     if chosen not in found.profiles and chosen != "default":
-        raise settings.missing_profile(chosen, found)
+        raise resolve.missing_profile(chosen, found)
     profile = {"name": chosen, **_shown(found.profiles.get(chosen, {}))}
     if json:
         runtime.terminal.out_json(profile)
@@ -106,9 +107,9 @@ def use(ctx: typer.Context, name: Name) -> None:
       xapi profile use staging
     """
     runtime: Runtime = ctx.obj
-    found = config.load(runtime.config_file)
-    if settings.profile_name(name) not in found.profiles and name != "default":
-        raise settings.missing_profile(name, found)
+    found = config_file.load(runtime.config_path)
+    if resolve.profile_name(name) not in found.profiles and name != "default":
+        raise resolve.missing_profile(name, found)
 
     def change(document: "TOMLDocument") -> None:
         document["default_profile"] = name
@@ -123,7 +124,7 @@ def set_(
     key: Annotated[
         str,
         typer.Argument(
-            metavar="KEY", help="The setting.", autocompletion=lambda: list(config.KEYS), show_default=False
+            metavar="KEY", help="The setting.", autocompletion=lambda: list(config_file.KEYS), show_default=False
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="What to set it to.", show_default=False)],
@@ -143,10 +144,10 @@ def set_(
     """
     runtime: Runtime = ctx.obj
     checked = _checked(key, value)
-    name = settings.profile_in_use(runtime.flags, runtime.environ, config.load(runtime.config_file))
+    name = resolve.profile_in_use(runtime.flags, runtime.environ, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
-        config.profile_table(document, name)[key] = checked
+        config_file.profile_table(document, name)[key] = checked
 
     runtime.edit_config(change)
     if key == "password_command":
@@ -165,9 +166,9 @@ def remove(ctx: typer.Context, name: Name) -> None:
       xapi logout -p staging && xapi profile remove staging
     """
     runtime: Runtime = ctx.obj
-    found = config.load(runtime.config_file)
+    found = config_file.load(runtime.config_path)
     if name not in found.profiles:
-        raise settings.missing_profile(name, found)
+        raise resolve.missing_profile(name, found)
 
     def change(document: "TOMLDocument") -> None:
         del document["profiles"][name]
@@ -179,7 +180,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
 
 
 def _shown(profile: "Any") -> dict[str, Any]:
-    return {key: profile[key] for key in config.KEYS if key in profile}
+    return {key: profile[key] for key in config_file.KEYS if key in profile}
 
 
 def _cell(value: object) -> str:
@@ -192,12 +193,12 @@ def _checked(key: str, value: str) -> object:
     """Return *value* as the config file keeps it; raises UsageError for a key or value that cannot be used."""
     checks: dict[str, Callable[[str], object]] = {
         "base_url": urls.base_url,
-        "username": settings.username,
-        "password_command": lambda words: list(settings.split_command(words)),
-        "storage": settings.storage,
+        "username": resolve.username,
+        "password_command": lambda words: list(resolve.split_command(words)),
+        "storage": resolve.storage,
         "timeout": _number,
         "max_time": _number,
-        "ca_bundle": settings.absolute,
+        "ca_bundle": resolve.absolute,
     }
     if key not in checks:
         raise UsageError(
@@ -210,5 +211,5 @@ def _checked(key: str, value: str) -> object:
 
 
 def _number(text: str) -> float | int:
-    value = settings.number_of_seconds(text)
+    value = resolve.number_of_seconds(text)
     return int(value) if value.is_integer() else value

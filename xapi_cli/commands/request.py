@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -141,11 +141,11 @@ def request(
       xapi request /x-api/echo -d @- <project.json
       xapi request /x-api/projects -o projects.json
     """
-    from xapi_cli.jobs.request import Request, Wishes
+    from xapi_cli.usecases.request import Request, RequestOptions
 
     runtime: Runtime = ctx.obj
     runtime.verbose = verbose
-    wishes = Wishes(
+    options = RequestOptions(
         words=words,
         query=query,
         headers=header,
@@ -160,7 +160,7 @@ def request(
         follow=not no_follow,
         automatic=not no_login,
     )
-    request = Request(runtime, wishes)
+    request = Request(runtime, options)
     if curl:
         request.print_curl()
     else:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.commands.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def show(
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
-    from xapi_cli import durations
-    from xapi_cli.auth.report import printed
+    from xapi_cli.auth.token_formats import printed
+    from xapi_cli.settings import durations
 
     runtime: Runtime = ctx.obj
     chosen = _one_of(format, header=header, json=json)
@@ -92,8 +92,8 @@ def status(
       xapi token status --min-ttl 7d || echo "log in soon"
       xapi token status --check /x-api/me
     """
-    from xapi_cli import durations
-    from xapi_cli.jobs.status import Status
+    from xapi_cli.settings import durations
+    from xapi_cli.usecases.token_status import Status
 
     runtime: Runtime = ctx.obj
     wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from xapi_cli import folders
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
+from xapi_cli.system import private_files
 from xapi_cli.tokens import Identity, Record
 
 
@@ -24,13 +24,13 @@ class FileStore:
     def probe(self) -> None:
         """Raise StoreError unless a file of a usual record's size can be written."""
         with _failures("write", self._folder / "probe"):
-            folders.probe(self._folder, 4096)
+            private_files.probe(self._folder, 4096)
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None where there is none, or one that cannot be used."""
         path = self._path(identity)
         with _failures("read", path):
-            data = folders.read(path, limit=records.LIMIT, notify=self._notify)
+            data = private_files.read(path, limit=records.LIMIT, notify=self._notify)
         return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
@@ -38,14 +38,14 @@ class FileStore:
         path = self._path(identity)
         data = records.encode(identity, Record(record.token)).encode("ascii")
         with _failures("write", path):
-            folders.private(self._folder, notify=self._notify)
-            folders.replace(path, data)
+            private_files.private(self._folder, notify=self._notify)
+            private_files.replace(path, data)
 
     def delete(self, identity: Identity) -> bool:
         """Remove the file of *identity*; tell whether there was one."""
         path = self._path(identity)
         with _failures("remove", path):
-            return folders.remove(path)
+            return private_files.remove(path)
 
     def _path(self, identity: Identity) -> Path:
         return self._folder / f"{identity.key}.json"

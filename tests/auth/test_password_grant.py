@@ -1,0 +1,320 @@
+"""The password grant over a faked network: what is sent, and what each answer means."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.servers import Server, request, send
+from xapi_cli.auth.password_grant import form, parse, request_token, token_url
+from xapi_cli.errors import (
+    ClientStatusError,
+    InvalidTokenResponse,
+    LoginRefused,
+    RedirectError,
+    ServerStatusError,
+    XapiError,
+)
+from xapi_cli.http.client import open_http
+from xapi_cli.tokens import Identity, Token
+
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+ME = Identity("https://api.test/v1", "me@example.com")
+URL = "https://api.test/v1/x-api/token"
+PASSWORD = "CANARY pass"
+
+
+def granted(*answers: httpx.Response, identity: Identity = ME) -> Token:
+    """Ask for a token where the token endpoint gives *answers*; more requests, or others, fail."""
+    router = respx.Router()
+    router.post(token_url(identity.base_url)).mock(side_effect=list(answers))
+    with _client(router, follow_redirects=True) as client:
+        return request_token(client, identity, PASSWORD, limit=5, now=lambda: NOW)
+
+
+def _client(router: respx.Router, **options: Any) -> httpx.Client:
+    def answer(request: httpx.Request) -> httpx.Response:
+        answer = router.handler(request)  # which has read it; from a network it comes with its body still to be read
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+    return httpx.Client(transport=httpx.MockTransport(answer), **options)
+
+
+def refusal(answer: httpx.Response) -> XapiError:
+    with pytest.raises(XapiError) as caught:
+        granted(answer)
+    assert PASSWORD not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "body"),
+    [
+        ("me@example.com", "secret", b"username=me%40example.com&password=secret"),
+        ("a b@x.y", "p q", b"username=a%20b%40x.y&password=p%20q"),
+        ("a+b@x.y", "1+1=2&3", b"username=a%2Bb%40x.y&password=1%2B1%3D2%263"),
+        ("ü@x.y", "grün\u20ac", b"username=%C3%BC%40x.y&password=gr%C3%BCn%E2%82%AC"),
+        ("a/b@x.y", "100%/?#", b"username=a%2Fb%40x.y&password=100%25%2F%3F%23"),
+        ("a@x.y", "~_-.", b"username=a%40x.y&password=~_-."),
+        ("a@x.y", "\U0001f511", b"username=a%40x.y&password=%F0%9F%94%91"),
+        ("a@x.y", "\udcff", b"username=a%40x.y&password=%FF"),  # a byte that is no UTF-8 stays that byte
+        ("a@x.y", "tab\tend ", b"username=a%40x.y&password=tab%09end%20"),
+    ],
+)
+def test_the_form_is_percent_encoded_to_the_byte(username: str, password: str, body: bytes) -> None:
+    assert form(username, password) == b"grant_type=password&" + body
+
+
+def test_the_request_is_a_bare_form_without_any_credentials() -> None:
+    router = respx.Router()
+    route = router.post(URL).respond(200, json={"access_token": "t"})
+    with _client(router, auth=("user", "CANARY")) as client:
+        request_token(client, ME, PASSWORD, limit=5, now=lambda: NOW)
+
+    (call,) = route.calls
+    assert call.request.content == b"grant_type=password&username=me%40example.com&password=CANARY%20pass"
+    headers = {name: value for name, value in call.request.headers.items() if name in _WANTED or "auth" in name}
+    assert headers == _WANTED
+
+
+_WANTED = {
+    "content-type": "application/x-www-form-urlencoded",
+    "accept": "application/json",
+    "accept-encoding": "identity",
+    "content-length": "68",
+}
+
+
+def test_the_limits_of_a_login_travel_with_its_request() -> None:
+    def deadline(limit: float, whole: float | None) -> tuple[float, str]:
+        router = respx.Router()
+        route = router.post(URL).respond(200, json={"access_token": "t"})
+        with _client(router) as client:
+            request_token(client, ME, PASSWORD, limit=limit, now=lambda: NOW, deadline=whole)
+        extensions = route.calls.last.request.extensions
+        return round(extensions["deadline"] - time.monotonic()), extensions.get("deadline_name", "--max-time")
+
+    assert deadline(30, None) == (30, "--timeout")
+    assert deadline(30, time.monotonic() + 10) == (10, "--max-time")
+    assert deadline(30, time.monotonic() + 100) == (30, "--timeout")
+
+
+TOKENS = {
+    "as documented": ({"access_token": "abc", "token_type": "bearer", "expires_in": 2592000}, 2592000.0),
+    "capital Bearer": ({"access_token": "abc", "token_type": "BEARER", "expires_in": 60}, 60.0),
+    "token_type null": ({"access_token": "abc", "token_type": None, "expires_in": 60}, 60.0),
+    "token_type absent": ({"access_token": "abc", "expires_in": 60}, 60.0),
+    "a fraction": ({"access_token": "abc", "expires_in": 0.5}, 0.5),
+    "a string": ({"access_token": "abc", "expires_in": "3600"}, 3600.0),
+    "a string with a fraction": ({"access_token": "abc", "expires_in": "3600.5"}, 3600.5),
+    "ten years": ({"access_token": "abc", "expires_in": 315360000}, 315360000.0),
+    "over ten years": ({"access_token": "abc", "expires_in": 315360001}, None),
+    "absent": ({"access_token": "abc"}, None),
+    "null": ({"access_token": "abc", "expires_in": None}, None),
+    "zero": ({"access_token": "abc", "expires_in": 0}, None),
+    "a string of zero": ({"access_token": "abc", "expires_in": "0"}, None),
+    "negative": ({"access_token": "abc", "expires_in": -1}, None),
+    "true": ({"access_token": "abc", "expires_in": True}, None),
+    "a list": ({"access_token": "abc", "expires_in": [60]}, None),
+    "words": ({"access_token": "abc", "expires_in": "an hour"}, None),
+    "a blank string": ({"access_token": "abc", "expires_in": ""}, None),
+    "digits of another script": ({"access_token": "abc", "expires_in": "\u0663\u0660"}, None),
+    "more members": ({"access_token": "abc", "refresh_token": "x", "scope": [], "expires_in": 1}, 1.0),
+}
+
+
+@pytest.mark.parametrize("answer, expires_in", TOKENS.values(), ids=TOKENS)
+def test_a_usable_answer_becomes_a_token(answer: dict[str, object], expires_in: float | None) -> None:
+    expires_at = None if expires_in is None else NOW + timedelta(seconds=expires_in)
+
+    token = granted(httpx.Response(200, json=answer))
+
+    assert (token, token.access_token) == (Token("abc", "bearer", NOW, expires_at), "abc")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 400, "9" * 6000, "1e-400"])
+def test_a_number_that_no_clock_can_hold_leaves_the_expiry_unknown(number: str) -> None:
+    body = f'{{"access_token": "abc", "expires_in": {number}}}'.encode()
+
+    assert granted(httpx.Response(200, content=body)) == Token("abc", "bearer", NOW, None)
+
+
+@pytest.mark.parametrize("status", [200, 201, 203, 206])
+def test_any_2xx_is_success(status: int) -> None:
+    assert granted(httpx.Response(status, json={"access_token": "abc"})).access_token == "abc"
+
+
+def test_a_long_token_in_a_byte_order_marked_answer_is_taken_whole() -> None:
+    body = b"\xef\xbb\xbf" + json.dumps({"access_token": "x" * 65536}).encode()
+
+    assert granted(httpx.Response(200, content=body)).access_token == "x" * 65536
+
+
+NO_TOKENS = {
+    "empty": b"",
+    "a page": b"<html>CANARY</html>",
+    "not UTF-8": b'{"access_token": "CANARY\xff"}',
+    "cut off": b'{"access_token": "CANARY',
+    "null": b"null",
+    "a list": b'["CANARY"]',
+    "a string": b'"CANARY"',
+    "a number": b"1",
+    "nothing in it": b"{}",
+    "token null": b'{"access_token": null}',
+    "token empty": b'{"access_token": ""}',
+    "token a number": b'{"access_token": 1}',
+    "token a list": b'{"access_token": ["CANARY"]}',
+    "token with a newline": b'{"access_token": "CANARY\\n"}',
+    "token with CR LF": b'{"access_token": "CANARY\\r\\nX: y"}',
+    "token with a blank": b'{"access_token": "CAN ARY"}',
+    "token with a leading blank": b'{"access_token": " CANARY"}',
+    "token with NUL": b'{"access_token": "CANARY\\u0000"}',
+    "token with DEL": b'{"access_token": "CANARY\\u007f"}',
+    "token with an umlaut": '{"access_token": "CANARYü"}'.encode(),
+    "token with half a pair": b'{"access_token": "CANARY\\ud800"}',
+    "token_type mac": b'{"access_token": "CANARY", "token_type": "mac"}',
+    "token_type a number": b'{"access_token": "CANARY", "token_type": 1}',
+    "token_type empty": b'{"access_token": "CANARY", "token_type": ""}',
+    "token_type with a blank": b'{"access_token": "CANARY", "token_type": "bearer "}',
+    "nested deeply": b"[" * 100_000,
+    "too large": b'{"access_token": "CANARY", "x": "' + b"x" * 1024 * 1024 + b'"}',
+    "UTF-16 without a mark": '{"access_token": "CANARY"'.encode("utf-16-be"),
+}
+
+
+@pytest.mark.parametrize("body", NO_TOKENS.values(), ids=NO_TOKENS)
+def test_an_answer_that_is_no_token_response_is_refused_and_not_repeated(body: bytes) -> None:
+    error = refusal(httpx.Response(200, content=body))
+
+    assert (type(error), error.exit_code) == (InvalidTokenResponse, 11)
+    assert str(error).startswith(f"the answer of the token endpoint {URL} is no token response: ")
+    assert "CANARY" not in str(error)
+    assert "CAN ARY" not in str(error)
+
+
+def test_an_answer_of_exactly_one_mebibyte_is_read() -> None:
+    start = b'{"access_token": "abc", "x": "'
+    body = start + b"x" * (1024 * 1024 - len(start) - 2) + b'"}'
+    assert len(body) == 1024 * 1024
+
+    assert granted(httpx.Response(200, content=body)).access_token == "abc"
+
+
+STATUSES = {
+    **dict.fromkeys((300, 301, 302, 303, 304, 307, 308), (RedirectError, 3)),
+    **dict.fromkeys((400, 401, 403, 422), (LoginRefused, 10)),
+    **dict.fromkeys((402, 404, 405, 407, 408, 409, 413, 415, 418, 429, 451, 499), (ClientStatusError, 4)),
+    **dict.fromkeys((500, 501, 502, 503, 504, 599, 600, 999), (ServerStatusError, 5)),
+}
+
+
+@pytest.mark.parametrize("status, outcome", STATUSES.items())
+def test_each_status_has_its_error(status: int, outcome: tuple[type[XapiError], int]) -> None:
+    error = refusal(httpx.Response(status, json={"access_token": "abc"}, headers={"Location": "https://evil.test/"}))
+
+    assert (type(error), error.exit_code) == outcome
+
+
+def test_a_refusal_names_the_account_and_the_error_code_and_nothing_that_the_server_repeats() -> None:
+    error = refusal(httpx.Response(400, json={"error": "invalid_grant", "error_description": f"{PASSWORD} is wrong"}))
+
+    assert str(error) == (
+        "login as me@example.com at https://api.test/v1 was refused (400 invalid_grant); check username and password"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x1b[2J", b"null", b"[1]", b'{"error": 1}', b'{"error": "\\u001b]0;x"}', b"[" * 100_000, b"\xff" * 2**21],
+    ids=range(8),
+)
+def test_a_refusal_says_no_more_than_its_status_where_the_answer_is_odd(body: bytes) -> None:
+    assert str(refusal(httpx.Response(401, content=body))) == (
+        "login as me@example.com at https://api.test/v1 was refused (401); check username and password"
+    )
+
+
+def test_an_error_code_that_is_the_password_is_not_repeated() -> None:
+    router = respx.Router()
+    router.post(URL).respond(400, json={"error": "invalid_secret"})
+    with _client(router) as client, pytest.raises(LoginRefused) as caught:
+        request_token(client, ME, "secret", limit=5, now=lambda: NOW)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_403_speaks_of_master_rights() -> None:
+    assert "master rights" in str(refusal(httpx.Response(403)))
+
+
+def test_a_404_asks_whether_the_base_url_is_right() -> None:
+    assert str(refusal(httpx.Response(404))) == (
+        f"the token endpoint answered 404: there is none at {URL}; "
+        "is the base URL right? It is what comes before /x-api/token"
+    )
+
+
+@pytest.mark.parametrize(
+    "location, target, remedy",
+    [
+        ("https://new.test/x-api/token", "https://new.test/x-api/token", "https://new.test"),
+        ("https://new.test/v2/x-api/token?a=b", "https://new.test/v2/x-api/token", "https://new.test/v2"),
+        ("/v2/x-api/token", "https://api.test/v2/x-api/token", "https://api.test/v2"),
+        ("//new.test/", "https://new.test/", "URL"),
+        ("https://u:CANARY@new.test/x", "https://new.test/x", "URL"),
+        ("ftp://new.test/x-api/token", "ftp://new.test/x-api/token", "URL"),
+        ("", "nowhere", "URL"),
+    ],
+)
+def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
+    location: str, target: str, remedy: str
+) -> None:
+    error = refusal(httpx.Response(307, headers={"Location": location}))
+
+    assert str(error) == (
+        f"the token endpoint {URL} redirects to {target}, and a password is not sent after a redirect; "
+        f"if you trust it, set the base URL: `xapi login --base-url {remedy}`"
+    )
+
+
+@pytest.mark.parametrize("location", [b"https://x.test/\x1b[2J", b"javascript:alert(1)", b"http://[", b"//:99999/"])
+def test_a_redirect_to_nonsense_is_named_safely(location: bytes) -> None:
+    answer = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
+    with Server([request(), send(answer)]) as server, open_http(timeout=5, ca_bundle=None, environ={}) as client:
+        me = Identity(server.url, "me@example.com")
+        with pytest.raises(RedirectError) as caught:
+            request_token(client, me, PASSWORD, limit=5, now=lambda: NOW)
+
+    assert caught.value.exit_code == 3
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("after, said", [("7", "wait 7 s"), ("soon", "wait a while"), ("", "wait a while")])
+def test_too_many_requests_says_how_long_to_wait(after: str, said: str) -> None:
+    assert said in str(refusal(httpx.Response(429, headers={"Retry-After": after})))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+ANSWERS = st.dictionaries(st.sampled_from(["access_token", "token_type", "expires_in", "x"]), JSON)
+
+
+@given(st.binary() | ANSWERS.map(lambda answer: json.dumps(answer).encode()))
+def test_whatever_the_body_holds_comes_a_token_that_can_be_sent_or_one_error(body: bytes) -> None:
+    try:
+        token = parse(body, NOW, URL)
+    except InvalidTokenResponse as error:
+        assert error.exit_code == 11
+    else:
+        assert token.access_token
+        assert all("!" <= char <= "~" for char in token.access_token)
+        assert token.expires_at is None or NOW < token.expires_at <= NOW + timedelta(days=3650)

@@ -1,0 +1,190 @@
+import gzip
+import itertools
+import random
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.errors import NetworkError
+from xapi_cli.http.content_coding import decoded
+
+
+def raw(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+Pack = Callable[[bytes], bytes]
+PACKED: list[tuple[str, Pack]] = [
+    ("gzip", gzip.compress),
+    ("x-gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("deflate", raw),
+]
+
+
+def undone(data: bytes | Iterable[bytes], coding: str | None) -> bytes:
+    return b"".join(decoded([data] if isinstance(data, bytes) else data, coding))
+
+
+def split(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    start = 0
+    for size in itertools.cycle(sizes):
+        if start >= len(data):
+            return
+        yield data[start : start + size]
+        start += size
+
+
+@pytest.mark.parametrize("coding", [None, "", "identity", "Identity", "identity, ,identity"])
+def test_a_body_without_a_coding_passes_as_it_is(coding: str | None) -> None:
+    assert undone([b"a", b"", b"b\x00\xff"], coding) == b"ab\x00\xff"
+
+
+@pytest.mark.parametrize(("coding", "pack"), PACKED)
+@pytest.mark.parametrize("name", [str, str.upper, " {} ".format, "identity,{}".format])
+def test_a_coding_is_undone(coding: str, pack: Pack, name: Callable[[str], str]) -> None:
+    assert undone(pack(b"hello" * 100), name(coding)) == b"hello" * 100
+
+
+@given(st.binary(max_size=3000), st.lists(st.integers(1, 700), min_size=1), st.sampled_from(PACKED))
+def test_it_does_not_matter_in_what_pieces_a_body_comes(
+    data: bytes, sizes: list[int], packed: tuple[str, Pack]
+) -> None:
+    coding, pack = packed
+    assert undone(split(pack(data), sizes), coding) == data
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=5), st.lists(st.integers(1, 50), min_size=1))
+def test_gzip_may_have_several_members(parts: list[bytes], sizes: list[int]) -> None:
+    assert undone(split(b"".join(map(gzip.compress, parts)), sizes), "gzip") == b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"\0", b"\0" * 600, b"garbage", b"\x1f", b"\x1fgarbage", b"\0\0garbage", b"g" * 200_000]
+)
+@pytest.mark.parametrize("sizes", [[1], [1000], [10**9]])
+def test_what_follows_gzip_is_ignored_but_read(rest: bytes, sizes: list[int]) -> None:
+    pieces = split(gzip.compress(b"body") + rest, sizes)
+    assert undone(pieces, "gzip") == b"body"
+    assert next(pieces, None) is None
+
+
+def test_padding_between_members_is_ignored() -> None:
+    assert undone(gzip.compress(b"a") + bytes(512) + gzip.compress(b"b"), "gzip") == b"ab"
+
+
+def test_what_follows_deflate_is_ignored_but_read() -> None:
+    pieces = split(zlib.compress(b"body") + b"garbage" * 1000, [100])
+    assert undone(pieces, "deflate") == b"body"
+    assert next(pieces, None) is None
+
+
+@pytest.mark.parametrize("coding", [None, "gzip", "deflate", "br", "gzip, gzip", "nonsense"])
+@pytest.mark.parametrize("chunks", [[], [b""], [b"", b""]])
+def test_an_empty_body_is_empty_in_every_coding(coding: str | None, chunks: list[bytes]) -> None:
+    assert undone(chunks, coding) == b""
+
+
+@pytest.mark.parametrize(("coding", "pack"), PACKED)
+def test_a_body_that_ends_early_was_cut_off_wherever_that_is(coding: str, pack: Pack) -> None:
+    whole = pack(b"hello world" * 3)
+    for end in range(1, len(whole)):
+        with pytest.raises(NetworkError, match="was cut off") as caught:
+            undone(whole[:end], coding)
+        assert (caught.value.sent, caught.value.answered, caught.value.exit_code) == (True, True, 11)
+
+
+def test_a_second_member_that_ends_early_was_cut_off_too() -> None:
+    parts = decoded([gzip.compress(b"first"), gzip.compress(b"second")[:-4]], "gzip")
+    assert next(parts) == b"first"
+    with pytest.raises(NetworkError, match="cut off"):
+        list(parts)
+
+
+@pytest.mark.parametrize(("coding", "pack"), PACKED[:3])
+def test_a_corrupt_body_is_an_error(coding: str, pack: Pack) -> None:
+    body = bytearray(pack(random.Random(1).randbytes(1000)))
+    body[-3] ^= 1
+    with pytest.raises(NetworkError, match="is corrupt or was cut off"):
+        undone(bytes(body), coding)
+
+
+@given(st.binary(min_size=1, max_size=300), st.sampled_from(["gzip", "deflate"]))
+def test_garbage_is_decoded_or_a_failure_of_ours(data: bytes, coding: str) -> None:
+    try:
+        undone(data, coding)
+    except NetworkError as error:
+        assert str(error).isprintable()
+
+
+@given(st.data(), st.sampled_from(PACKED))
+def test_mutated_bodies_are_decoded_or_a_failure_of_ours(data: st.DataObject, packed: tuple[str, Pack]) -> None:
+    coding, pack = packed
+    body = bytearray(pack(b"some text, some text"))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        undone(bytes(body), coding)
+    except NetworkError:
+        pass
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "compress", "x\x1b[31m", "gzip;q=1"])
+def test_an_unknown_coding_is_an_error_that_does_not_echo_it(coding: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        undone(b"body", coding)
+    assert str(caught.value) == (
+        "the body has a content coding that xapi did not ask for; xapi undoes gzip and deflate"
+    )
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "gzip,identity,br", "gzip" + ",gzip" * 999])
+def test_more_than_one_coding_is_refused_unread(coding: str) -> None:
+    with pytest.raises(NetworkError, match="content codings, one on top of another"):
+        next(decoded(iter([b"x", *[b"y"] * 9]), coding))
+
+
+@pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
+def test_output_comes_as_soon_as_the_input_allows(coding: str, wbits: int) -> None:
+    packer = zlib.compressobj(wbits=wbits)
+    taken = []
+
+    def chunks() -> Iterator[bytes]:
+        for word in (b"one", b"two", b"three"):
+            taken.append(word)
+            yield packer.compress(word) + packer.flush(zlib.Z_SYNC_FLUSH)
+        yield packer.flush()
+
+    parts = decoded(chunks(), coding)
+    assert next(parts) == b"one"
+    assert taken == [b"one"]
+    assert next(parts) == b"two"
+    assert taken == [b"one", b"two"]
+    assert list(parts) == [b"three"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
+def test_a_bomb_goes_off_in_small_blocks_and_little_memory(coding: str, wbits: int) -> None:
+    packer = zlib.compressobj(9, wbits=wbits)
+    bomb = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(300)), packer.flush()])
+    assert len(bomb) < 400_000
+    tracemalloc.start()
+    size = 0
+    for block in decoded([bomb], coding):
+        assert len(block) <= 65536
+        size += len(block)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size == 300 << 20
+    assert peak < 1_000_000
+
+
+def test_many_small_members_take_no_time_to_speak_of() -> None:
+    members = gzip.compress(b"x") * 50_000
+    assert undone(members, "gzip") == b"x" * 50_000

@@ -1,0 +1,191 @@
+"""A response never reaches the wrong request: connections are reused only where nothing can be left in them."""
+
+import json
+import ssl
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from tests.batch.server import out_lines
+from tests.program import Xapi
+from tests.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
+from tests.surplus import SURPLUS, echo, stray_body
+from xapi_cli.http.client import open_http
+from xapi_cli.http.reuse import GRACE
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
+REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+
+SURPLUSES = {
+    "in the same write": echo(),
+    "at once": echo(delay=0),
+    "after 0.5 ms": echo(delay=0.0005),
+    "after 30 ms": echo(delay=0.03),
+    "after a whole block": echo(size=65_536),
+}
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def server_tls(ca: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+STRAY_BODIES = {
+    "HEAD": (("HEAD", "GET"), stray_body()),
+    "HEAD, not declared": (("HEAD", "GET"), stray_body(declared=False)),
+    "204": (("GET", "DELETE"), stray_body(204)),
+    "204, not declared": (("GET", "DELETE"), stray_body(204, declared=False)),
+    "304": (("GET",), stray_body(304)),
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(path)
+    return path
+
+
+def client(bundle: Path | None = None) -> httpx.Client:
+    return open_http(timeout=10, ca_bundle=str(bundle) if bundle else None, environ={})
+
+
+def wrong(out: str) -> list[tuple[str, object]]:
+    """Return each request of a batch that got something else than its own response, and what that was."""
+    got = [(each["id"], each["headers"].get("x-request") or each["text"].strip()) for each in out_lines(out)]
+    return [pair for pair in got if pair[0] != pair[1]]
+
+
+def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
+    requests = [(methods[number % len(methods)], f"/{number}") for number in range(count)]
+    return "".join(
+        json.dumps({"id": f"{method} {path}", "method": method, "path": path}) + "\n" for method, path in requests
+    )
+
+
+@pytest.mark.parametrize("jobs", ["1", "8"])
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
+def test_no_line_of_a_batch_gets_a_surplus(
+    xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str
+) -> None:
+    with Server([script], tls=server_tls if is_secure else None) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
+        outcome = xapi("batch", "-j", jobs, input=lines(24, ("GET", "POST")), env=env)
+
+    assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
+
+
+@pytest.mark.parametrize("jobs", ["1", "8"])
+@pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
+def test_no_line_of_a_batch_gets_a_body_that_must_not_be(
+    xapi: Xapi, methods: tuple[str, ...], script: Step, jobs: str
+) -> None:
+    with Server([script]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "-j", jobs, input=lines(24, methods), env=env)
+
+    assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
+def test_no_request_of_a_client_gets_a_surplus(
+    server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool
+) -> None:
+    with Server([script], tls=server_tls if is_secure else None) as server, client(bundle) as http:
+        got = [(path, http.get(server.url + path).text.strip()) for path in map("/{}".format, range(20))]
+
+    assert got == [(path, f"GET {path}") for path, _ in got]
+
+
+@pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
+def test_no_request_of_a_client_gets_a_body_that_must_not_be(methods: tuple[str, ...], script: Step) -> None:
+    with Server([script]) as server, client() as http:
+        for method in methods * 5:
+            response = http.request(method, server.url)
+            assert (response.headers.get("X-Request") or response.text) == f"{method} /"
+
+
+def test_threads_that_share_a_client_get_their_own_responses() -> None:
+    with Server([echo(delay=0.001)]) as server, client() as http, ThreadPoolExecutor(4) as threads:
+        paths = [f"/{number}" for number in range(40)]
+        got = list(threads.map(lambda path: http.get(server.url + path).text, paths))
+
+    assert got == [f"GET {path}" for path in paths]
+
+
+def test_a_server_that_sends_nothing_too_much_is_reached_over_one_connection() -> None:
+    with Server([serve()]) as server, client() as http, Stopwatch() as watch:
+        for _ in range(100):
+            http.get(server.url)
+
+    assert len(server.received) == 1
+    assert watch.seconds < 100 * GRACE  # which passes once, not before each request
+
+
+def test_after_a_surplus_no_connection_is_reused() -> None:
+    with Server([request(), send(OK + OK), hang()], [serve()]) as server, client() as http:
+        for _ in range(3):
+            http.get(server.url)
+
+    assert len(server.received) == 3
+
+
+def test_an_idle_connection_of_a_batch_is_closed_as_soon_as_something_comes(xapi: Xapi) -> None:
+    closed = threading.Event()
+
+    def surplus(peer: Peer) -> None:
+        peer.sock.sendall(OK)
+        with suppress(OSError):  # a RST
+            while peer.sock.recv(1024):
+                pass
+        closed.set()
+
+    with Server([request(), send(OK), request(), send(OK), sleep(2 * GRACE), surplus], [serve()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        process = xapi.start("batch", "-j", "1", stdin=subprocess.PIPE, env=env)
+        assert process.stdin is not None
+        process.stdin.write(lines(2).encode())
+        process.stdin.flush()
+        assert closed.wait(10)
+        out, _ = process.communicate(lines(2).encode(), 30)
+
+    assert (process.returncode, len(out.splitlines()), len(server.received)) == (0, 4, 3)
+
+
+def test_the_replay_after_a_401_and_its_login_get_no_surplus(xapi: Xapi) -> None:
+    token = b'{"access_token":"new","token_type":"bearer"}'
+    granted = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(token), token)
+
+    def api(peer: Peer) -> None:
+        while True:
+            start = len(peer.received)
+            peer.read_request()
+            asked = bytes(peer.received[start:])
+            is_good = b"Bearer new" in asked
+            peer.sock.sendall(granted if asked.startswith(b"POST") else GOOD if is_good else REJECTED)
+            time.sleep(0.005)
+            peer.sock.sendall(SURPLUS)
+
+    with Server([api]) as server:
+        login = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p", "XAPI_STORAGE": "file"}
+        got = [xapi("request", "/", env=login), xapi("batch", input=lines(4), env=login)]
+
+    assert [each.code for each in got] == [0, 0], got
+    assert got[0].out == "good"
+    assert {each["text"] for each in out_lines(got[1].out)} == {"good"}

@@ -1,0 +1,322 @@
+"""ITEMs and `-d` become the body that was meant, the same each time it is sent."""
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import IO, BinaryIO
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.errors import UsageError
+from xapi_cli.request.body.build import FORM, JSON, build
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body
+from xapi_cli.request.items import Field, Items, parse
+
+BIG = IN_MEMORY + CHUNK + 7
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+ARGUMENTS = st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrogateescape"))
+
+
+def no_stdin() -> BinaryIO:
+    pytest.fail("stdin was asked for")
+
+
+def piped(data: bytes) -> Callable[[], BinaryIO]:
+    return lambda: io.BytesIO(data)
+
+
+def made(*words: str, data: str | None = None, form: bool = False, stdin: Callable[[], BinaryIO] = no_stdin) -> Body:
+    body = build(parse(words), data=data, form=form, stdin=stdin)
+    assert body is not None
+    return body
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a=b"], '{"a": "b"}'),
+        (["a=", "b=é漢😀"], '{"a": "", "b": "é漢😀"}'),
+        (["a=\"\\\n\x1b\x00"], '{"a": "\\"\\\\\\n\\u001b\\u0000"}'),
+        (["é\"\n=1"], '{"é\\"\\n": "1"}'),
+        (["z:=1", "a:=1.10", "m:=1e400"], '{"z": 1, "a": 1.10, "m": 1e400}'),
+        (["a:=" + "9" * 5000], '{"a": ' + "9" * 5000 + "}"),
+        (["a:=-0", "b:= null "], '{"a": -0, "b":  null }'),
+        (['a:={"b": 1, "b": [ 2 ]}'], '{"a": {"b": 1, "b": [ 2 ]}}'),
+        (['a:="\\ud800"'], '{"a": "\\ud800"}'),
+        (["a[b]=c", "a.b=c"], '{"a[b]": "c", "a.b": "c"}'),
+    ],
+)  # fmt: skip
+def test_fields_become_json_as_they_were_typed(words: list[str], expected: str) -> None:
+    body = made(*words)
+
+    assert b"".join(body) == expected.encode()
+    assert (body.length, body.content_type) == (len(expected.encode()), JSON)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a=b"], b"a=b"),
+        (["a=", "b=c d+e&f=g"], b"a=&b=c%20d%2Be%26f%3Dg"),
+        (["a=1", "a=2", "b=3", "a=4"], b"a=1&a=2&b=3&a=4"),
+        (["é=\r\n漢%"], b"%C3%A9=%0D%0A%E6%BC%A2%25"),
+        (["a=\udcff~"], b"a=%FF~"),
+    ],
+)
+def test_with_form_fields_become_a_form(words: list[str], expected: bytes) -> None:
+    body = made(*words, form=True)
+
+    assert b"".join(body) == expected
+    assert (body.length, body.content_type) == (len(expected), FORM)
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_an_upload_makes_it_multipart(tmp_path: Path, form: bool) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    body = made("a=b", "a=c", f"f@{tmp_path / 'file'}", form=form)
+
+    assert (body.content_type or "").startswith("multipart/form-data; boundary=")
+    assert b"".join(body).count(b"Content-Disposition: form-data") == 3
+
+
+@pytest.mark.parametrize("data", ["", "{}", "a=b", "not JSON", "é\n", "a@b", " @x"])
+def test_data_is_the_body_verbatim(data: str) -> None:
+    body = made(data=data)
+
+    assert b"".join(body) == data.encode()
+    assert (body.length, body.content_type) == (len(data.encode()), JSON)
+
+
+def test_bytes_of_data_that_are_no_utf_8_stay_as_they_are() -> None:
+    assert b"".join(made(data="a\udcffb")) == b"a\xffb"
+
+
+def test_data_comes_from_a_file_or_stdin(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xff\x00\r\n")
+
+    for body in (made(data=f"@{tmp_path / 'file'}"), made(data="@-", stdin=piped(b"\xff\x00\r\n"))):
+        assert b"".join(body) == b"\xff\x00\r\n"
+        assert (body.length, body.content_type) == (4, JSON)
+
+
+@pytest.mark.parametrize("words", [[], ["a==b"], ["X:y"], ["X:", "a==b"]])
+@pytest.mark.parametrize("form", [False, True])
+def test_without_fields_there_is_no_body(words: list[str], form: bool) -> None:
+    assert build(parse(words), data=None, form=form, stdin=no_stdin) is None
+
+
+def test_values_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes('"é"\r\n'.encode())
+    (tmp_path / "json").write_bytes(b"\xef\xbb\xbf [1.10,\n 1e400] \n")
+    text, document = tmp_path / "text", tmp_path / "json"
+
+    assert b"".join(made(f"a=@{text}")) == '{"a": "\\"é\\"\\r\\n"}'.encode()
+    assert b"".join(made(f"a:=@{document}", "b=c")) == b'{"a":  [1.10,\n 1e400] \n, "b": "c"}'
+    assert b"".join(made(f"a=@{text}", form=True)) == b"a=%22%C3%A9%22%0D%0A"
+    assert b"".join(made("a:=@-", stdin=piped(b"[]"))) == b'{"a": []}'
+    assert b"".join(made("a=@-", "b=c", stdin=piped(b"x"), form=True)) == b"a=x&b=c"
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "form", "message"),
+    [
+        (["a=b"], "CAN", False, "-d is the whole body, so there can be no fields or uploads"),
+        (["a@b"], "CAN", False, "-d is the whole body, so there can be no fields or uploads"),
+        (["a:=1"], "@-", False, "-d is the whole body, so there can be no fields or uploads"),
+        ([], "CAN", True, "--form is about fields, and -d has none"),
+        (["a:=1"], None, True, "a form has no JSON fields"),
+        (["a:=@x"], None, True, "a form has no JSON fields"),
+        (["a:=1", "f@x"], None, False, "a request with uploads has no JSON fields"),
+        (["a=@-", "b=@-"], None, False, "stdin is asked for more than once (@-)"),
+        (["a=@-", "b@-"], None, False, "stdin is asked for more than once (@-)"),
+        (["a@-", "b@-"], None, True, "stdin is asked for more than once (@-)"),
+        (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
+        (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
+        (["a\udcff=b"], None, False, "the field a\\udcff is no UTF-8 text"),
+        (["a=CAN\udcff"], None, False, "the field a is no UTF-8 text"),
+        (['a:="CAN\udcff"'], None, False, "the field a is no UTF-8 text"),
+        (["a=\ud800"], None, True, "the field a is no UTF-8 text"),
+        (["\ud800=a"], None, True, "the field \\ud800 is no UTF-8 text"),
+        ([], "CAN\ud800", False, "the text of -d holds half a surrogate pair, which is no text"),
+        ([], "@", False, "-d names no file after its @"),
+        ([], "@missing", False, "cannot read missing: No such file or directory"),
+        ([], "@.", False, "cannot read .: Is a directory"),
+        (["a=@missing"], None, False, "cannot read missing: No such file or directory"),
+        (["a:=@missing"], None, False, "cannot read missing: No such file or directory"),
+        (["a@missing"], None, False, "cannot read missing: No such file or directory"),
+        (["a=@missing"], None, True, "cannot read missing: No such file or directory"),
+    ],
+)
+def test_a_contradiction_is_refused_before_anything_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    data: str | None,
+    form: bool,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        build(parse(words), data=data, form=form, stdin=no_stdin)
+
+    assert caught.value.message == message
+    assert "CAN" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("content", [b"", b"CAN", b"[1,]", b'{"a":1}}', b"NaN"])
+def test_a_file_that_is_no_json_is_refused_by_the_field_and_not_shown(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+
+    with pytest.raises(UsageError) as caught:
+        made(f"b:=@{tmp_path / 'file'}")
+    assert caught.value.message.startswith("the field b has a value that is no JSON: ")
+    assert "CAN" not in str(caught.value)
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT, min_size=1))
+def test_a_server_reads_the_json_fields_that_were_given(fields: dict[str, str]) -> None:
+    body = build(Items(fields=[Field(*pair) for pair in fields.items()]), data=None, form=False, stdin=no_stdin)
+
+    assert body is not None
+    assert json.loads(b"".join(body)) == fields
+    assert body.length == len(b"".join(body))
+
+
+@given(st.lists(st.tuples(ARGUMENTS.filter(bool), ARGUMENTS), min_size=1))
+def test_a_server_reads_the_form_fields_that_were_given(fields: list[tuple[str, str]]) -> None:
+    body = build(Items(fields=[Field(*pair) for pair in fields]), data=None, form=True, stdin=no_stdin)
+
+    assert body is not None
+    read = parse_qsl(b"".join(body).decode(), keep_blank_values=True, strict_parsing=True, errors="surrogateescape")
+    assert read == fields
+    assert body.length == len(b"".join(body))
+
+
+@pytest.mark.parametrize("size", [0, 10, CHUNK + 1, BIG])
+def test_every_kind_of_body_is_the_same_each_time_it_is_sent(tmp_path: Path, size: int) -> None:
+    data = os.urandom(size // 2).hex().encode()
+    (tmp_path / "file").write_bytes(data)
+    path = tmp_path / "file"
+    with ExitStack() as opened:
+        redirected, moved_on = (opened.enter_context(path.open("rb")) for _ in range(2))
+        pipe, other_pipe, third_pipe = (opened.enter_context(_pipe(data)) for _ in range(3))
+        moved_on.seek(5)
+        kinds = {
+            "text": made(data="a" * size),
+            "file": made(data=f"@{path}"),
+            "pipe": made(data="@-", stdin=lambda: pipe),
+            "redirected stdin": made(data="@-", stdin=lambda: redirected),
+            "stdin read in part": made(data="@-", stdin=lambda: moved_on),
+            "named pipe": made(data=f"@{_named_pipe(tmp_path / 'pipe', data)}"),
+            "fields": made("a=" + "b" * size, "c:=[1]"),
+            "field from a file": made(f"a=@{path}", "b=c"),
+            "field from stdin": made("a=@-", "b=c", stdin=lambda: other_pipe),
+            "form": made("a=" + "b" * size, f"c=@{path}", form=True),
+            "multipart": made("a=b", f"c@{path}", "d@-", f"e=@{path}", stdin=lambda: third_pipe),
+        }
+        for kind, body in kinds.items():
+            first = hashlib.sha256(b"".join(body)).hexdigest()
+            list(islice(body, 2))  # an early answer ends a sending
+            assert sum(len(chunk) for chunk in body) == body.length, kind
+            assert hashlib.sha256(b"".join(body)).hexdigest() == first, kind
+            body.close()
+
+
+MEMORY = """
+import sys
+from xapi_cli.request.body.build import build
+from xapi_cli.request.items import parse
+size, words, data, form = int(sys.argv[1]), sys.argv[4:], sys.argv[2] or None, sys.argv[3] == "form"
+body = build(parse(words), data=data, form=form, stdin=lambda: open(0, "rb", buffering=0, closefd=False))
+for _ in range(2):
+    assert sum(map(len, body)) == body.length >= size, (body.length, size)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("arguments", "gigabytes"),
+    [
+        (["@{file}", ""], 2),
+        (["@-", ""], 1 / 4),
+        (["", "", "a@{file}", "b@{file}", "c=d"], 1 / 4),
+        (["", "", "a=@{file}"], 1 / 64),
+        (["", "form", "a=@{file}"], 1 / 64),
+        (["", "", "a:=@{file}"], 1 / 64),
+    ],
+    ids=["data from a file", "redirected stdin", "uploads", "text field", "form field", "JSON field"],
+)
+def test_a_big_body_goes_through_in_little_memory(tmp_path: Path, arguments: list[str], gigabytes: float) -> None:
+    size = int(gigabytes * 2**30)
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        if "a:=@{file}" in arguments:
+            file.write(b'["' + b"x" * 998 + b'", 1')
+            for _ in range(size // 1000):
+                file.write(b',["' + b"x" * 997 + b'"]')
+            file.write(b"]")
+        else:
+            file.truncate(size)  # NULs that take no room
+
+    assert _peak_memory(size, [argument.format(file=path) for argument in arguments], path) < 60_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_a_big_pipe_goes_through_in_little_memory() -> None:
+    size = 2**28
+    with subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE) as pipe:
+        assert pipe.stdout is not None
+        assert _peak_memory(size, ["@-", ""], pipe.stdout) < 60_000
+
+
+@pytest.mark.parametrize("module", ["request.body.build", "request.items", "http.urls"])
+def test_importing_costs_little(module: str) -> None:
+    heavy = ["httpx", "tempfile", "mimetypes", "urllib.request", "ssl", "socket", "email", "idna", "rich"]
+    code = f"import sys; was = set(sys.modules); import xapi_cli.{module}; print(*(set(sys.modules) - was))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert not set(heavy) & set(loaded.stdout.split())
+
+
+def _peak_memory(size: int, arguments: list[str], stdin: Path | IO[bytes]) -> int:
+    """Return the kilobytes that a process needed at most to make a body and send it twice."""
+    command = [sys.executable, "-c", MEMORY, str(size), *arguments]
+    with stdin.open("rb") if isinstance(stdin, Path) else stdin as stream:
+        ended = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return int(ended.stdout)
+
+
+def _pipe(data: bytes) -> BinaryIO:
+    """Return the reading end of a pipe that gets *data*."""
+    reading, writing = os.pipe()
+    _write(lambda: os.fdopen(writing, "wb"), data)
+    return os.fdopen(reading, "rb")
+
+
+def _named_pipe(path: Path, data: bytes) -> Path:
+    os.mkfifo(path)
+    _write(lambda: path.open("wb"), data)
+    return path
+
+
+def _write(opened: Callable[[], BinaryIO], data: bytes) -> None:
+    def write() -> None:
+        with opened() as pipe:
+            pipe.write(data)
+
+    threading.Thread(target=write).start()

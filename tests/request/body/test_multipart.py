@@ -1,0 +1,190 @@
+"""A multipart body is what a browser would send, and what a server takes apart to the same parts."""
+
+import io
+import os
+import re
+import tracemalloc
+from collections.abc import Sequence
+from email.message import Message
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.errors import UsageError
+from xapi_cli.request.body.multipart import multipart
+from xapi_cli.request.body.spool import IN_MEMORY, Body
+from xapi_cli.request.items import Field, Upload
+
+Part = tuple[dict[str, bytes], bytes]
+ARGUMENTS = st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrogateescape"))
+
+
+def no_stdin() -> BinaryIO:
+    pytest.fail("stdin was asked for")
+
+
+def test_fields_and_uploads_are_sent_as_browsers_do(tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG")
+    body = multipart([Field("a", "b\né")], [Upload("file", str(tmp_path / "photo.png"))], no_stdin)
+    boundary = _boundary(body).encode()
+
+    assert b"".join(body) == (
+        b"--" + boundary + b"\r\n"
+        b'Content-Disposition: form-data; name="a"\r\n'
+        b"\r\n"
+        b"b\n\xc3\xa9\r\n"
+        b"--" + boundary + b"\r\n"
+        b'Content-Disposition: form-data; name="file"; filename="photo.png"\r\n'
+        b"Content-Type: image/png\r\n"
+        b"\r\n"
+        b"\x89PNG\r\n"
+        b"--" + boundary + b"--\r\n"
+    )  # fmt: skip
+
+
+def test_the_boundary_is_new_for_each_body_and_the_same_each_time_it_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(data := os.urandom(IN_MEMORY + 1))
+    one, other = (multipart([], [Upload("a", str(tmp_path / "big"))], no_stdin) for _ in range(2))
+
+    assert b"".join(one) == b"".join(one)
+    assert one.length == len(b"".join(one))
+    assert _boundary(one) != _boundary(other)
+    assert [content for _, content in _parts(one)] == [data]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [
+        ("a.png", "image/png"),
+        ("a.PNG", "image/png"),
+        ("a.txt", "text/plain"),
+        ("a.json", "application/json"),
+        ("a.csv", "text/csv"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.txt.bz2", "application/x-bzip2"),
+        ("a.txt.xz", "application/x-xz"),
+        ("a.tar.Z", "application/octet-stream"),
+        ("a.unheard-of", "application/octet-stream"),
+        ("a", "application/octet-stream"),
+        (".png", "application/octet-stream"),
+    ],
+)
+def test_the_media_type_is_guessed_from_the_name(tmp_path: Path, name: str, content_type: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+
+    [(head, _)] = _parts(multipart([], [Upload("a", str(tmp_path / name))], no_stdin))
+    assert head["content-type"].decode() == content_type
+
+
+def test_a_media_type_that_was_given_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+
+    [(head, _)] = _parts(multipart([], [Upload("a", str(tmp_path / "a.png"), "text/x-own")], no_stdin))
+    assert head["content-type"] == b"text/x-own"
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [
+        ("a b", b"a b"),
+        ("é漢", "é漢".encode()),
+        ('a"b', b"a%22b"),
+        ("a\r\nX: y", b"a%0D%0AX: y"),
+        ("a\\b", b"a\\b"),
+        ("a%22b", b"a%22b"),
+        ("a;b=c", b"a;b=c"),
+        ("a\udcffb", b"a\xffb"),
+    ],
+)
+@pytest.mark.skipif(os.name != "posix", reason="such files are POSIX's")
+def test_names_cannot_break_out_of_their_quotes(tmp_path: Path, name: str, quoted: bytes) -> None:
+    (tmp_path / name).write_bytes(b"x")
+
+    [(field, _), (upload, _)] = _parts(multipart([Field(name, "")], [Upload(name, str(tmp_path / name))], no_stdin))
+    assert field["content-disposition"] == b'form-data; name="' + quoted + b'"'
+    assert upload["content-disposition"] == b'form-data; name="' + quoted + b'"; filename="' + quoted + b'"'
+
+
+def test_stdin_can_be_uploaded_and_fields_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text é\n", encoding="utf-8")
+    fields = [Field("a", path=str(tmp_path / "file"))]
+    body = multipart(fields, [Upload("b", "-")], lambda: io.BytesIO(b"piped"))
+
+    assert _parts(body) == [
+        ({"content-disposition": b'form-data; name="a"'}, "text é\n".encode()),
+        (
+            {
+                "content-disposition": b'form-data; name="b"; filename="-"',
+                "content-type": b"application/octet-stream",
+            },
+            b"piped",
+        ),
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_file_that_is_missing_leaves_no_other_open(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"x" * (IN_MEMORY + 1))
+    before = len(os.listdir("/proc/self/fd"))
+
+    with pytest.raises(UsageError, match="missing: No such file"):
+        multipart([], [Upload("a", str(tmp_path / "big")), Upload("b", str(tmp_path / "missing"))], no_stdin)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_small_files_do_not_add_up_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1_000_000)
+    uploads = [Upload("a", str(tmp_path / "file"))] * 100
+    tracemalloc.start()
+    try:
+        body = multipart([], uploads, no_stdin)
+        assert sum(len(chunk) for chunk in body) == body.length > 100_000_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 * IN_MEMORY
+    body.close()
+
+
+def test_half_a_surrogate_pair_is_a_usage_error() -> None:
+    for field in (Field("\ud800", "a"), Field("a", "\ud800")):
+        with pytest.raises(UsageError, match="half a surrogate pair"):
+            multipart([field], [], no_stdin)
+
+
+@given(st.lists(st.tuples(ARGUMENTS, ARGUMENTS), max_size=5))
+def test_a_server_takes_it_apart_to_the_same_bytes(pairs: list[tuple[str, str]]) -> None:
+    body = multipart([Field(name, value) for name, value in pairs], [], no_stdin)
+
+    assert body.length == len(b"".join(body))
+    assert [content for _, content in _parts(body)] == [os.fsencode(value) for _, value in pairs]
+
+
+def _boundary(body: Body) -> str:
+    message = Message()
+    message["Content-Type"] = body.content_type or ""
+    boundary = message.get_param("boundary")
+    assert message.get_content_type() == "multipart/form-data"
+    assert isinstance(boundary, str)
+    return boundary
+
+
+def _parts(body: Body) -> Sequence[Part]:
+    """Take *body* apart strictly, as RFC 2046, 5.1.1 has it."""
+    delimiter = b"\r\n--" + _boundary(body).encode()
+    first, *parts, last = (b"\r\n" + b"".join(body)).split(delimiter)
+    assert (first, last) == (b"", b"--\r\n")
+    return [_part(part) for part in parts]
+
+
+def _part(part: bytes) -> Part:
+    head, _, content = part.partition(b"\r\n\r\n")
+    assert head.startswith(b"\r\n")
+    lines = [re.fullmatch(rb"([A-Za-z-]+): ([^\r\n]*)", line) for line in head[2:].split(b"\r\n")]
+    return {line[1].decode().lower(): line[2] for line in lines if line}, content

@@ -1,0 +1,250 @@
+"""Files, pipes and stdin are read as they are, or named as what cannot be."""
+
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from xapi_cli.errors import UsageError
+from xapi_cli.request.body.sources import body_of, text_of
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Stretch
+
+BIG = IN_MEMORY + CHUNK + 7
+
+
+def no_stdin() -> BinaryIO:
+    pytest.fail("stdin was asked for")
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, IN_MEMORY, IN_MEMORY + 1, BIG])
+def test_a_file_becomes_a_body(tmp_path: Path, size: int) -> None:
+    data = _written(tmp_path / "file", size)
+    body = body_of(str(tmp_path / "file"), no_stdin, "text/plain")
+
+    assert (body.length, body.content_type) == (size, "text/plain")
+    assert b"".join(body) == b"".join(body) == data
+    body.close()
+
+
+def test_a_small_file_is_kept_as_it_was(tmp_path: Path) -> None:
+    data = _written(tmp_path / "file", 1000)
+    body = body_of(str(tmp_path / "file"), no_stdin)
+    (tmp_path / "file").write_bytes(b"other")
+
+    assert b"".join(body) == data
+
+
+def test_a_big_file_is_not_copied(tmp_path: Path) -> None:
+    _written(tmp_path / "file", BIG)
+    body = body_of(str(tmp_path / "file"), no_stdin)
+
+    assert isinstance(body, Stretch)
+    body.close()
+
+
+def test_a_tilde_after_an_at_sign_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    data = _written(tmp_path / "file", 10)
+
+    assert b"".join(body_of("~/file", no_stdin)) == data
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
+def test_a_file_that_pretends_to_be_empty_is_read() -> None:
+    assert b"".join(body_of("/proc/version", no_stdin)) == Path("/proc/version").read_bytes() != b""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
+@pytest.mark.parametrize("size", [0, 10, BIG])
+def test_a_named_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    os.mkfifo(tmp_path / "pipe")
+    with _writing(lambda: open(tmp_path / "pipe", "wb"), data):
+        body = body_of(str(tmp_path / "pipe"), no_stdin)
+
+    assert body.length == size
+    assert b"".join(body) == b"".join(body) == data
+    body.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing", "cannot read missing: No such file or directory"),
+        (".", "cannot read .: Is a directory"),
+        ("", "cannot read : No such file or directory"),
+        ("a" * 300, f"cannot read {'a' * 300}: File name too long"),
+        ("mis\x1b[31msing\n", "cannot read mis\\x1b[31msing\\x0a: No such file or directory"),
+        ("mis\udcffsing", "cannot read mis\\udcffsing: No such file or directory"),
+        ("a\x00b", "cannot read a file whose name no file can have"),
+        ("a\ud800b", "cannot read a file whose name no file can have"),
+    ],
+)
+@pytest.mark.skipif(os.name != "posix", reason="the reasons read differently elsewhere")
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    for read in (lambda: body_of(path, no_stdin), lambda: list(text_of(path, no_stdin))):
+        with pytest.raises(UsageError) as caught:
+            read()
+        assert caught.value.message == message
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    _written(tmp_path / "file", 10)
+    (tmp_path / "file").chmod(0)
+
+    with _not_as_root(), pytest.raises(UsageError, match="file: Permission denied"):
+        body_of(str(tmp_path / "file"), no_stdin)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs /proc")
+def test_a_file_that_fails_while_it_is_read_is_named() -> None:
+    with pytest.raises(UsageError, match="cannot read /proc/self/mem: Input/output error"):
+        body_of("/proc/self/mem", no_stdin)
+
+
+@pytest.mark.parametrize("size", [0, 10, CHUNK + 1, BIG])
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_pipe_at_stdin_is_read_to_its_end(size: int, buffering: int) -> None:
+    data = os.urandom(size)
+    reading, writing = os.pipe()
+    with _writing(lambda: open(writing, "wb"), data), open(reading, "rb", buffering=buffering) as stdin:
+        body = body_of("-", lambda: stdin)
+
+    assert body.length == size
+    assert b"".join(body) == b"".join(body) == data
+    body.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs non-blocking pipes")
+def test_a_pipe_that_another_process_made_non_blocking_is_read_to_its_end() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    def write_slowly() -> None:
+        with open(writing, "wb", buffering=0) as pipe:
+            for piece in (b"a", b"b", b"c"):
+                time.sleep(0.05)
+                pipe.write(piece)
+
+    thread = threading.Thread(target=write_slowly)
+    thread.start()
+    with open(reading, "rb") as stdin:
+        body = body_of("-", lambda: stdin)
+    thread.join()
+
+    assert b"".join(body) == b"abc"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_a_terminal_is_read_until_one_control_d() -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"line\nmore\n\x04after")
+    with open(theirs, "rb") as stdin:
+        body = body_of("-", lambda: stdin)
+    os.close(ours)
+
+    assert b"".join(body) == b"line\nmore\n"
+
+
+@pytest.mark.parametrize("size", [0, 10, BIG])
+@pytest.mark.parametrize("start", [0, 5])
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_file_at_stdin_is_sent_from_where_it_stands(tmp_path: Path, size: int, start: int, buffering: int) -> None:
+    data = _written(tmp_path / "file", start + size)
+    with (tmp_path / "file").open("rb", buffering=buffering) as stdin:
+        stdin.read(start)
+        body = body_of("-", lambda: stdin, "text/plain")
+
+        assert (body.length, body.content_type) == (size, "text/plain")
+        assert b"".join(body) == b"".join(body) == data[start:]
+        assert isinstance(body, Stretch) == (size > IN_MEMORY)
+        body.close()
+        assert not stdin.closed
+
+
+def test_a_stream_without_a_descriptor_serves_as_stdin() -> None:
+    assert b"".join(body_of("-", lambda: io.BytesIO(b"abc"))) == b"abc"
+
+
+def test_stdin_that_is_closed_says_so() -> None:
+    closed = io.BytesIO()
+    closed.close()
+
+    for stdin in (lambda: None, lambda: closed):
+        with pytest.raises(UsageError, match="stdin is closed"):
+            body_of("-", stdin)
+        with pytest.raises(UsageError, match="stdin is closed"):
+            list(text_of("-", stdin))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders cannot be opened elsewhere")
+def test_stdin_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "wb", buffering=0), open(reading, "rb", buffering=0) as stdin:
+        os.dup2(folder := os.open(tmp_path, os.O_RDONLY), stdin.fileno())
+        os.close(folder)
+        with pytest.raises(UsageError, match="cannot read stdin: Is a directory"):
+            body_of("-", lambda: stdin)
+
+
+@pytest.mark.parametrize("text", ["", "é漢😀", "x" * (CHUNK - 1) + "é", "\ufeffa\r\n\x00"])
+def test_text_is_read_as_it_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_bytes(text.encode())
+
+    assert "".join(text_of(str(tmp_path / "file"), no_stdin)) == text
+    assert "".join(text_of("-", lambda: io.BytesIO(text.encode()))) == text
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"a\xc3", b"x" * (CHUNK - 1) + b"\xc3(", "a".encode("utf-16"), b"\xed\xa0\x80"]
+)
+def test_what_is_no_utf_8_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+
+    with pytest.raises(UsageError, match="file is no UTF-8 text; upload it with name@file"):
+        list(text_of(str(tmp_path / "file"), no_stdin))
+    with pytest.raises(UsageError, match="stdin is no UTF-8 text"):
+        list(text_of("-", lambda: io.BytesIO(data)))
+
+
+@contextmanager
+def _writing(opened: Callable[[], BinaryIO], data: bytes) -> Iterator[None]:
+    """Let a thread write *data* to what *opened* opens, as the other end of a pipe."""
+
+    def write() -> None:
+        with opened() as pipe:
+            pipe.write(data)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield
+    thread.join()
+
+
+@contextmanager
+def _not_as_root() -> Iterator[None]:
+    """Let root, whom no permission stops, be nobody for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def _written(path: Path, size: int) -> bytes:
+    data = os.urandom(size)
+    path.write_bytes(data)
+    return data

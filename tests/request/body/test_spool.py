@@ -1,0 +1,191 @@
+"""A body is the same bytes each time it is sent, and takes no memory for its size."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.errors import OutputError, UsageError, XapiError
+from xapi_cli.request.body.spool import CHUNK, Body, Chain, Spool, Stretch, Text
+
+SIZES = st.one_of(st.integers(0, 200), st.integers(CHUNK - 1, CHUNK + 1), st.just(3 * CHUNK + 5))
+
+
+@given(st.lists(SIZES, max_size=4), st.sampled_from([0, 1, 100, CHUNK, 10 * CHUNK]))
+def test_a_spool_gives_what_it_was_given_in_memory_or_on_disk(sizes: list[int], keep: int) -> None:
+    chunks = [os.urandom(size) for size in sizes]
+    spool = Spool(iter(chunks), "text/plain", keep=keep)
+
+    assert spool.content_type == "text/plain"
+    _check_each_sending(spool, b"".join(chunks))
+
+
+@given(SIZES)
+def test_text_is_given_in_chunks(size: int) -> None:
+    _check_each_sending(Text(data := os.urandom(size)), data)
+
+
+@given(st.lists(SIZES, max_size=4))
+def test_a_chain_gives_its_bodies_after_one_another(sizes: list[int]) -> None:
+    texts = [os.urandom(size) for size in sizes]
+
+    _check_each_sending(Chain([Text(text) for text in texts]), b"".join(texts))
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 0), (0, CHUNK), (7, 3 * CHUNK + 1), (5 * CHUNK, 0)])
+def test_a_stretch_gives_its_part_of_a_file(tmp_path: Path, start: int, length: int) -> None:
+    data = _written(tmp_path / "file", 5 * CHUNK)
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        stretch = Stretch(file, start, length, name="file")
+
+        _check_each_sending(stretch, data[start : start + length])
+
+
+def test_sendings_do_not_disturb_each_other(tmp_path: Path) -> None:
+    data = _written(tmp_path / "file", 5 * CHUNK)
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        for body in (Stretch(file, 0, len(data), name="file"), Spool([data], keep=0)):
+            one, other = iter(body), iter(body)
+            next(one)
+            assert b"".join(other) == data
+            assert b"".join(one) == data[CHUNK:]
+            body.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a temporary file has a name until it is closed")
+def test_the_temporary_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spool = Spool([b"secret" * CHUNK], keep=10)
+
+    assert not list(tmp_path.iterdir())
+    assert b"".join(spool) == b"secret" * CHUNK
+    spool.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_source_that_fails_leaves_no_file_open() -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"x" * CHUNK
+        raise UsageError("gone")
+
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UsageError):
+        Spool(chunks(), keep=10)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_is_missing_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    with pytest.raises(OutputError) as caught:
+        Spool([b"x" * CHUNK], keep=10)
+
+    assert str(caught.value) == (
+        "the request body cannot be kept in a temporary file: No such file or directory; "
+        "set TMPDIR to a folder with room"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX's")
+@pytest.mark.parametrize("chunk", [CHUNK, 1_000])
+def test_a_full_disk_is_an_output_error(chunk: int) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * CHUNK, hard))
+    try:
+        with pytest.raises(OutputError, match="cannot be kept in a temporary file: File too large"):
+            Spool([b"x" * chunk] * (20 * CHUNK // chunk), keep=10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    _written(path, 5 * CHUNK)
+    with path.open("rb", buffering=0) as file:
+        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        next(sending)
+        os.truncate(path, 2 * CHUNK)
+
+        with pytest.raises(XapiError, match="the file changed while it was sent; send a copy of it"):
+            list(sending)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders cannot be opened elsewhere")
+def test_a_file_that_cannot_be_read_any_more_is_an_error(tmp_path: Path) -> None:
+    _written(tmp_path / "file", 5 * CHUNK)
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        next(sending)
+        os.dup2(folder := os.open(tmp_path, os.O_RDONLY), file.fileno())  # a disk that was pulled out fails alike
+        os.close(folder)
+
+        with pytest.raises(XapiError, match="the file cannot be read any more: Is a directory"):
+            next(sending)
+
+
+def test_a_file_that_grows_while_it_is_sent_is_sent_as_long_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = _written(path, 5 * CHUNK)
+    with path.open("rb", buffering=0) as file:
+        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        first = next(sending)
+        with path.open("ab") as end:
+            end.write(b"more")
+
+        assert first + b"".join(sending) == data
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"y" * 5 * CHUNK), lambda path: os.truncate(path, 1)])
+def test_a_file_that_changed_is_not_sent_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    path = tmp_path / "file"
+    _written(path, 5 * CHUNK)
+    os.utime(path, (1, 1))
+    with path.open("rb", buffering=0) as file:
+        stretch = Stretch(file, 0, 5 * CHUNK, name="the file")
+        list(stretch)
+        change(path)
+
+        with pytest.raises(XapiError, match="the file changed while it was sent"):
+            next(iter(stretch))
+
+
+def test_a_file_that_was_replaced_is_sent_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = _written(path, 5 * CHUNK)
+    with path.open("rb", buffering=0) as file:
+        stretch = Stretch(file, 0, len(data), name="the file")
+        list(stretch)
+        (tmp_path / "new").write_bytes(b"other")
+        (tmp_path / "new").replace(path)
+
+        assert b"".join(stretch) == data
+
+
+def test_closing_twice_is_harmless() -> None:
+    for body in (Text(b"a"), Spool([b"a"]), Spool([b"a"], keep=0), Chain([Spool([b"a"]), Text(b"b")])):
+        body.close()
+        body.close()
+
+
+def _check_each_sending(body: Body, expected: bytes) -> None:
+    """Send it whole, in part as a server does that answers early, and whole again."""
+    assert body.length == len(expected)
+    assert all(0 < len(chunk) <= CHUNK for chunk in body)
+    assert b"".join(body) == expected
+    assert expected.startswith(b"".join(islice(body, 1)))
+    assert b"".join(body) == expected
+    body.close()
+
+
+def _written(path: Path, size: int) -> bytes:
+    data = os.urandom(size)
+    path.write_bytes(data)
+    return data

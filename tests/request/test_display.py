@@ -1,0 +1,268 @@
+import json
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.request import display
+from xapi_cli.request.display import shown
+
+
+def _shown(*chunks: bytes, colours: bool = False, content_type: str = "") -> tuple[str, list[str]]:
+    notes: list[str] = []
+    return "".join(shown(chunks, colours=colours, note=notes.append, content_type=content_type)), notes
+
+
+def test_json_is_indented_with_numbers_escapes_and_order_as_they_were() -> None:
+    body = (
+        b'{"z":1.10,"a":1e400,"big":123456789012345678901234567890,"e":"\\u00e9\\/","a":[],"o":{},"l":[1,[true,null]]}'
+    )
+
+    assert _shown(body) == (
+        """{
+  "z": 1.10,
+  "a": 1e400,
+  "big": 123456789012345678901234567890,
+  "e": "\\u00e9\\/",
+  "a": [],
+  "o": {},
+  "l": [
+    1,
+    [
+      true,
+      null
+    ]
+  ]
+}
+""",
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", ""),
+        (b"hello", "hello\n"),
+        (b"hello\n", "hello\n"),
+        (b"two\r\nlines\r\n", "two\nlines\n"),
+        (b"\xef\xbb\xbf[1]", "[\n  1\n]\n"),
+        (b"\xef\xbb\xbftext", "text\n"),
+        (b" \n ", " \n \n"),
+        (b'"x"', '"x"\n'),
+        (b"42\n", "42\n"),
+        (b"true story", "true story\n"),
+        (b'{"a":', '{"a":\n'),
+        (b'{"a":1}\n{"a":2}\n', '{"a":1}\n{"a":2}\n'),
+        (b"[INFO] started\n", "[INFO] started\n"),
+        (b"{}{}", "{}{}\n"),
+        (b"NaN", "NaN\n"),
+        (b"tab\there\n", "tab\there\n"),
+        ("Français\u202f: déjà\u3000漢字 😀".encode(), "Français\u202f: déjà\u3000漢字 😀\n"),
+        (b"[" * 5000, "[" * 5000 + "\n"),
+        (b"[" * 30_000 + b"]" * 30_000, "[" * 30_000 + "]" * 30_000 + "\n"),  # deeper than any json module follows
+    ],
+)
+def test_what_is_shown_of_a_text(body: bytes, text: str) -> None:
+    assert _shown(body) == (text, [])
+    assert _shown(*(bytes([byte]) for byte in body)) == (text, [])
+
+
+def test_control_characters_of_a_text_are_made_visible() -> None:
+    text = "\x1b]0;t\x07 \x08 \x7f \x9b1m \u202e \u2066 \u200b a\rb \ufeff \x0b \U000e0001"
+
+    assert _shown(text.encode()) == (
+        "\\x1b]0;t\\x07 \\x08 \\x7f \\x9b1m \\u202e \\u2066 \\u200b a\\x0db \\ufeff \\x0b \\U000e0001\n",
+        [],
+    )
+
+
+def test_control_characters_inside_json_become_json_escapes() -> None:
+    body = '{"k\u202ey": "\x7f\x9b\u2066\U000e0001 \u00a0"}'.encode()
+
+    text, notes = _shown(body)
+
+    assert text == '{\n  "k\\u202ey": "\\u007f\\u009b\\u2066\\udb40\\udc01 \u00a0"\n}\n'
+    assert json.loads(text) == json.loads(body)
+    assert notes == []
+
+
+def test_a_carriage_return_between_two_chunks_belongs_to_its_newline() -> None:
+    assert _shown(b"one\r", b"\ntwo\r", b"three\r") == ("one\ntwo\\x0dthree\\x0d\n", [])
+
+
+def test_colours_tell_names_strings_numbers_and_words_apart() -> None:
+    text, _ = _shown(b'{"a":["s",-1.5e3,true,null]}', colours=True)
+
+    assert text == (
+        "{\n  \x1b[34m\"a\"\x1b[0m: [\n    \x1b[32m\"s\"\x1b[0m,\n    \x1b[36m-1.5e3\x1b[0m,\n"
+        "    \x1b[35mtrue\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n"
+    )  # fmt: skip
+
+
+def test_a_string_may_hold_everything_that_looks_like_structure() -> None:
+    body = json.dumps({'a":{[,:]}': '\\"[{:,}]\\\\'}).encode()
+
+    assert json.loads(_shown(body)[0]) == json.loads(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x89PNG\r\n\x1a\n\0\0", b"\xff\xfe", b'{"a":\0}', b"caf\xe9s", "utf-16".encode("utf-16"), b'["\xff"]']
+)
+def test_binary_is_named_with_its_size_and_not_shown(body: bytes) -> None:
+    assert _shown(body) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        ("iso-8859-1", "déjà vu\n¿"),
+        ("ISO-8859-15", "10 €"),
+        ('"windows-1252"', "“fine”"),
+        ("koi8-r", "Привет"),
+        ("Shift_JIS", "日本語 and ASCII"),
+        ("gb18030", "中文\nab"),
+        ("euc-kr", "한국어"),
+        ("utf-16", "日本 and ASCII\nà"),
+        ("utf-16le", "ascii"),
+        ("utf-32be", "a\né"),
+    ],
+)
+def test_text_in_a_declared_charset_is_shown_as_text(charset: str, text: str, size: int) -> None:
+    body = text.encode(charset.strip('"'))
+
+    shown, notes = _shown(
+        *(body[start : start + size] for start in range(0, len(body), size)),
+        content_type=f"text/plain; format=flowed; charset={charset}",
+    )
+
+    assert (shown, notes) == (f"{text}\n", [])
+
+
+def test_a_charset_is_believed_only_where_the_body_is_no_utf_8() -> None:
+    content_type = "text/html;charset=iso-8859-1"
+
+    assert _shown("déjà".encode(), content_type=content_type) == ("déjà\n", [])
+    assert _shown(b'{"a":"\xe9"}', content_type=content_type) == ('{"a":"é"}\n', [])
+    assert _shown(b"\x9b1m\xe9", content_type=content_type) == ("\\x9b1mé\n", [])
+    assert _shown("é".encode()[:1], content_type=content_type) == ("Ã\n", [])
+
+
+@pytest.mark.parametrize(
+    "charset", ["utf-8", "idna", "rot13", "zlib_codec", "undefined", "punycode", "nonsense", "", "utf-7", "iso-8859-99"]
+)
+def test_what_is_no_charset_to_be_believed_makes_no_text(charset: str) -> None:
+    assert _shown(b"caf\xe9s", content_type=f"text/plain; charset={charset}")[1] == [
+        "binary body, 5 bytes, not shown; use -o FILE, or a pipe"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "charset"),
+    [(b"\x89PNG\r\n\x1a\n\0\0", "iso-8859-1"), (b"\xff\xfe\0\0a", "utf-16le"), (b"\xdc\0\xff", "utf-16be"),
+     (b"\xff\xff", "euc-kr")],
+)  # fmt: skip
+def test_binary_stays_binary_whatever_charset_it_claims(body: bytes, charset: str) -> None:
+    text, notes = _shown(body, content_type=f"text/plain; charset={charset}")
+
+    assert (text, notes) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
+
+
+def test_the_size_of_a_binary_body_counts_all_of_it() -> None:
+    assert _shown(b"\0" * 1024, *([b"x" * 65536] * 48)) == (
+        "",
+        ["binary body, 3.0 MiB, not shown; use -o FILE, or a pipe"],
+    )
+
+
+def test_text_before_the_first_binary_byte_has_been_shown_already() -> None:
+    assert _shown(b"text\n", b"\xff\xff") == ("text\n", ["binary body, 7 bytes, not shown; use -o FILE, or a pipe"])
+
+
+def test_a_body_that_ends_within_a_character_says_so() -> None:
+    assert _shown("é".encode()[:1]) == ("", ["the body ends in the middle of a character"])
+
+
+class _Source:
+    """Gives chunks, and knows how many were taken."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = list(chunks)
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self.taken += 1
+            yield chunk
+
+
+@pytest.mark.parametrize(
+    ("chunks", "taken"),
+    [
+        ([b"line one\n", b"line two\n"], 1),
+        ([b"2026-11-21 started\n", b"more\n"], 1),
+        ([b"[INFO] started\n", b"more\n"], 1),
+        ([b'{"id":1}\n', b'{"id":2}\n', b'{"id":3}\n'], 2),
+        ([b'{"id":1}\n{"id":2}\n', b'{"id":3}\n'], 1),
+    ],
+)
+def test_what_is_no_single_json_document_is_shown_as_it_arrives(chunks: list[bytes], taken: int) -> None:
+    source = _Source(chunks)
+
+    first = next(shown(source, colours=False, note=pytest.fail))
+
+    assert source.taken == taken
+    assert first.startswith(chunks[0].decode())
+
+
+def test_json_beyond_the_limit_is_shown_as_it_arrives() -> None:
+    chunks = [b"[", *([b"1," * 32768] * 70), b"1]"]
+    source = _Source(chunks)
+
+    pieces = shown(source, colours=True, note=pytest.fail)
+    first = next(pieces)
+
+    assert display.LARGEST_JSON < len(first) < display.LARGEST_JSON + 70_000
+    assert (first + "".join(pieces)).encode() == b"".join(chunks) + b"\n"
+
+
+def test_a_document_made_to_explode_by_its_indentation_does_not() -> None:
+    body = b"[" * 900 + b"0," * 100_000 + b"0" + b"]" * 900
+
+    text = "".join(shown([body], colours=False, note=pytest.fail))
+
+    assert json.loads(text) == json.loads(body)
+    assert len(text) < 100 * len(body)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(_JSON, st.booleans(), st.integers(1, 20))
+def test_indented_json_means_the_same(value: object, ascii_only: bool, size: int) -> None:
+    try:
+        body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    except UnicodeEncodeError:
+        return  # half a surrogate pair
+    text, notes = _shown(*(body[start : start + size] for start in range(0, len(body), size)))
+
+    assert json.loads(text) == json.loads(body)
+    assert notes == []
+
+
+@given(st.binary(), st.integers(1, 5), st.sampled_from(["", "iso-8859-1", "windows-1252", "big5", "utf-16", "utf-32"]))
+def test_whatever_comes_a_terminal_gets_nothing_that_it_would_obey(body: bytes, size: int, charset: str) -> None:
+    text, notes = _shown(
+        *(body[start : start + size] for start in range(0, len(body), size)), content_type=f"a/b; charset={charset}"
+    )
+
+    assert all(
+        char.isprintable() or char in "\n\t\u00a0\u1680\u202f\u205f\u3000" or "\u2000" <= char <= "\u200a"
+        for char in text
+    )
+    assert all(note.isprintable() for note in notes)

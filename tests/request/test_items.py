@@ -1,0 +1,332 @@
+"""The words of `xapi request` mean one thing each, or are refused without being shown."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.errors import UsageError
+from xapi_cli.request.items import Field, Items, Upload, header, is_item, method, parse, query_parameter, split_words
+
+PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?\\", exclude_categories=["Cs"]), min_size=1)
+VALUES = st.text(st.characters(exclude_categories=["Cs"]))
+
+MEANT = [
+    ("a==1", Items(query=[("a", "1")])),
+    ("a==", Items(query=[("a", "")])),
+    ("a===", Items(query=[("a", "=")])),
+    ("a==b=c:d@e", Items(query=[("a", "b=c:d@e")])),
+    ("a==https://x.test/?y", Items(query=[("a", "https://x.test/?y")])),
+    ("a b==c d", Items(query=[("a b", "c d")])),
+    ("Accept:text/plain", Items(headers=[("Accept", "text/plain")])),
+    ("Accept: \ttext/plain\t ", Items(headers=[("Accept", "text/plain")])),
+    ("Accept:", Items(headers=[("Accept", None)])),
+    ("Accept: ", Items(headers=[("Accept", None)])),
+    ("X:a=b", Items(headers=[("X", "a=b")])),
+    ("X:@a", Items(headers=[("X", "@a")])),
+    ("X::a", Items(headers=[("X", ":a")])),
+    ("X:a\tb é", Items(headers=[("X", "a\tb é")])),
+    ("Referer:https://x.test/", Items(headers=[("Referer", "https://x.test/")])),
+    ("Host:other.test", Items(headers=[("Host", "other.test")])),
+    ("a=", Items(fields=[Field("a", "")])),
+    ("a=b", Items(fields=[Field("a", "b")])),
+    ("a=:b", Items(fields=[Field("a", ":b")])),
+    ("a=b@c", Items(fields=[Field("a", "b@c")])),
+    ("a=b==c", Items(fields=[Field("a", "b==c")])),
+    ("a=\\@b\\=", Items(fields=[Field("a", "\\@b\\=")])),
+    ("callback=https://x.test", Items(fields=[Field("callback", "https://x.test")])),
+    ("a=/b?c", Items(fields=[Field("a", "/b?c")])),
+    ("-a=b", Items(fields=[Field("-a", "b")])),
+    ("a:=1", Items(fields=[Field("a", "1", is_json=True)])),
+    ("a:=1.10", Items(fields=[Field("a", "1.10", is_json=True)])),
+    ("a:=1e400", Items(fields=[Field("a", "1e400", is_json=True)])),
+    ("a:=-0", Items(fields=[Field("a", "-0", is_json=True)])),
+    ('a:="@b"', Items(fields=[Field("a", '"@b"', is_json=True)])),
+    ('a:={"b": [null, "https://x"]}', Items(fields=[Field("a", '{"b": [null, "https://x"]}', is_json=True)])),
+    ("a:= true ", Items(fields=[Field("a", " true ", is_json=True)])),
+    ("a:=@b.json", Items(fields=[Field("a", path="b.json", is_json=True)])),
+    ("a:=@-", Items(fields=[Field("a", path="-", is_json=True)])),
+    ("a=@b.txt", Items(fields=[Field("a", path="b.txt")])),
+    ("a=@/b/c.txt", Items(fields=[Field("a", path="/b/c.txt")])),
+    ("a=@C:/b.txt", Items(fields=[Field("a", path="C:/b.txt")])),
+    ("a@b.png", Items(uploads=[Upload("a", "b.png")])),
+    ("a@b=c:d", Items(uploads=[Upload("a", "b=c:d")])),
+    ("a@-", Items(uploads=[Upload("a", "-")])),
+    ("a@@b", Items(uploads=[Upload("a", "@b")])),
+    ("a@b.bin;type=image/png", Items(uploads=[Upload("a", "b.bin", "image/png")])),
+    ("a@b;type=", Items(uploads=[Upload("a", "b;type=")])),
+    ("a@b;type=x\r\ny/z", Items(uploads=[Upload("a", "b;type=x\r\ny/z")])),
+    ("a\\=b=c", Items(fields=[Field("a=b", "c")])),
+    ("a\\:b=c", Items(fields=[Field("a:b", "c")])),
+    ("me\\@x.test=c", Items(fields=[Field("me@x.test", "c")])),
+    ("a\\==c", Items(fields=[Field("a=", "c")])),
+    ("a\\:=c", Items(fields=[Field("a:", "c")])),
+    ("a\\\\=c", Items(fields=[Field("a\\", "c")])),
+    ("a\\b=c", Items(fields=[Field("a\\b", "c")])),
+    ("\\=a=c", Items(fields=[Field("=a", "c")])),
+    ("é.漢[0]=c", Items(fields=[Field("é.漢[0]", "c")])),
+    ("a\n=b\n", Items(fields=[Field("a\n", "b\n")])),
+]
+
+NO_JSON = "argument 2 (a) has a value that is no JSON"
+NO_ITEM = [
+    "",
+    "a",
+    "CAN",
+    "/a=b",
+    "/a==b",
+    "/a:b",
+    "//a=b",
+    "https://x.test",
+    "https://x.test?a=b",
+    "https://me@x.test/a=b",
+    "x://a=b",
+    "C:/Program Files/Git/a",
+    "c:\\a=b",
+    "a/b=c",
+    "a/1:archive",
+    "a?b=c",
+    "a?b==c",
+    "?a=b",
+    "=a",
+    "==a",
+    ":a",
+    ":=1",
+    "@a",
+    "=@a",
+    "a\\=b",
+    "a\\:b\\@c",
+    "a\\",
+    "\\",
+]
+
+
+@pytest.mark.parametrize(("word", "items"), MEANT)
+def test_an_item_means(word: str, items: Items) -> None:
+    assert is_item(word)
+    assert parse([word]) == items
+
+
+@pytest.mark.parametrize("word", NO_ITEM)
+def test_a_stray_word_is_refused_by_position_and_not_shown(word: str) -> None:
+    assert not is_item(word)
+    with pytest.raises(UsageError) as caught:
+        parse(["a=b", word], before=2)
+
+    assert caught.value.message == "argument 4 is no ITEM (not shown: it may be a secret)"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("a:=CAN", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
+        ("a:=", f"{NO_JSON}: it ends early, after 0 characters"),
+        ("a:==1", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
+        ("a:='1'", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
+        ("a:=NaN", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
+        ("a:=[1,]", f"{NO_JSON}: a value is expected at character 4"),
+        ("a:=[1", f"{NO_JSON}: it ends early, after 2 characters"),
+        ("a:=1 2", f"{NO_JSON}: nothing is expected at character 3"),
+        ("\x1b\u202e:=", "argument 2 (\\x1b\\u202e) has a value that is no JSON: it ends early, after 0 characters"),
+        ("a=@", "argument 2 (a) names no file after its @"),
+        ("a:=@", "argument 2 (a) names no file after its @"),
+        ("a@", "argument 2 (a) names no file after its @"),
+        ("a b:CAN", "argument 2 is a header with a name that HTTP does not allow"),
+        ("é:CAN", "argument 2 is a header with a name that HTTP does not allow"),
+        ("a\\:b:CAN", "argument 2 is a header with a name that HTTP does not allow"),
+        ("a\n:CAN", "argument 2 is a header with a name that HTTP does not allow"),
+        ("X:CAN\r\nY: z", "the header X has a control character (U+000D) in its value"),
+        ("X:CAN\n", "the header X has a control character (U+000A) in its value"),
+        ("X:CAN\x00", "the header X has a control character (U+0000) in its value"),
+        ("X:CAN\x1b", "the header X has a control character (U+001B) in its value"),
+        ("X:CAN\x7f", "the header X has a control character (U+007F) in its value"),
+        ("X:CAN\x85", "the header X has a control character (U+0085) in its value"),
+        ("X:CAN\ud800", "the header X has a value that is no text (half a surrogate pair)"),
+        ("Host:", "the header Host cannot be removed"),
+        ("Content-Length:5", "the header Content-Length is set by xapi itself"),
+        ("content-length:", "the header content-length is set by xapi itself"),
+        ("Transfer-Encoding:chunked", "the header Transfer-Encoding is set by xapi itself"),
+        ("Connection:close", "the header Connection is set by xapi itself"),
+        ("Keep-Alive:5", "the header Keep-Alive is set by xapi itself"),
+        ("Upgrade:h2c", "the header Upgrade is set by xapi itself"),
+        ("TE:trailers", "the header TE is set by xapi itself"),
+        ("Trailer:x", "the header Trailer is set by xapi itself"),
+        ("Proxy-Authorization:CAN", "the header Proxy-Authorization is set by xapi itself"),
+        ("PROXY-CONNECTION:x", "the header PROXY-CONNECTION is set by xapi itself"),
+    ],
+)  # fmt: skip
+def test_a_wrong_item_is_refused_by_its_name_and_its_value_not_shown(word: str, message: str) -> None:
+    assert is_item(word)
+    with pytest.raises(UsageError) as caught:
+        parse([word])
+
+    assert caught.value.message == message
+    assert "CAN" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_items_of_a_kind_keep_their_order_and_flags_come_first() -> None:
+    words = ["b==2", "X:1", "a==1", "z=1", "X:2", "f@g", "y:=2", "b==3", "h@i"]
+
+    assert parse(words, query=["q=1", "p=2"], headers=["X: 0", "Y;"]) == Items(
+        query=[("q", "1"), ("p", "2"), ("b", "2"), ("a", "1"), ("b", "3")],
+        headers=[("X", "0"), ("Y", ""), ("X", "1"), ("X", "2")],
+        fields=[Field("z", "1"), Field("y", "2", is_json=True)],
+        uploads=[Upload("f", "g"), Upload("h", "i")],
+    )
+
+
+def test_no_representation_shows_a_value() -> None:
+    items = parse(["a=CAN", "b:=1234567", "c==CAN", "X:CAN"])
+
+    assert "CAN" not in repr(items)
+    assert "1234567" not in repr(items)
+
+
+def test_items_are_plain_values() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Field("a", "b").text = "c"  # type: ignore[misc]  # what mypy sees is what is tested
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["/me"], (None, "/me", [])),
+        (["me"], (None, "me", [])),
+        (["me", "a=b"], (None, "me", ["a=b"])),
+        (["get", "/me"], ("GET", "/me", [])),
+        (["GET", "me"], ("GET", "me", [])),
+        (["Patch", "/me", "a=b", "X:"], ("PATCH", "/me", ["a=b", "X:"])),
+        (["purge", "/me"], ("PURGE", "/me", [])),
+        (["me", "/a=b"], ("ME", "/a=b", [])),
+        (["me", "https://x.test/?a=b"], ("ME", "https://x.test/?a=b", [])),
+        (["me", "C:/Program Files/Git/me"], ("ME", "C:/Program Files/Git/me", [])),
+        (["get", "me?a==b"], ("GET", "me?a==b", [])),
+        (["get", ""], ("GET", "", [])),
+        (["/me", "a=b", "c"], (None, "/me", ["a=b", "c"])),
+        (["/get", "x"], (None, "/get", ["x"])),
+        (["m-search", "/me"], (None, "m-search", ["/me"])),
+        (["été", "/me"], (None, "été", ["/me"])),
+        (["", "/me"], (None, "", ["/me"])),
+        (["post", "a=b"], (None, "post", ["a=b"])),
+        (["a=b"], (None, "a=b", [])),
+    ],
+)
+def test_the_words_are_method_path_and_items(words: list[str], expected: tuple[str | None, str, list[str]]) -> None:
+    assert split_words(words) == expected
+
+
+@pytest.mark.parametrize("words", [["GET"], ["POST", "a=b"], ["DELETE", "users:batch"]])
+def test_a_method_without_a_path_is_no_path(words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        split_words(words)
+
+    assert caught.value.message == f"missing PATH after {words[0]}"
+
+
+def test_without_words_the_path_is_missing() -> None:
+    with pytest.raises(UsageError, match="missing PATH; write for example: xapi request"):
+        split_words([])
+
+
+@pytest.mark.parametrize("text", ["CONNECT", "connect", "trace", "", "GET ", "G3T", "M-SEARCH", "GET\r\nX", "É", "ﬀ"])
+def test_a_method_that_is_none_or_dangerous_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        method(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("X: a", ("X", "a")),
+        ("X:a", ("X", "a")),
+        ("X: a:b", ("X", "a:b")),
+        ("X:", ("X", None)),
+        ("X;", ("X", "")),
+        ("X: a;", ("X", "a;")),
+        ("X: \udcff", ("X", "\udcff")),
+        ("!#$%&'*+-.^_`|~: 1", ("!#$%&'*+-.^_`|~", "1")),
+    ],
+)
+def test_a_header_flag_means(text: str, expected: tuple[str, str | None]) -> None:
+    assert header(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "CAN", ":CAN", ": CAN", "X : CAN", " X: CAN", "X\t: CAN", "(X): CAN", ";", "Content-Length;", "X: CAN\n"],
+)
+def test_a_header_flag_that_is_none_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        header(text)
+
+    assert "CAN" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", ("a", "b")),
+        ("a=", ("a", "")),
+        ("a==b", ("a", "=b")),
+        ("a:b/c=d=e", ("a:b/c", "d=e")),
+        ("a=\n", ("a", "\n")),
+    ],
+)
+def test_a_query_flag_means(text: str, expected: tuple[str, str]) -> None:
+    assert query_parameter(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "CAN", "=CAN"])
+def test_a_query_flag_that_is_none_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        query_parameter(text)
+
+    assert caught.value.message == "-q has a query parameter that is not name=value"
+    assert "CAN" not in str(caught.value)
+
+
+@given(PLAIN_NAMES, VALUES)
+def test_a_name_without_separators_needs_no_backslash(name: str, value: str) -> None:
+    if not value.startswith(("=", "@")):
+        assert parse([f"{name}={value}"]) == Items(fields=[Field(name, value)])
+    assert parse([f"{name}=={value}"]) == Items(query=[(name, value)])
+    if value:
+        assert parse([f"{name}=@{value}"]) == Items(fields=[Field(name, path=value)])
+
+
+@given(st.text(st.characters(exclude_characters="/?", exclude_categories=["Cs"]), min_size=1), VALUES)
+def test_any_name_can_be_written_with_backslashes(name: str, value: str) -> None:
+    escaped = "".join(f"\\{character}" if character in "=:@\\" else character for character in name)
+
+    assert parse([f"{escaped}=={value}"]) == Items(query=[(name, value)])
+
+
+@given(st.text(st.sampled_from("ab=:@\\/? {}1\n\r\té\ud800\udcff"), max_size=12))
+def test_any_word_is_an_item_or_none_and_parses_or_is_a_usage_error(word: str) -> None:
+    items = _parsed(word)
+    if items is None:
+        return
+
+    assert is_item(word)
+    assert len(items.query) + len(items.headers) + len(items.fields) + len(items.uploads) == 1
+
+
+@given(st.lists(st.text(st.sampled_from("GETa=:@/?"), max_size=6), max_size=5))
+def test_no_word_is_lost(words: list[str]) -> None:
+    try:
+        given_method, path, items = split_words(words)
+    except UsageError:
+        return
+
+    assert [*([words[0]] if given_method else []), path, *items] == words
+    assert given_method is None or given_method == words[0].upper()
+
+
+def _parsed(word: str) -> Items | None:
+    """Return what *word* means, or None where it is refused as it should be."""
+    try:
+        return parse([word])
+    except UsageError as error:
+        return None if str(error).isprintable() else pytest.fail(f"an error with odd characters: {error!r}")

@@ -1,0 +1,288 @@
+"""The config file: read strictly, edited without losing what a person wrote there."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tomlkit import TOMLDocument
+
+from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.settings import config_file
+from xapi_cli.settings.config_file import Config
+
+WRITTEN = """\
+# mine
+default_profile = "work"  # on weekdays
+
+[profiles.work]
+username = 'me@example.com'   # quoted my way
+base_url = "https://api.test"
+timeout = 2.5
+
+# at home
+[profiles.home]
+password_command = [
+    "pass",  # the program
+    "show",
+]
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def _set(name: str, **values: object) -> Callable[[TOMLDocument], None]:
+    def change(document: TOMLDocument) -> None:
+        for key, value in values.items():
+            config_file.profile_table(document, name)[key] = value
+
+    return change
+
+
+def test_what_a_person_wrote_is_read(path: Path) -> None:
+    path.write_text(WRITTEN)
+
+    assert config_file.load(path) == Config(
+        "work",
+        {
+            "work": {"username": "me@example.com", "base_url": "https://api.test", "timeout": 2.5},
+            "home": {"password_command": ["pass", "show"]},
+        },
+    )
+
+
+@pytest.mark.parametrize("missing", ["config.toml", "nowhere/config.toml", "file/config.toml"])
+def test_a_file_that_is_not_there_is_an_empty_one(tmp_path: Path, missing: str) -> None:
+    (tmp_path / "file").touch()
+
+    assert config_file.load(tmp_path / missing) == Config()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n# only a comment\n", b"\xef\xbb\xbf", b'default_profile = ""', b"[profiles]", b"profiles = {}"]
+)
+def test_an_empty_file_says_nothing(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+    assert config_file.load(path) == Config()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'\xef\xbb\xbf[profiles.a]\r\nusername = "me"\r\n',
+        b'profiles.a.username = "me"',
+        b'profiles = {a = {username = "me"}}',
+        b'profiles.a = {username = "me"}',
+        b'[profiles]\na.username = "me"',
+        b'[profiles."a"]\n"username" = """me"""',
+    ],
+)
+def test_every_way_to_write_it_means_the_same(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+    assert config_file.load(path) == Config(None, {"a": {"username": "me"}})
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "no TOML": (b"hello", "is not valid TOML: "),
+    "line is named": (b"\n\nx = = 1", "line 3"),
+    "an open string": (b'default_profile = "a', "is not valid TOML: "),
+    "an open table": (b"[profiles.a", "is not valid TOML: "),
+    "twice the same key": (b'default_profile = "a"\ndefault_profile = "b"', "is not valid TOML: "),
+    "twice the same table": (b"[profiles.a]\n[profiles.a]\n", "is not valid TOML: "),
+    "an escape sequence": (b'x = "\x1b[2J"', "is not valid TOML: "),
+    "NUL": (b"\0", "is not valid TOML: "),
+    "JSON": (b'{"profiles": {}}', "is not valid TOML: "),
+    "YAML": (b"profiles:\n  a:\n", "is not valid TOML: "),
+    "merge marks": (b"<<<<<<< HEAD\n", "is not valid TOML: "),
+    "CR alone": (b'default_profile = "a"\r[profiles.a]', "is not valid TOML: "),
+    "nested deeply": (b"x = " + b"[" * 10_000, "is nested too deeply"),
+    "latin-1": ("# ü".encode("latin-1"), "is not UTF-8 at byte 2"),
+    "UTF-16": ("x = 1".encode("utf-16"), "is not UTF-8 at byte 0"),
+    "too large": (b"#" * (1024 * 1024 + 1), "is larger than 1 MiB"),
+    "an unknown key": (b"colour = 1", ": unknown key colour"),
+    "an unknown table": (b"[profile.a]", ": unknown key profile"),
+    "an unknown key of a profile": (b"[profiles.a]\npassword = 'CANARY'", ": unknown key profiles.a.password"),
+    "a misspelt key": (b"[profiles.a]\nbase-url = 'x'", ": unknown key profiles.a.base-url"),
+    "a key to be hidden": (b'"\\u001b[2J" = 1', r": unknown key \x1b[2J"),
+    "default_profile a number": (b"default_profile = 1", ": default_profile must be a string"),
+    "default_profile a table": (b"[default_profile]", ": default_profile must be a string"),
+    "profiles a string": (b'profiles = "a"', ": profiles must be tables, [profiles.NAME]"),
+    "profiles a list": (b"[[profiles]]", ": profiles must be tables, [profiles.NAME]"),
+    "a profile a string": (b'[profiles]\na = "b"', ": profiles must be tables, [profiles.NAME]"),
+    "base_url a number": (b"[profiles.a]\nbase_url = 1", ": profiles.a.base_url must be a string"),
+    "username a boolean": (b"[profiles.a]\nusername = true", ": profiles.a.username must be a string"),
+    "storage a list": (b"[profiles.a]\nstorage = ['file']", ": profiles.a.storage must be a string"),
+    "timeout a string": (b"[profiles.a]\ntimeout = '1'", ": profiles.a.timeout must be a number"),
+    "timeout a boolean": (b"[profiles.a]\ntimeout = true", ": profiles.a.timeout must be a number"),
+    "max_time a date": (b"[profiles.a]\nmax_time = 2026-01-01", ": profiles.a.max_time must be a number"),
+    "a command in one string": (
+        b"[profiles.a]\npassword_command = 'pass show'",
+        ": profiles.a.password_command must be an array of strings",
+    ),
+    "an empty command": (
+        b"[profiles.a]\npassword_command = []",
+        ": profiles.a.password_command must be an array of strings",
+    ),
+    "a command with a number": (
+        b"[profiles.a]\npassword_command = ['a', 1]",
+        ": profiles.a.password_command must be an array of strings",
+    ),
+}
+
+
+@pytest.mark.parametrize("data, said", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_named_with_the_place_and_never_overwritten(path: Path, data: bytes, said: str) -> None:
+    path.write_bytes(data)
+
+    for read in (lambda: config_file.load(path), lambda: config_file.edit(path, _set("a", username="me"))):
+        with pytest.raises(UsageError) as caught:
+            read()
+        assert caught.value.message.startswith(f"{path}")
+        assert said in caught.value.message
+        assert "CANARY" not in str(caught.value)
+        assert str(caught.value).isprintable()
+    assert path.read_bytes() == data
+    assert os.listdir(path.parent) == ["config.toml"]
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (Path.mkdir, "is not a regular file"),
+        (_fifo, "is not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_what_is_no_file_is_not_waited_for(path: Path, make: Callable[[Path], object], said: str) -> None:
+    make(path)
+
+    for read in (lambda: config_file.load(path), lambda: config_file.edit(path, _set("a", username="me"))):
+        with pytest.raises(UsageError) as caught:
+            read()
+        assert caught.value.message == f"{path} {said}"
+
+
+def test_an_edit_changes_one_value_and_keeps_comments_order_and_quotes(path: Path) -> None:
+    path.write_text(WRITTEN)
+
+    config_file.edit(path, _set("work", timeout=5))
+
+    assert path.read_text() == WRITTEN.replace("2.5", "5")
+
+
+def test_a_new_profile_comes_after_the_others(path: Path) -> None:
+    path.write_text(WRITTEN)
+
+    config_file.edit(path, _set("new", base_url="https://new.test", username="me"))
+
+    added = '[profiles.new]\nbase_url = "https://new.test"\nusername = "me"\n'
+    assert path.read_text() in (WRITTEN + added, WRITTEN + "\n" + added)
+
+
+def test_a_top_level_key_goes_above_the_tables(path: Path) -> None:
+    path.write_text('# mine\n[profiles.a]\nusername = "me"\n')
+
+    def change(document: TOMLDocument) -> None:
+        document["default_profile"] = "a"
+
+    config_file.edit(path, change)
+
+    assert config_file.load(path) == Config("a", {"a": {"username": "me"}})
+    assert path.read_text().startswith("# mine\n")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "[profiles]\n",
+        "[profiles.a]\n",
+        "profiles = {}\n",
+        "profiles = {a = {username = 'me'}}\n",
+        "profiles.a.username = 'me'\n",
+        "profiles.a = {username = 'me'}\n",
+        "[profiles]\na.username = 'me'\n",
+        "[profiles]\na = {username = 'me'}\n",
+        "[profiles.a]\nusername = 'me'",
+        "[profiles.b]\n[profiles.a]\n\n[profiles.c]\nusername = 'x'\n",
+        "default_profile = 'a'",
+    ],
+)
+@pytest.mark.parametrize("name", ["a", "new", "with.dot", "müller"])
+def test_a_value_can_be_set_whatever_way_the_file_is_written(path: Path, data: str, name: str) -> None:
+    path.write_text(data)
+    before = config_file.load(path)
+    values: dict[str, Any] = {"base_url": "https://new.test", "password_command": ["pass", "it's"]}
+
+    config_file.edit(path, _set(name, **values))
+
+    old = {key: dict(profile) for key, profile in before.profiles.items()}
+    assert config_file.load(path) == Config(before.default_profile, old | {name: old.get(name, {}) | values})
+
+
+def test_an_edit_that_changes_nothing_does_not_touch_the_file(path: Path) -> None:
+    path.write_text(WRITTEN)
+    before = path.stat()
+
+    config_file.edit(path, lambda document: None)
+
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_folder_and_file_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "new" / "config.toml"
+    before = os.umask(umask)
+    try:
+        config_file.edit(path, _set("a", username="me"))
+    finally:
+        os.umask(before)
+
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path)] == [0o700, 0o600]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_another_users_file_is_not_taken_from_them(path: Path) -> None:
+    config_file.edit(path, _set("a", username="me"))
+    before = path.read_text()
+    os.chown(path, 12345, 12345)
+
+    with pytest.raises(UsageError, match="belongs to another user"):
+        config_file.edit(path, _set("a", username="you"))
+
+    assert (path.read_text(), path.stat().st_uid) == (before, 12345)
+
+
+def test_a_link_into_somebodys_dotfiles_stays_a_link(tmp_path: Path, path: Path) -> None:
+    real = tmp_path / "dotfiles" / "xapi.toml"
+    real.parent.mkdir()
+    path.symlink_to(real)
+
+    config_file.edit(path, _set("a", username="me"))
+
+    assert path.is_symlink()
+    assert config_file.load(real) == Config(None, {"a": {"username": "me"}})
+
+
+def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "config.toml"
+
+    with pytest.raises(OutputError) as caught:
+        config_file.edit(path, _set("a", username="me"))
+
+    assert str(caught.value) == (
+        f"{path} cannot be written: Not a directory; check the directory, or set XAPI_CONFIG_DIR"
+    )

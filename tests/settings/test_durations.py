@@ -1,0 +1,44 @@
+"""DURATION, as people write it."""
+
+import pytest
+
+from xapi_cli.errors import UsageError
+from xapi_cli.settings.durations import seconds
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("7d", 604800),
+        ("1h30m", 5400),
+        ("1d2h3m4s", 93784),
+        ("1d4s", 86404),
+        ("0", 0),
+        ("0s", 0),
+        ("45", 45),
+        ("007", 7),
+        (" 5m ", 300),
+        ("1000000000", 10**9),
+    ],
+)
+def test_a_duration_is_so_many_seconds(text: str, expected: int) -> None:
+    assert seconds(text, name="--min-ttl") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "s", "h30", "30m1h", "1h 30m", "1.5h", "-1", "+1", "1e3", "1_000", "1w", "1M", "1H", "1hh", "1h1h"),
+        *("\u0661h", "\u0661", "½h", "²", "1000000001", "9" * 5000, "9" * 30 + "d", "inf", "nan", "1h\n30m", "\x1b[2J"),
+    ],
+)
+def test_anything_else_is_refused_and_shown_safely(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        seconds(text, name="--min-ttl")
+
+    assert caught.value.message.startswith("--min-ttl: ")
+    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds"
+    assert str(caught.value).isprintable()

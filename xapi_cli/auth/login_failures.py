@@ -1,0 +1,170 @@
+"""What became of the latest logins, so that those who come after do not repeat a failure.
+
+Accounts are locked by repeated wrong passwords, and a hundred processes that
+meet the same dead server must not try it one after another. What is kept for
+a minute is the failure and, of each password that was refused, twelve bits of
+a salted scrypt: enough to know it again, useless for guessing it. So it is
+with the password command that failed or gave such a password.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from xapi_cli import errors
+from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
+from xapi_cli.system import private_files
+from xapi_cli.tokens import Identity
+
+MEMORY = 60.0  # seconds
+
+_SHARED: tuple[type[XapiError], ...] = (
+    errors.RedirectError,
+    errors.ClientStatusError,
+    errors.ServerStatusError,
+    errors.InvalidTokenResponse,
+    errors.NetworkError,
+    errors.TimeoutExpired,
+)
+_OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # what comes of a password command
+_KINDS = ("failed", "command", "refused", "rejected")
+_OWN = re.compile(rf"\.?[0-9a-f]{{32}}\.(?:{'|'.join(_KINDS)})(?:\.[0-9a-f]{{16}}\.new)?")
+_MOST_REFUSED = 32  # passwords remembered of one account; nobody has more of them in use
+
+
+class LoginFailures:
+    """The memory of failed logins in *folder*; where that cannot be written there is none."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
+
+    def check_refused(self, identity: Identity, password: str) -> None:
+        """Raise LoginRefused when *password* was refused within the minute."""
+        entries = self._refused(identity)
+        mark = _mark(password, entries[0]["salt"]) if entries else None
+        for entry in entries:
+            if entry["mark"] == mark:
+                raise LoginRefused(
+                    f"this password was refused less than a minute ago, so it is not sent again: {entry['message']}",
+                    hint=f"give the right password, or wait {self._left(entry)} s, or run `xapi login`",
+                )
+
+    def check_failed(self, identity: Identity, *, since: float) -> None:
+        """Raise what another process's login failed with after *since*, if that had nothing to do with its password."""
+        self._raise_shared(self._read(identity, "failed"), since, _SHARED)
+
+    def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
+        """Raise what another process's login with the password command *command* failed with after *since*."""
+        entry = self._read(identity, "command")
+        if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _mark(command, salt):
+            self._raise_shared(entry, since, _OF_COMMAND)
+
+    def note_refused(self, identity: Identity, error: LoginRefused, password: str) -> None:
+        """Keep, for a minute, that *password* was refused."""
+        entries = self._refused(identity)
+        salt = entries[0]["salt"] if entries else os.urandom(16).hex()
+        entry = {"salt": salt, "mark": _mark(password, salt), "at": self._clock(), "message": error.message}
+        others = [other for other in entries if other["mark"] != entry["mark"]]
+        self._write(identity, "refused", {"entries": [entry, *others][:_MOST_REFUSED]})
+
+    def note_failed(self, identity: Identity, error: XapiError) -> None:
+        """Keep, for those who wait, that a login failed with *error*."""
+        if isinstance(error, _SHARED):
+            self._write(identity, "failed", _shared(error))
+
+    def note_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
+        """Keep, for those who wait, that the password command *command* failed, or its password was refused."""
+        salt = os.urandom(16).hex()
+        self._write(identity, "command", {**_shared(error), "salt": salt, "mark": _mark(command, salt)})
+
+    def note_rejected(self, identity: Identity) -> None:
+        """Keep, for a minute, that the API rejected a token fresh from an automatic login."""
+        self._write(identity, "rejected", {})
+
+    def check_rejected(self, identity: Identity) -> None:
+        """Raise TokenRejected when a fresh token was rejected within the minute: another login would not help."""
+        if (entry := self._read(identity, "rejected")) is not None:
+            raise TokenRejected(
+                "the API rejected a fresh token less than a minute ago, so xapi does not log in again by itself",
+                hint="check the base URL and the account's rights, then"
+                f" wait {self._left(entry)} s or run `xapi login`",
+            )
+
+    def forget_failed(self, identity: Identity) -> None:
+        """Drop the failures of *identity*: a login has succeeded."""
+        self._remove(identity, "failed")
+        self._remove(identity, "command")
+
+    def forget(self, identity: Identity) -> None:
+        """Drop all that is kept of *identity*."""
+        for kind in _KINDS:
+            self._remove(identity, kind)
+
+    def sweep(self) -> None:
+        """Remove the entries that are older than a minute, whichever account they are of."""
+        with suppress(OSError):
+            private_files.remove_old(self._folder, _OWN, lambda _, mtime: abs(self._clock() - mtime) > MEMORY)
+
+    def _refused(self, identity: Identity) -> list[dict[str, Any]]:
+        """Return the refusals of the last minute, the latest first; all have the same salt."""
+        entries = (self._read(identity, "refused") or {}).get("entries")
+        wanted = {"salt": str, "mark": int, "at": float, "message": str}
+        found = [
+            entry
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict)
+            and all(isinstance(entry.get(key), kind) for key, kind in wanted.items())
+            and self._is_young(entry)
+        ]
+        return [entry for entry in found if entry["salt"] == found[0]["salt"]]
+
+    @staticmethod
+    def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: tuple[type[XapiError], ...]) -> None:
+        for kind in kinds:
+            if entry and entry["at"] >= since and entry.get("kind") == kind.__name__:
+                raise kind(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
+
+    def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
+        """Return the entry while it is younger than a minute."""
+        try:
+            data = private_files.read(self._path(identity, kind), limit=64 * 1024)
+            entry = json.loads(data or b"")
+        except (OSError, ValueError, RecursionError):
+            return None
+        fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_young(entry)
+        return entry if fits else None
+
+    def _write(self, identity: Identity, kind: str, entry: dict[str, Any]) -> None:
+        with suppress(OSError):  # no memory is a pity, not a failure
+            private_files.private(self._folder)
+            data = json.dumps(entry | {"at": self._clock()}).encode()
+            private_files.replace(self._path(identity, kind), data, sync=False)
+
+    def _remove(self, identity: Identity, kind: str) -> None:
+        with suppress(OSError):
+            private_files.remove(self._path(identity, kind))
+
+    def _path(self, identity: Identity, kind: str) -> Path:
+        return self._folder / f"{identity.key}.{kind}"
+
+    def _is_young(self, entry: dict[str, Any]) -> bool:
+        return 0 <= self._clock() - float(entry["at"]) < MEMORY  # one from the future is none: a clock was set back
+
+    def _left(self, entry: dict[str, Any]) -> int:
+        return max(1, round(float(entry["at"]) + MEMORY - self._clock()))
+
+
+def _shared(error: XapiError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def _mark(secret: str, salt: str) -> int:
+    import hashlib
+
+    derived = hashlib.scrypt(secret.encode("utf-8", "surrogateescape"), salt=salt.encode(), n=2**14, r=8, p=1, dklen=2)
+    return int.from_bytes(derived, "big") & 0xFFF

@@ -1,0 +1,208 @@
+"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, one token or one reason."""
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from xapi_cli.errors import (
+    ClientStatusError,
+    InvalidTokenResponse,
+    LoginRefused,
+    RedirectError,
+    ServerStatusError,
+    XapiError,
+)
+from xapi_cli.http import urls
+from xapi_cli.system.render import printable
+from xapi_cli.tokens import Identity, Token
+
+if TYPE_CHECKING:
+    import httpx
+
+_LARGEST = 1024 * 1024
+_LONGEST_LIFE = 10 * 365 * 86400  # seconds; more than ten years is no expiry but a mistake
+_NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?", re.ASCII)
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # the codes of RFC 6749, section 5.2, and their like
+
+
+def token_url(base_url: str) -> str:
+    """Return the address of the token endpoint."""
+    return f"{base_url}/x-api/token"
+
+
+def form(username: str, password: str) -> bytes:
+    """Return the body of the request: each value percent-encoded, a blank as %20."""
+    return b"grant_type=password&username=" + _encoded(username) + b"&password=" + _encoded(password)
+
+
+def request_token(
+    client: "httpx.Client",
+    identity: Identity,
+    password: str,
+    *,
+    limit: float,
+    now: Callable[[], datetime],
+    deadline: float | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Token:
+    """Return a new token for *identity*, asked for with *password* within *limit* seconds in all.
+
+    Others who can read the password on its way are a matter for *warn*, before it is sent.
+    Raises LoginRefused, RedirectError, ClientStatusError, ServerStatusError,
+    InvalidTokenResponse, NetworkError or TimeoutExpired.
+    """
+    import httpx
+
+    from xapi_cli.http.content_coding import decoded
+
+    url = token_url(identity.base_url)
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+    }
+    own = time.monotonic() + limit
+    request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
+    request.extensions |= {"harmless": True}  # when it is lost: a second token does nobody harm
+    where = printable(identity.base_url)
+    request.extensions |= {
+        "exposed": lambda: warn(f"{where} is plain http: password and token can be read on the way; use https")
+    }
+    if deadline is None or own < deadline:
+        request.extensions |= {"deadline": own, "deadline_name": "--timeout"}
+    else:
+        request.extensions |= {"deadline": deadline}
+    asked_at = now()
+    # Its own send: no auth, and no redirects, which would post the password to wherever they point (CWE-601).
+    try:
+        response = client.send(request, auth=None, follow_redirects=False, stream=True)
+        with closing(response):
+            if not response.is_success:
+                raise _failure(response, identity, password)
+            body = _limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), url)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:  # from another client or transport than ours
+        raise InvalidTokenResponse(
+            f"the token endpoint {printable(url)} gave no usable answer: {type(error).__name__}"
+        ) from error
+    return parse(body, asked_at, url)
+
+
+def parse(body: bytes, asked_at: datetime, url: str) -> Token:
+    """Return the token in the *body* of a 2xx; raises InvalidTokenResponse, which never holds any of it."""
+    try:
+        answer = json.loads(body, parse_int=float)  # of any length; the only number wanted is expires_in
+    except (ValueError, RecursionError) as error:
+        raise _invalid(url, f"it is no JSON ({len(body)} bytes)") from error
+    if not isinstance(answer, dict):
+        raise _invalid(url, "it is no JSON object")
+    access_token, token_type = answer.get("access_token"), answer.get("token_type")
+    if not isinstance(access_token, str) or not access_token:
+        raise _invalid(url, "it has no access_token")
+    if not all("!" <= char <= "~" for char in access_token):
+        raise _invalid(url, "its access_token holds characters that no token can have")
+    if token_type is not None and (not isinstance(token_type, str) or token_type.lower() != "bearer"):
+        raise _invalid(url, "its token_type is not bearer")
+    return Token(access_token, "bearer", asked_at, _expiry(answer.get("expires_in"), asked_at))
+
+
+def redirected(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
+    """Return the error that a redirect of the token endpoint *url* is; the *password* is hidden in its target."""
+    location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
+    with suppress(XapiError):  # whatever it says is shown
+        location = urls.join(url, location) if location else ""
+    target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location) if password else location)) or "nowhere"
+    usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
+    base = target.removesuffix("/x-api/token") if usable else "URL"
+    return RedirectError(
+        f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
+        hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
+    )
+
+
+def _encoded(value: str) -> bytes:
+    return quote(value.encode("utf-8", "surrogateescape"), safe="").encode()
+
+
+def _expiry(expires_in: object, asked_at: datetime) -> datetime | None:
+    """Return when the token expires, None when *expires_in* says nothing usable: 401 alone decides then."""
+    if isinstance(expires_in, str) and _NUMBER.fullmatch(expires_in):
+        expires_in = float(expires_in)
+    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float):
+        return None
+    if not math.isfinite(expires_in) or not 0 < expires_in <= _LONGEST_LIFE:
+        return None
+    return asked_at + timedelta(seconds=expires_in)
+
+
+def _limited(chunks: Iterable[bytes], url: str) -> bytes:
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > _LARGEST:
+            raise _invalid(url, "it is larger than 1 MiB")
+    return bytes(body)
+
+
+def _failure(response: "httpx.Response", identity: Identity, password: str) -> XapiError:
+    status, url = response.status_code, printable(token_url(identity.base_url))
+    said = f"the token endpoint answered {status}"
+    if 300 <= status < 400:
+        return redirected(response, url, password)
+    if status in (400, 401, 403, 422):
+        reason = _reason(response, password)
+        rights = "; the API serves only users with master rights" if status == 403 else ""
+        return LoginRefused(
+            f"login as {printable(identity.username)} at {printable(identity.base_url)} was refused ({status}{reason})",
+            hint=f"check username and password{rights}",
+        )
+    if status == 404:
+        return ClientStatusError(
+            f"{said}: there is none at {url}", hint="is the base URL right? It is what comes before /x-api/token"
+        )
+    if status == 429:
+        return ClientStatusError(
+            f"{said} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
+        )
+    if status < 500:
+        return ClientStatusError(f"{said} at {url}", hint="is the base URL right?")
+    return ServerStatusError(f"{said} at {url}", hint="the service is in trouble; try again later")
+
+
+def _without(password: str, url: str) -> str:
+    """Return *url*, only its origin where the rest repeats the password, however encoded."""
+    if password not in unquote(url, errors="surrogateescape"):
+        return url
+    origin = re.match(r"[A-Za-z]+://[^/?#]*", url)
+    return f"{origin[0]}/***" if origin else "***"
+
+
+def _reason(response: "httpx.Response", password: str) -> str:
+    """Return the error code of RFC 6749 in the answer, nothing else of it: it may repeat the password."""
+    from xapi_cli.http.content_coding import decoded
+
+    try:
+        body = json.loads(_limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), ""))
+    except (ValueError, RecursionError, XapiError):
+        return ""
+    code = body.get("error") if isinstance(body, dict) else None
+    usable = isinstance(code, str) and _ERROR_CODE.fullmatch(code) and code not in password and password not in code
+    return f" {code}" if usable else ""
+
+
+def _retry_after(response: "httpx.Response") -> str:
+    seconds: str = response.headers.get("Retry-After", "")
+    return f" {seconds} s" if seconds.isascii() and seconds.isdigit() and len(seconds) < 7 else " a while"
+
+
+def _invalid(url: str, why: str) -> InvalidTokenResponse:
+    return InvalidTokenResponse(
+        f"the answer of the token endpoint {printable(url)} is no token response: {why}",
+        hint="is the base URL right? A proxy or a sign-in page may be answering",
+        answered=True,
+    )

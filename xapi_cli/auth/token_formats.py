@@ -1,0 +1,73 @@
+"""A token and what belongs to it, as scripts and people read it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from xapi_cli.system.render import instant, json_line, shell_quoted, table, until
+from xapi_cli.tokens import Token
+
+Source = Literal["store", "login", "env"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose token it is, and where it comes from."""
+
+    base_url: str | None
+    username: str | None
+    profile: str
+    storage: str
+    source: Source | None
+
+
+def printed(token: Token, subject: Subject, form: str, now: datetime) -> str:
+    """Return *token* in one of the formats of `token show`."""
+    match form:
+        case "header":
+            return f"Authorization: Bearer {token.access_token}"
+        case "json":
+            return json_line({"access_token": token.access_token} | described(token, subject, now))
+        case "env":
+            return f"export XAPI_TOKEN={shell_quoted(token.access_token)}"
+        case "exec-credential":
+            return json_line(_exec_credential(token))
+        case _:
+            return token.access_token
+
+
+def described(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
+    """Return everything about *token* but the secret."""
+    expires_at = token.expires_at if token else None
+    return {
+        "token_type": token.token_type if token else None,
+        "expires_at": instant(expires_at) if expires_at else None,
+        "expires_at_epoch": int(expires_at.timestamp()) if expires_at else None,
+        "expires_in": max(0, token.seconds_left(now) or 0) if token and expires_at else None,
+        "base_url": subject.base_url,
+        "username": subject.username,
+        "profile": subject.profile,
+        "storage": subject.storage,
+        "source": subject.source,
+    }
+
+
+def status_table(state: str, token: Token | None, subject: Subject, now: datetime) -> str:
+    """Return how the token stands, as a small table for people."""
+    rows = [
+        ("state", state),
+        ("username", subject.username or "-"),
+        ("base URL", subject.base_url or "-"),
+        ("profile", subject.profile),
+        ("expires", until(token.expires_at, now) if token else "-"),
+        ("storage", "environment (XAPI_TOKEN)" if subject.source == "env" else subject.storage),
+    ]
+    return table(rows)
+
+
+def _exec_credential(token: Token) -> dict[str, Any]:
+    # https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
+    status = {"token": token.access_token}
+    if token.expires_at:
+        status["expirationTimestamp"] = instant(token.expires_at)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}

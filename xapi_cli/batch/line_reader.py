@@ -1,0 +1,121 @@
+"""Read the input line by line, ahead of who takes the lines, and without ever making them wait."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, Queue
+from threading import Thread
+from typing import BinaryIO, NamedTuple
+
+from xapi_cli.errors import UsageError
+
+LONGEST = 16 * 1024 * 1024  # bytes of one line
+_BLOCK = 64 * 1024
+_AHEAD = 4  # blocks
+_MARK = b"\xef\xbb\xbf"  # what Windows programs put before UTF-8
+
+
+class Line(NamedTuple):
+    """A line that is not blank; *data* is None for one that is too long, *seen* a digest of the input up to its end."""
+
+    number: int
+    data: bytes | None
+    seen: bytes
+
+
+class LineReader:
+    """The lines of *source*; *wake* is called, from a thread, whenever there may be more of them.
+
+    With *digests* each carries a digest of all that came before it and itself.
+    """
+
+    def __init__(self, source: BinaryIO, wake: Callable[[], None], *, digests: bool = False) -> None:
+        self.number = 0  # of the last line that was taken, blank ones included
+        self.position = 0  # in bytes, behind that line
+        self.has_ended = False
+        self._source, self._wake = source, wake
+        self._blocks: Queue[bytes | OSError] = Queue(_AHEAD)
+        self._ready: deque[bytes] = deque()  # whole lines, with their newline
+        self._rest = bytearray()
+        self._is_too_long = False
+        self._is_read = False
+        self._digest = hashlib.blake2b(digest_size=16) if digests else None
+
+    def start(self) -> None:
+        """Begin to read."""
+        Thread(target=self._read, name="input", daemon=True).start()  # a daemon: a terminal or pipe may never end
+
+    def take(self) -> Line | None:
+        """Return the next line, None where there is none yet, or none any more (`has_ended`)."""
+        while not self.has_ended:
+            if not self._ready and not self._fill():
+                return None
+            if self._ready and (line := self._numbered(self._ready.popleft())) is not None:
+                return line
+        return None
+
+    def digest(self) -> str:
+        """Return the digest of all that was taken."""
+        return self._digest.hexdigest() if self._digest else ""
+
+    def _read(self) -> None:
+        last: bytes | OSError = b""
+        try:
+            while data := self._source.read(_BLOCK):
+                self._blocks.put(data)
+                self._wake()
+        except OSError as error:
+            last = error
+        self._blocks.put(last)
+        self._wake()
+
+    def _fill(self) -> bool:
+        """Take apart what has been read; False when nothing has."""
+        try:
+            block = self._blocks.get_nowait()
+        except Empty:
+            return False
+        if isinstance(block, OSError):
+            raise UsageError(f"the input cannot be read: {block.strerror or type(block).__name__}") from block
+        if not block:
+            self.has_ended = not self._rest
+            if self._rest:
+                self._ready.append(bytes(self._rest))  # the last line has no newline
+                self._rest.clear()
+                self._blocks.put(b"")
+            return True
+        whole, newline, rest = block.rpartition(b"\n")
+        if not newline:
+            self._keep(rest)
+            return True
+        first, *others = [line + b"\n" for line in whole.split(b"\n")]
+        self._ready.append(bytes(self._rest) + first if self._rest else first)
+        self._ready.extend(others)
+        self._rest.clear()
+        self._keep(rest)
+        return True
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep the beginning of a line, but not more of it than a line may have."""
+        self._rest += rest
+        if len(self._rest) > LONGEST + _BLOCK:
+            if self._digest:
+                self._digest.update(self._rest[:-1])
+            self.position += len(self._rest) - 1
+            del self._rest[:-1]
+            self._is_too_long = True
+
+    def _numbered(self, raw: bytes) -> Line | None:
+        """Count the line *raw*; None for a blank one."""
+        self.number += 1
+        self.position += len(raw)
+        seen = b""
+        if self._digest:
+            self._digest.update(raw)
+            seen = self._digest.copy().digest()
+        if self._is_too_long or len(raw) > LONGEST:
+            self._is_too_long = False
+            return Line(self.number, None, seen)
+        if self.number == 1 and raw.startswith(_MARK):
+            raw = raw[len(_MARK) :]
+        return Line(self.number, raw, seen) if raw.strip() else None

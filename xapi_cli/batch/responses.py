@@ -1,0 +1,271 @@
+"""Read responses as they arrive: the usual ones by a fast path, all others by `wire.response_parser`.
+
+The fast path knows heads that arrive whole and in which nothing is unusual, and bodies with a
+Content-Length. It makes ten times the speed. Whatever else arrives, failures included, the
+parser reads again from the first byte, so that there is one set of rules, limits and words.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import h11
+
+from xapi_cli.errors import NetworkError
+from xapi_cli.http.response_parser import ResponseParser, declares_body, new_protocol
+from xapi_cli.request.verbose import joined_headers
+from xapi_cli.system.render import json_line
+
+if TYPE_CHECKING:
+    from xapi_cli.http.connection import Connection
+
+LARGEST = 10 * 1024 * 1024  # bytes of a body, coded or not
+_DISCARDED = 64 * 1024  # bytes of a body that nobody needs, read to keep the connection; see wire.transport
+
+_USUAL_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
+_USUAL_HEADER = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
+    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
+)
+_HEADER_COST = 200  # bytes of memory that the objects of a header take, its text excepted
+_END = b"\r\n\r\n"
+_REMEMBERED = 256  # heads; a server sends many that are the same
+_LONGEST_REMEMBERED = 2048  # bytes
+
+
+class BodyTooLarge(NetworkError):
+    """Report a body that is larger than a line of output may hold."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the body has more than {LARGEST // 2**20} MiB",
+            hint="`xapi request -o FILE` takes it",
+            sent=True,
+            answered=True,
+        )
+
+
+class Head:
+    """Status and headers of a response; *length* is None where the body tells its own end."""
+
+    __slots__ = ("_json", "headers", "length", "persists", "raw", "status")
+
+    def __init__(self, status: int, raw: list[tuple[bytes, bytes]], length: int | None = None) -> None:
+        self.status, self.raw, self.length = status, raw, length
+        self.headers = {name.lower(): value for name, value in raw}
+        self.persists = True
+        self._json: bytes | None = None
+
+    def json(self) -> bytes:
+        """Return the headers as a JSON object."""
+        if self._json is None:
+            self._json = json_line(joined_headers(self.raw)).encode()
+        return self._json
+
+    def get(self, name: bytes) -> str | None:
+        """Return the value of the header *name*, which is in lower case."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+class Reply:
+    """A whole response; *persists* tells whether the connection may serve again, *has_surplus* whether more came."""
+
+    __slots__ = ("body", "has_surplus", "head", "persists")
+
+    def __init__(self, head: Head, body: bytes | bytearray, *, persists: bool, has_surplus: bool = False) -> None:
+        self.head, self.body, self.persists, self.has_surplus = head, body, persists, has_surplus
+
+
+class Reading:
+    """The response to one request with *method*, over *connection*; *needs_body* decides by its head."""
+
+    __slots__ = (
+        "_buffer", "_connection", "_head", "_head_cost", "_method", "_missing", "_needs_body", "_parser", "has_begun",
+        "is_discarding", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, method: str, connection: "Connection", needs_body: Callable[[Head], bool] = lambda head: True
+    ) -> None:
+        self._method, self._connection, self._needs_body = method, connection, needs_body
+        self._buffer: bytes | bytearray = b""
+        self._head: Head | None = None
+        self._missing = 0
+        self._parser: ResponseParser | None = None
+        self.has_begun = False
+        self.is_discarding = False  # nobody needs the body
+        self.size = 0  # bytes of body that are kept
+        self._head_cost = 0
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes of memory the response takes so far."""
+        return self.size + self._head_cost
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the final head is complete."""
+        return self._head is not None
+
+    @property
+    def status(self) -> int | None:
+        """The status, once the final head is complete."""
+        return None if self._head is None else self._head.status
+
+    def take(self, data: bytes | OSError) -> Reply | None:
+        """Return the response when *data* completes it; no data at all says that the connection was closed."""
+        try:
+            reply = self._take(data)
+        except NetworkError:
+            if not self.is_discarding:
+                raise
+            return self.cut_short()
+        return self.cut_short() if reply is None and self.size > _DISCARDED and self.is_discarding else reply
+
+    def cut_short(self) -> Reply:
+        """Return the response without the body, which nobody needs."""
+        assert self._head is not None  # noqa: S101 - is_discarding
+        return Reply(self._head, b"", persists=False)
+
+    def _take(self, data: bytes | OSError) -> Reply | None:
+        if self._parser is not None:
+            return self._parse(data)
+        if isinstance(data, OSError) or not data:
+            return self._parse_from_start(data)
+        self.has_begun = True
+        return self._on(data) if self._head is not None else self._begin(data)
+
+    def _begin(self, data: bytes) -> Reply | None:
+        end = data.find(_END) + len(_END)
+        text = data[:end]
+        head = (_heads.get(text) or _usual_head(text)) if end >= len(_END) else None
+        if head is None or head.length is None:
+            return self._parse_from_start(data)
+        has_none = self._has_no_body(head)
+        length = 0 if has_none else head.length
+        size = len(data) - end
+        if size >= length:
+            persists = head.persists and not (has_none and declares_body(self._method, head.status, head.headers))
+            return Reply(head, data[end : end + length], persists=persists, has_surplus=size > length)
+        self._set_head(head, length)
+        self.size, self._missing = size, length - size
+        self._buffer = bytearray(data)  # it grows in place from here on
+        return None
+
+    def _on(self, data: bytes) -> Reply | None:
+        assert self._head is not None  # noqa: S101 - for the type checker
+        assert isinstance(self._buffer, bytearray)  # noqa: S101 - the same
+        self._buffer += data
+        self.size += len(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return None
+        body, self._buffer = self._buffer, b""  # it may be large, and is not copied
+        del body[len(body) + self._missing :]
+        del body[: body.find(_END) + 4]
+        return Reply(self._head, body, persists=self._head.persists, has_surplus=self._missing < 0)
+
+    def _parse_from_start(self, data: bytes | OSError) -> Reply | None:
+        """Hand what the fast path has kept, and *data*, to the parser."""
+        protocol = new_protocol()
+        protocol.send(h11.Request(method=self._method, target="/", headers=[("Host", "")]))
+        protocol.send(h11.EndOfMessage())
+        is_tls = self._connection.tls is not None
+        self._parser = ResponseParser(protocol, str(self._connection.route), over_tls=is_tls)
+        kept, self._buffer = bytes(self._buffer), bytearray()
+        self.size = 0
+        if kept:
+            self._parse(kept)
+        return self._parse(data)
+
+    def _parse(self, data: bytes | OSError) -> Reply | None:
+        parser = self._parser
+        assert parser is not None  # noqa: S101 - for the type checker
+        assert isinstance(self._buffer, bytearray)  # noqa: S101 - the same
+        if isinstance(data, OSError):
+            raise parser.broken(data) from data
+        self.has_begun = self.has_begun or bool(data)
+        parser.receive(data)
+        if parser.head is None:
+            return None
+        if self._head is None:
+            head = Head(parser.head.status_code, parser.head.headers.raw_items())
+            self._set_head(head, _declared_length(head))
+        while block := parser.body():
+            self._buffer += block
+            self.size = len(self._buffer)
+            if self.size > LARGEST:
+                raise BodyTooLarge
+        assert self._head is not None  # noqa: S101 - for the type checker
+        if not parser.has_ended:
+            return None
+        persists = parser.allows_reuse and not declares_body(self._method, self._head.status, self._head.headers)
+        return Reply(self._head, self._buffer, persists=persists, has_surplus=parser.has_surplus)
+
+    def _set_head(self, head: Head, length: int) -> None:
+        self._head = head
+        self._head_cost = sum(3 * (len(name) + len(value)) + _HEADER_COST for name, value in head.raw)
+        self.is_discarding = not self._needs_body(head)
+        if length > LARGEST and not self._has_no_body(head):
+            raise BodyTooLarge
+
+    def _has_no_body(self, head: Head) -> bool:
+        return self._method == "HEAD" or head.status in (204, 304)
+
+
+_heads: dict[bytes, Head] = {}
+
+
+def _usual_head(text: bytes) -> Head | None:
+    """Return the head that *text* is, None where anything about it is out of the ordinary."""
+    status = _USUAL_STATUS.match(text)
+    if status is None:
+        return None
+    raw = []
+    at, end = status.end(), len(text) - 2
+    while at < end:
+        header = _USUAL_HEADER.match(text, at)
+        if header is None:
+            return None
+        raw.append((header[1], header[2]))
+        at = header.end()
+    head = Head(int(status[1]), raw)
+    if len(head.headers) != len(raw) and any(_count(raw, name) > 1 for name in (b"content-length", b"connection")):
+        return None
+    if b"transfer-encoding" in head.headers or not _settle_length(head):
+        return None
+    connection = head.headers.get(b"connection", b"").lower()
+    if connection not in (b"", b"keep-alive"):
+        if connection != b"close":
+            return None
+        head.persists = False
+    _remember(text, head)
+    return head
+
+
+def _settle_length(head: Head) -> bool:
+    length = head.headers.get(b"content-length")
+    if length is None:
+        head.length = 0 if head.status in (204, 304) else None
+        return head.length is not None
+    if not length.isdigit() or len(length) > 18:
+        return False
+    head.length = int(length)
+    return True
+
+
+def _remember(text: bytes, head: Head) -> None:
+    if len(text) <= _LONGEST_REMEMBERED:
+        if len(_heads) >= _REMEMBERED:
+            _heads.clear()
+        _heads[text] = head
+
+
+def _count(raw: list[tuple[bytes, bytes]], wanted: bytes) -> int:
+    return sum(name.lower() == wanted for name, _ in raw)
+
+
+def _declared_length(head: Head) -> int:
+    """Return the length that a Content-Length which h11 has accepted declares, 0 where there is none that counts."""
+    return 0 if b"transfer-encoding" in head.headers else int(head.headers.get(b"content-length", b"0"))

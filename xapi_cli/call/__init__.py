@@ -1,1 +1,0 @@
-"""One call of the API, from the request to where its answer goes."""

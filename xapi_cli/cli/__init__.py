@@ -1,0 +1,1 @@
+"""The command line: commands, options, help, completion, and errors as exit codes."""

@@ -1,0 +1,69 @@
+"""What makes bash, zsh and fish complete `xapi`: Typer's scripts, with their faults mended.
+
+Typer's own do not complete `--flag=value` in any shell; in bash they fail for `~/bin/xapi`, with an error in the middle
+of what is being typed; in zsh the first Tab after a start does nothing where the script is autoloaded. What they ask
+the program, and what it answers, is Typer's. PowerShell gets Typer's script as it is.
+"""
+
+# bash splits `--flag=value` into three words; Typer wants two. Whatever else bash splits, at `:` say, is an ITEM.
+_BASH = r"""_xapi_completion() {
+    local IFS=$'\n' program=${1/#\~\//$HOME/} words=() position=$COMP_CWORD last= index
+    for index in "${!COMP_WORDS[@]}"; do
+        if [[ ${COMP_WORDS[index]} == '=' && $last == --* ]]; then
+            if ((index == COMP_CWORD)); then
+                words+=('')
+            elif ((index < COMP_CWORD)); then
+                ((position -= 1))
+            fi
+        else
+            last=${COMP_WORDS[index]}
+            words+=("$last")
+        fi
+    done
+    COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
+                   COMP_CWORD=$position \
+                   _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null ) )
+    return 0
+}
+
+complete -o default -F _xapi_completion xapi
+"""
+
+_ZSH = r"""#compdef xapi
+
+_xapi_completion() {
+  local line="${words[1,$CURRENT]}"
+  if compset -P '--*='; then  # of --flag=value only the value is completed
+    line="${words[1,$CURRENT-1]} ${words[$CURRENT]%%=*} $PREFIX"
+  fi
+  eval "$(env _TYPER_COMPLETE_ARGS="$line" _XAPI_COMPLETE=complete_zsh xapi 2>/dev/null)"
+}
+
+if [[ $funcstack[1] == _xapi ]]; then  # this file is the function, found in $fpath, and a Tab has called it
+  _xapi_completion "$@"
+else
+  compdef _xapi_completion xapi
+fi
+"""
+
+_FISH = r"""function __xapi_completion
+    set -l line (commandline -cp)
+    set -l flag (string match -r -- '^--[^=]*=' (commandline -ct))
+    if set -q flag[1] # of --flag=value only the value is asked for, and the flag put before it again
+        set line (string replace -r -- '=(?=[^=\s]*$)' ' ' "$line")
+    end
+    set -l asked _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS="$line"
+    env $asked xapi 2>/dev/null | string replace -r -- '^' "$flag"
+    return $pipestatus[1]
+end
+
+complete --command xapi --no-files --arguments "(__xapi_completion get-args)" --condition "__xapi_completion is-args"
+"""
+
+
+def fix_scripts() -> None:
+    """Let Typer print and install these scripts in place of its own."""
+    from typer._completion_shared import _completion_scripts
+
+    for shell, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH)):
+        _completion_scripts[shell] = script.replace("%", "%%")  # Typer fills in names with the % operator

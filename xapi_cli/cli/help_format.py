@@ -1,0 +1,151 @@
+"""What `--help` looks like: plain text that fits the terminal, its headings and names set off where that can be shown.
+
+A page ends with its examples, which is what a person sees first on a terminal. The styled page is the plain one, with
+nothing added but bold and underline: both say the same, to eyes, to pipes and to screen readers.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from xapi_cli.cli import usage_errors
+
+if TYPE_CHECKING:
+    from xapi_cli.cli.help_topics import Topic
+
+SETTINGS = "Settings"
+_OWN = "Options"
+_MARK = "Examples:"
+_WIDE = 70  # columns; with fewer, a long name stands on a line of its own
+_HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
+_NAME = re.compile(r"^  (-\S+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
+
+
+class Command(TyperCommand):
+    """A command: what it does, its options in groups, its examples."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the usage as people write it: NAME, not {NAME}."""
+        return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page, styled where stdout shows it."""
+        return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page: usage, text, options, examples."""
+        text, examples = parts(self.help)
+        self.format_usage(ctx, formatter)
+        _write_text(formatter, text)
+        _write_options(self, ctx, formatter)
+        _write_examples(formatter, examples)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words; whatever is wrong with them is said with this command's own help in the hint."""
+        with usage_errors.of(ctx):
+            return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """Commands under one name, under *headings* where there are many; a word that is none gets a suggestion."""
+
+    headings: Mapping[str, Sequence[str]] = {"Commands": ()}
+    footer = ""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page, styled where stdout shows it."""
+        return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page: usage, text, commands, options, examples, where there is more."""
+        text, examples = parts(self.help)
+        self.format_usage(ctx, formatter)
+        _write_text(formatter, text)
+        for heading, names in self.headings.items():
+            rows = [(name, self._summary(ctx, name)) for name in names or self.list_commands(ctx)]
+            _write_section(formatter, heading, rows)
+        _write_options(self, ctx, formatter)
+        _write_examples(formatter, examples)
+        _write_text(formatter, self.footer)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words before the command; whatever is wrong with them is said with this page in the hint."""
+        with usage_errors.of(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is the first of *args*; raises UsageError, with a suggestion, where there is none."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not ctx.resilient_parsing:
+            raise usage_errors.no_such_command(ctx.command_path, args[0], names)
+        return super().resolve_command(ctx, args)
+
+    def _summary(self, ctx: Any, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return parts(command.help)[0].partition("\n\n")[0].replace("\n", " ") if command is not None else ""
+
+
+def of_topic(formatter: Any, topic: "Topic") -> str:
+    """Return the page of *topic*."""
+    with formatter.section(topic.title):
+        formatter.write_text(topic.text)
+        formatter.write_paragraph()
+        _write_rows(formatter, topic.rows)
+        if topic.after:
+            formatter.write_paragraph()
+            formatter.write_text(topic.after)
+    return str(formatter.getvalue()).rstrip("\n")
+
+
+def parts(text: str | None) -> tuple[str, list[str]]:
+    """Return the help *text* of a command without its examples, and the lines of those."""
+    told, _, examples = inspect.cleandoc(text or "").partition(_MARK)
+    return told.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
+
+
+def styled(page: str) -> str:
+    """Return the plain *page* with its headings underlined and its names in bold."""
+    page = _HEADING.sub(
+        lambda found: found[0].replace(found[1] or found[2], f"\x1b[4m{found[1] or found[2]}\x1b[0m"), page
+    )
+    return _NAME.sub(lambda found: f"  \x1b[1m{found[1]}\x1b[0m", page)
+
+
+def _write_text(formatter: Any, text: str) -> None:
+    if text:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
+
+
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the options under their headings, the settings, which most commands have, last."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None and parameter.param_type_name == "option":
+            heading = getattr(parameter, "rich_help_panel", None) or _OWN
+            sections.setdefault(heading, []).append(record)
+    last = [(heading, sections.pop(heading, [])) for heading in (_OWN, SETTINGS)]
+    for heading, rows in (*sections.items(), *last):
+        _write_section(formatter, heading, rows)
+
+
+def _write_section(formatter: Any, heading: str, rows: list[tuple[str, str]]) -> None:
+    if rows:
+        with formatter.section(heading):
+            _write_rows(formatter, rows)
+
+
+def _write_examples(formatter: Any, examples: list[str]) -> None:
+    if examples:
+        with formatter.section(_MARK.rstrip(":")):
+            formatter.write("".join(f"{line}\n" for line in examples))
+
+
+def _write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
+    """Write *rows* of a name and what it means, the meanings in one column."""
+    formatter.write_dl(rows, col_max=30 if formatter.width >= _WIDE else 16)

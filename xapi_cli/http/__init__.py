@@ -1,0 +1,1 @@
+"""The HTTP layer under httpx: connections, parsing, limits."""

@@ -1,0 +1,90 @@
+"""Find words for what an operating system or a TLS library reports about a connection."""
+
+import errno
+import socket
+import ssl
+
+from xapi_cli.system.render import printable
+
+_CHECK_CLOCK = "is the clock of this computer right? if so, the server needs a new certificate"
+_CHECK_CA = "if you trust its CA, name a file with the CA's certificate with --ca-bundle"
+_CHECK_NAME = "check the host in the base URL"
+_CHECK_ONLINE = "is this computer online?"
+
+_CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
+    9: ("the server's certificate is not valid yet", "is the clock of this computer right?"),
+    10: ("the server's certificate has expired", _CHECK_CLOCK),
+    18: ("the server's certificate is self-signed", _CHECK_CA),
+    19: ("the server's certificate comes from an unknown CA (self-signed)", _CHECK_CA),
+    20: ("the server's certificate comes from an unknown CA", _CHECK_CA),
+    21: ("the server's certificate comes from an unknown CA", _CHECK_CA),
+    62: ("the server's certificate is for another name", _CHECK_NAME),
+    64: ("the server's certificate is for another address", _CHECK_NAME),
+}
+_TLS = {  # OpenSSL's reasons
+    "WRONG_VERSION_NUMBER": ("the server does not speak TLS there", "is it an http:// server, or another port?"),
+    "HTTP_REQUEST": ("the server does not speak TLS there", "is it an http:// server, or another port?"),
+    "UNEXPECTED_EOF_WHILE_READING": ("connection closed by the server", None),
+    "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
+    "UNSUPPORTED_PROTOCOL": ("the server speaks only an outdated TLS version", None),
+    "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the server wants a client certificate, which xapi does not have", None),
+}
+_SYSTEM = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "connection reset",
+    errno.ECONNABORTED: "connection aborted",
+    errno.EPIPE: "connection closed by the server",
+    errno.ETIMEDOUT: "connection timed out",
+    errno.EHOSTUNREACH: "no route to the host",
+    errno.ENETUNREACH: "network is unreachable",
+    errno.ENETDOWN: "network is down",
+    errno.EMFILE: "too many open files",
+    errno.ENFILE: "too many open files",
+}
+_SYSTEM_HINTS = {
+    errno.ECONNREFUSED: "nothing listens there: check host and port of the base URL, and whether the server runs",
+    errno.EHOSTUNREACH: _CHECK_ONLINE,
+    errno.ENETUNREACH: _CHECK_ONLINE,
+    errno.ENETDOWN: _CHECK_ONLINE,
+}
+_NO_SUCH_HOST = {
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+}
+
+
+def explained(error: OSError) -> tuple[str, str | None]:
+    """Return what *error* says, in words of our own where there are any, and a hint where one helps."""
+    if isinstance(error, socket.gaierror):
+        return _name_failure(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate_failure(error)
+    if isinstance(error, ssl.SSLError):
+        return _tls_failure(error)
+    reason = _SYSTEM.get(error.errno or 0) or _phrase(error.strerror or type(error).__name__)
+    return reason, _SYSTEM_HINTS.get(error.errno or 0)
+
+
+def _name_failure(error: socket.gaierror) -> tuple[str, str | None]:
+    if error.errno in _NO_SUCH_HOST:
+        return "no such host", _CHECK_NAME
+    if error.errno == socket.EAI_AGAIN:
+        return "name look-up failed", _CHECK_ONLINE
+    return f"name look-up failed ({_phrase(error.strerror or 'no reason given')})", None
+
+
+def _certificate_failure(error: ssl.SSLCertVerificationError) -> tuple[str, str | None]:
+    known = _CERTIFICATE.get(error.verify_code)
+    return known or (f"the server's certificate is not trusted ({_phrase(str(error.verify_message))})", _CHECK_CA)
+
+
+def _tls_failure(error: ssl.SSLError) -> tuple[str, str | None]:
+    is_end = isinstance(error, ssl.SSLEOFError)  # whose reason depends on the version of OpenSSL
+    name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or type(error).__name__
+    return _TLS.get(name) or (f"TLS failed ({_phrase(name.replace('_', ' ').lower())})", None)
+
+
+def _phrase(text: str) -> str:
+    """Return *text* from a library as part of a sentence."""
+    text = printable(text.strip().rstrip("."))
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

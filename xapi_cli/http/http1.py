@@ -1,0 +1,220 @@
+"""Speak HTTP/1.1 by the rules of h11: one request and its response over one connection."""
+
+from typing import TYPE_CHECKING
+
+import h11
+
+from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.response_parser import ResponseParser, declares_body, new_protocol
+
+if TYPE_CHECKING:
+    import httpx
+
+    from xapi_cli.http.timeouts import Limit, Limits
+
+IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
+
+
+def request_head(request: "httpx.Request", route: Route) -> h11.Request:
+    """Return the head of *request* as *route* wants it; UsageError when it cannot be sent as HTTP."""
+    target, headers = request.url.raw_path, list(request.headers.raw)
+    if route.proxy and route.scheme == "http":
+        target = b"http://" + request.url.netloc + target
+        if route.proxy.authorization:
+            headers.append((b"Proxy-Authorization", route.proxy.authorization))
+    try:
+        head = h11.Request(method=request.method, target=target, headers=headers)
+    except (h11.LocalProtocolError, UnicodeError):
+        head = None  # raising outside keeps h11's words, which hold the header's value, out of a traceback
+    if head is None or head.method == b"CONNECT":
+        raise UsageError("the request's method, URL or headers are not valid in HTTP", hint="look for odd characters")
+    return head
+
+
+class Incoming:
+    """Read a response over *connection* into a `ResponseParser`, whose messages call the server or proxy *sender*."""
+
+    def __init__(self, protocol: h11.Connection, connection: Connection, sender: str) -> None:
+        self.parser = ResponseParser(protocol, sender, over_tls=connection.tls is not None)
+        self._connection = connection
+
+    def wait_for_head(self, limit: "Limit") -> h11.Response:
+        """Return the final head, having skipped informational ones."""
+        while self.parser.head is None:
+            self._receive(limit)
+        return self.parser.head
+
+    def look(self) -> None:
+        """Take what has arrived of the head, without waiting."""
+        if self.parser.head is None:
+            self._receive(None)
+
+    def block(self, limit: "Limit") -> bytes | None:
+        """Return the next part of the body as soon as there is one, None at the end."""
+        while not self.parser.has_ended:
+            if block := self.parser.body():
+                return block
+            if not self.parser.has_ended:
+                self._receive(limit)
+        return None
+
+    def _receive(self, limit: "Limit | None") -> None:
+        try:
+            data = self._connection.receive(limit) if limit else self._connection.receive_now()
+        except OSError as error:
+            raise self.parser.broken(error) from error
+        if data is not None:
+            self.parser.receive(data)
+
+
+class Exchange:
+    """Send *request*, whose head is *head*, over *connection* and read the response."""
+
+    def __init__(self, connection: Connection, request: "httpx.Request", head: h11.Request, limits: "Limits") -> None:
+        self._connection = connection
+        self.request = request
+        self._request_head = head
+        self._limits = limits
+        self._protocol = new_protocol()
+        self._incoming = Incoming(self._protocol, connection, str(connection.route))
+        self._length = _declared_length(head)
+        self._is_sent = False
+        self._is_body_begun = False
+        self._is_broken = False
+
+    def head(self) -> h11.Response:
+        """Return the response's head: the answer to the whole request, or one that came early."""
+        try:
+            self._send_request()
+            limit = self._limits.wait(self._limits.read, f"no answer from {self._connection.route}")
+            return self._incoming.wait_for_head(limit)
+        except (NetworkError, TimeoutExpired) as error:
+            is_harmless = bool(self.request.extensions.get("harmless"))
+            note_sent(error, self.request.method, is_sent=self._is_sent, is_harmless=is_harmless)
+            raise
+
+    def block(self) -> bytes | None:
+        """Return the next part of the response's body, None at its end."""
+        limit = self._limits.wait(self._limits.read, f"no more data from {self._connection.route}")
+        try:
+            return self._incoming.block(limit)
+        except (NetworkError, TimeoutExpired) as error:
+            error.sent = True
+            raise
+
+    def skip(self, size: int, seconds: float) -> None:
+        """Read away what is left of the response's body, at most *size* bytes in *seconds*."""
+        limit = self._limits.wait(seconds, "no end")
+        try:
+            while size > 0 and (block := self._incoming.block(limit)) is not None:
+                size -= len(block)
+        except (NetworkError, TimeoutExpired):
+            self._is_broken = True
+
+    @property
+    def may_repeat(self) -> bool:
+        """Tell whether, after a failure of an old connection, the request may be sent again on a new one.
+
+        RFC 9110, 9.2.2: nothing was sent, or sending it twice does what sending
+        it once does. A body of undeclared length is not sent again: nobody would
+        notice that its source has less to give the second time.
+        """
+        if self._incoming.parser.has_begun:
+            return False
+        is_replayable = self._length is not None or not self._is_body_begun
+        return is_replayable and (not self._is_sent or self.request.method in IDEMPOTENT)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Tell whether the connection may serve another request."""
+        head = self._incoming.parser.head
+        if head is None or self._is_broken or not self._incoming.parser.allows_reuse:
+            return False
+        return not declares_body(self.request.method, head.status_code, dict(head.headers))
+
+    def rest(self) -> None:
+        """Let the connection know what response it was, and whether more has come than that."""
+        parser = self._incoming.parser
+        assert parser.head is not None  # noqa: S101 - there is no body without it
+        self._connection.rest(self.request.method, parser.head.status_code)
+        self._connection.has_surplus = self._connection.has_surplus or parser.has_surplus
+
+    def _send_request(self) -> None:
+        self._send(self._request_head)
+        size = 0
+        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client has refused an async one
+            self._is_body_begun = True
+            size += len(chunk)
+            if self._length is not None and size > self._length:
+                raise self._changed()
+            self._send(h11.Data(data=chunk))
+            if self._has_stopped:
+                return
+        if self._length is not None and size < self._length:
+            raise self._changed()
+        self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> None:
+        for part in self._protocol.send_with_data_passthrough(event) or ():
+            self._send_bytes(memoryview(part))
+
+    def _send_bytes(self, data: memoryview) -> None:
+        """Send *data*, but stop when the server has answered or will not take any more."""
+        if self._connection.is_used and not self._is_sent and not self._connection.is_silent():
+            raise NetworkError(f"{self._connection.route} closed the connection or sent what no request asked for")
+        limit = None
+        while data and not self._has_stopped:
+            self._incoming.look()
+            if self._has_stopped:
+                return
+            count = self._send_some(data)
+            data = data[count:]
+            if count:
+                limit = None
+            else:
+                limit = limit or self._limits.wait(self._limits.write, f"{self._connection.route} took no data")
+                self._wait_to_send(limit)
+
+    @property
+    def _has_stopped(self) -> bool:
+        """Tell whether sending is over: an answer other than success does not wait for the rest (RFC 9112, 9.5)."""
+        head = self._incoming.parser.head
+        return self._is_broken or (head is not None and head.status_code >= 300)
+
+    def _send_some(self, data: memoryview) -> int:
+        try:
+            count = self._connection.send_now(data)
+        except OSError:
+            self._is_broken = True  # an answer may be there nevertheless, or the reason why there is none
+            return 0
+        self._is_sent = self._is_sent or bool(count or self._connection.tls)
+        return count
+
+    def _wait_to_send(self, limit: "Limit") -> None:
+        if self._is_broken:
+            return
+        try:
+            self._connection.wait(limit, receiving=self._incoming.parser.head is None, sending=True)
+        except TimeoutExpired:
+            if self._incoming.parser.head is None:
+                raise
+            self._is_broken = True  # the server has answered; that it left some of the body unread is its own affair
+
+    def _changed(self) -> XapiError:
+        return XapiError("the request's body changed while it was sent", hint="send a copy that nothing writes to")
+
+
+def note_sent(error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool, is_harmless: bool = False) -> None:
+    """Let *error* tell whether the request had left, and what that may mean, unless doing it twice *is_harmless*."""
+    error.sent = is_sent
+    if is_sent and method not in IDEMPOTENT and not is_harmless:
+        error.hint = f"the {method} may have been processed: check before you send it again"
+
+
+def _declared_length(head: h11.Request) -> int | None:
+    """Return the length of the body that *head* announces; None when the body will tell its own end."""
+    headers = {name: value for name, value in head.headers}  # noqa: C416  # the pairs are of h11's own kind
+    if b"transfer-encoding" in headers:
+        return None
+    return int(headers.get(b"content-length", b"0"))

@@ -1,0 +1,145 @@
+"""Choose the proxy that the environment names for a server, by the rules that curl made common."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import UsageError
+from xapi_cli.http.hosts import Malformed, host_and_port, is_numeric
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HINT = "write it like http://proxy.example.com:3128"
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Say where a proxy listens, and what to show it as Proxy-Authorization."""
+
+    scheme: str
+    host: str
+    port: int
+    authorization: bytes | None = field(default=None, repr=False)
+    variable: str = "HTTPS_PROXY"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:
+    """Return the proxy for what is asked of *host*, None to go there directly."""
+    variable, text = _chosen(scheme, environ)
+    if not text or _is_exempt(host, port, _value("NO_PROXY", environ)[1]):
+        return None
+    try:
+        return _parsed(text, variable)
+    except Malformed as flaw:
+        raise UsageError(f"the proxy in {variable} {flaw}", hint=flaw.remedy or _HINT) from None
+
+
+def _chosen(scheme: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and value of the variable that decides for *scheme*."""
+    variable, text = _value(f"{scheme.upper()}_PROXY", environ)
+    return (variable, text) if text else _value("ALL_PROXY", environ)
+
+
+def _value(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the variable *name* as spelt and its value, lower case first; an empty one counts as unset."""
+    lower = environ.get(name.lower(), "").strip()
+    if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:  # a CGI script gets it from a header: httpoxy.org
+        return name.lower(), lower if name.lower() in set(environ) else ""  # on Windows, get() ignores case
+    return (name.lower(), lower) if lower else (name, environ.get(name, "").strip())
+
+
+def _parsed(text: str, variable: str) -> Proxy:
+    """Read a proxy's URL; nothing of it is echoed, for it may hold a password anywhere."""
+    scheme, found, rest = text.partition("://")
+    if not found:
+        scheme, rest = "http", text
+    _check_scheme(scheme.lower())
+    user_info, _, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    host, port = host_and_port(address)
+    return Proxy("http", host, port or _DEFAULT_PORTS["http"], _basic(user_info) if user_info else None, variable)
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme == "https":
+        raise Malformed("is reached by https, which xapi does not support", "most proxies listen on http://, try that")
+    if scheme.startswith("socks"):
+        raise Malformed("is a SOCKS proxy, which xapi does not support", "name an HTTP proxy instead")
+    if scheme != "http":
+        raise Malformed("has a scheme other than http")
+
+
+def _basic(user_info: str) -> bytes:
+    """Return the Proxy-Authorization for a URL's *user_info* (RFC 7617)."""
+    from base64 import b64encode
+    from urllib.parse import unquote_to_bytes
+
+    name, _, password = user_info.partition(":")
+    return b"Basic " + b64encode(unquote_to_bytes(name) + b":" + unquote_to_bytes(password))
+
+
+def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
+    """Tell whether *no_proxy* names *host*; a malformed entry names no host."""
+    wanted = host.lower().rstrip(".")
+    address = _address(wanted)
+    return any(
+        (entry_port is None or entry_port == str(port))
+        and (name == "*" or (_contains(name, address) if address else _names(name, wanted)))
+        for name, entry_port in _entries(no_proxy)
+    )
+
+
+def _entries(no_proxy: str) -> Iterator[tuple[str, str | None]]:
+    """Return name, address or network, and port, of each entry; an IPv6 address needs brackets only before a port."""
+    for entry in re.split(r"[\s,]+", no_proxy.lower()):
+        if bracketed := re.fullmatch(r"\[([^\]]*)\](/\d+)?(?::(\d+))?", entry):
+            yield bracketed[1] + (bracketed[2] or ""), bracketed[3]
+        elif named := re.fullmatch(r"([^:\[\]]+)(?::(\d+))?", entry):
+            yield named[1], named[2]
+        else:
+            yield entry, None  # an IPv6 address without brackets, or malformed
+
+
+def _address(host: str) -> "IPv4Address | IPv6Address | None":
+    """Return *host* as an address, None for a name; a name, too, can end in a digit."""
+    if ":" not in host and not is_numeric(host):
+        return None  # without an import, for most hosts are names
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _names(name: str, host: str) -> bool:
+    """Tell whether *host* is *name* or below it."""
+    suffix = _ascii(name.removeprefix("*").strip("."))
+    return bool(suffix) and f".{host}".endswith(f".{suffix}")
+
+
+def _ascii(name: str) -> str:
+    """Return an international *name* in the form in which hosts are written here; "" for a malformed one."""
+    if name.isascii():
+        return name
+    try:
+        return host_and_port(name)[0]
+    except Malformed:
+        return ""
+
+
+def _contains(network: str, address: "IPv4Address | IPv6Address") -> bool:
+    """Tell whether *network*, which can be a single address, contains *address*, also as the IPv4 address in it."""
+    from ipaddress import ip_network
+
+    try:
+        block = ip_network(network, strict=False)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address in block or (mapped is not None and mapped in block)

@@ -1,0 +1,90 @@
+"""Look up host names without waiting longer than a limit allows, which getaddrinfo() itself cannot do."""
+
+import errno
+import socket
+from itertools import chain, zip_longest
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.system import forks
+
+if TYPE_CHECKING:
+    from xapi_cli.http.timeouts import Limit
+
+Address = tuple[int, Any]  # the family, and what connect() takes
+
+_TCP = socket.SOCK_STREAM
+
+
+class Resolver:
+    """Look up names, each in one thread at a time, however many wait for it or have given up."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lookups: dict[tuple[str, int], _Lookup] = {}
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Start over: the threads of the parent process do not run in its child."""
+        self._lock = Lock()
+        self._lookups.clear()
+
+    def addresses(self, host: str, port: int, limit: "Limit") -> list[Address]:
+        """Return the addresses of *host*, in the order in which to try them; OSError when it has none."""
+        try:
+            return _ordered(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
+        except socket.gaierror:  # a name
+            return self._lookup(host, port).result(limit)
+
+    def _lookup(self, host: str, port: int) -> "_Lookup":
+        with self._lock:
+            lookup = self._lookups.get((host, port))
+            if lookup is None or lookup.is_done:
+                lookup = _Lookup(host, port)
+                try:
+                    lookup.start()
+                except RuntimeError as error:
+                    raise OSError(errno.EAGAIN, "no more threads") from error
+                self._lookups[host, port] = lookup
+        return lookup
+
+
+class _Lookup(Thread):
+    """One look-up; a daemon, so that one that hangs does not keep the process alive."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(name=f"look-up of {host}", daemon=True)
+        self._host, self._port = host, port
+        self._done = Event()
+        self._addresses: list[Address] = []
+        self._error: OSError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def run(self) -> None:
+        try:
+            # Bytes, because for str the resolver loads the idna codec: 4 ms.
+            self._addresses = _ordered(socket.getaddrinfo(self._host.encode("ascii"), self._port, type=_TCP))
+        except OSError as error:
+            self._error = error
+        except UnicodeError:
+            self._error = socket.gaierror(socket.EAI_NONAME, "not a host name")
+        finally:
+            self._done.set()
+
+    def result(self, limit: "Limit") -> list[Address]:
+        while not self._done.is_set():
+            self._done.wait(limit.pause())
+        if self._error:
+            raise self._error
+        return self._addresses
+
+
+def _ordered(infos: list[tuple[Any, ...]]) -> list[Address]:
+    """Return addresses so that the two families take turns (RFC 8305, 4): one of them may lead nowhere."""
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
+    first = [entry for entry in addresses if entry[0] == addresses[0][0]]
+    others = [entry for entry in addresses if entry[0] != addresses[0][0]]
+    return [entry for entry in chain.from_iterable(zip_longest(first, others)) if entry]

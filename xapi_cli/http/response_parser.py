@@ -1,0 +1,239 @@
+"""Parse one response from bytes, wherever they come from: the rules of h11, and stricter ones of our own.
+
+It reads nothing itself: blocking clients and `batch` feed it, so that both accept,
+reject and limit exactly the same, however the bytes are divided.
+"""
+
+import re
+from collections.abc import Mapping
+
+import h11
+
+from xapi_cli.errors import NetworkError
+from xapi_cli.http.error_text import explained
+
+HEAD_LIMIT = 100_000  # bytes, informational responses included; also of a line that frames a chunk, and of all trailers
+
+_VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
+_START = len(_VERSIONS[0])
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
+_PLAINER = {  # than the messages of h11
+    "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
+    "Only Transfer-Encoding": "an unknown transfer coding",
+    "illegal request line": "illegal status line",
+    "InformationalResponse status_code": "a status under 100",
+}
+
+
+def new_protocol() -> h11.Connection:
+    """Return the state of one request and its response."""
+    return h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
+
+
+def declares_body(method: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a response that has no body declares one: its server may send it all the same."""
+    has_none = method == "HEAD" or status in (204, 304)
+    return has_none and (b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0")
+
+
+class ResponseParser:
+    """Parse the response to the request that *protocol* has sent; messages call its origin *sender*."""
+
+    def __init__(self, protocol: h11.Connection, sender: str, *, over_tls: bool) -> None:
+        self.head: h11.Response | None = None
+        self.has_begun = False
+        self.has_ended = False
+        self._protocol = protocol
+        self._sender = sender
+        self._over_tls = over_tls
+        self._buffer = bytearray()  # of the head
+        self._searched = 0  # up to here there is no blank line in it
+        self._head_size = 0
+        self._body_size = 0
+        self._chunks: _ChunkLines | None = None
+        self._is_closed = False
+        self._flaw: str | None = None  # of the body
+
+    def receive(self, data: bytes) -> None:
+        """Take *data*, or with b"" the end of the connection; raises NetworkError where there will be no head."""
+        self._is_closed = not data
+        if self.head is None:
+            if not data:
+                raise self._closed()
+            data = self._receive_head(data)
+        if self._chunks and data:
+            data = self._chunks.checked(data)
+        if data or self._is_closed:
+            self._protocol.receive_data(data)
+
+    def body(self) -> bytes:
+        """Return what has arrived of the body since the last call, and note its end; raises NetworkError at a flaw."""
+        parts: list[bytes] = []
+        while not (self.has_ended or self._flaw):
+            try:
+                event = self._protocol.next_event()
+            except h11.RemoteProtocolError as error:
+                self._flaw = "connection closed by the server" if self._is_closed else _plain(str(error))
+                break
+            if event is h11.NEED_DATA:
+                self._flaw = self._chunks.flaw if self._chunks else None
+                break
+            if isinstance(event, h11.Data):
+                parts.append(event.data)
+            else:
+                self.has_ended = True
+        if self._flaw and not parts:  # what came before the flaw is returned first
+            raise self._cut_off(self._flaw)
+        block = b"".join(parts)
+        self._body_size += len(block)
+        return block
+
+    def broken(self, error: OSError) -> NetworkError:
+        """Return what it means that the connection failed with *error*."""
+        reason, hint = explained(error)
+        if self.head is not None:
+            return self._cut_off(reason)
+        return NetworkError(f"the connection to {self._sender} broke before the answer: {reason}", hint=hint)
+
+    @property
+    def allows_reuse(self) -> bool:
+        """Whether another request may follow: both messages are complete, and nothing came after them."""
+        states = self._protocol.states
+        is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
+        has_flaw = self._chunks is not None and self._chunks.flaw is not None
+        return is_complete and not (has_flaw or self._is_ambiguous or self.has_surplus)
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether bytes have come after the end of the response."""
+        return bool(self._protocol.trailing_data[0])
+
+    @property
+    def _is_ambiguous(self) -> bool:
+        """Whether the head declares the body's end in two ways (RFC 9112, 6.3): either may be the right one."""
+        names = {name for name, _ in self.head.headers} if self.head else set()
+        return {b"content-length", b"transfer-encoding"} <= names
+
+    def _receive_head(self, data: bytes) -> bytes:
+        """Parse the heads in *data*; return what follows the final one."""
+        self._over_tls = self._over_tls or self.has_begun  # only the first byte can be that of a TLS record
+        self.has_begun = True
+        self._buffer += data
+        while self.head is None:
+            self._check_start()
+            blank = _BLANK_LINE.search(self._buffer, self._searched)
+            size = self._head_size + (blank.end() if blank else len(self._buffer) + 1)
+            if size > HEAD_LIMIT:
+                raise self._invalid(f"a head of more than {HEAD_LIMIT:,} bytes")
+            if blank is None:
+                self._searched = max(0, len(self._buffer) - 2)
+                return b""
+            self._head_size = size
+            self._parse(bytes(self._buffer[: blank.end()]))
+            del self._buffer[: blank.end()]
+            self._searched = 0
+        rest, self._buffer = bytes(self._buffer), bytearray()
+        return rest
+
+    def _check_start(self) -> None:
+        """Reject another protocol or version at its first bytes: nobody knows where its head would end."""
+        start = bytes(self._buffer[:_START])
+        if any(version.startswith(start) for version in _VERSIONS):
+            return
+        if start.startswith(b"HTTP/"):
+            raise self._invalid("an HTTP version other than 1.0 and 1.1")
+        is_tls = not self._over_tls and start[:1] in _TLS_RECORDS
+        raise self._invalid("illegal status line", hint="does the base URL need https?" if is_tls else None)
+
+    def _parse(self, head: bytes) -> None:
+        self._protocol.receive_data(head)
+        try:
+            event = self._protocol.next_event()
+        except h11.RemoteProtocolError as error:
+            raise self._invalid(str(error)) from error
+        if isinstance(event, h11.InformationalResponse):
+            if event.status_code == 101:
+                raise self._invalid("a switch to another protocol")
+            return
+        assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns nothing else for a whole head
+        self.head = event
+        if any(name == b"transfer-encoding" for name, _ in event.headers):
+            self._chunks = _ChunkLines()
+
+    def _closed(self) -> NetworkError:
+        how = "in the middle of its answer" if self.has_begun else "without an answer"
+        return NetworkError(f"{self._sender} closed the connection {how}")
+
+    def _invalid(self, flaw: str, hint: str | None = None) -> NetworkError:
+        hint = hint or "is this the right host and port?"
+        return NetworkError(f"the answer of {self._sender} is not valid HTTP ({_plain(flaw)})", hint=hint)
+
+    def _cut_off(self, reason: str) -> NetworkError:
+        return NetworkError(
+            f"the body from {self._sender} was cut off after {self._body_size:,} bytes ({reason})", answered=True
+        )
+
+
+class _ChunkLines:
+    """Check the lines that frame chunks, and trailers, before h11 sees them: it would wait for the CRLF of a bare LF.
+
+    Everything else that may be wrong with them is left to h11.
+    """
+
+    def __init__(self) -> None:
+        self.flaw: str | None = None
+        self._line = bytearray()
+        self._skipped = 0  # bytes of a chunk, and of the CRLF after it, until the next line
+        self._trailers: int | None = None  # their size, once they have begun
+        self._is_over = False
+
+    def checked(self, data: bytes) -> bytes:
+        """Return *data* up to the first line with a flaw."""
+        at = 0
+        while at < len(data) and not self._is_over:
+            if self._skipped:
+                count = min(self._skipped, len(data) - at)
+                self._skipped -= count
+                at += count
+                continue
+            end = data.find(b"\n", at) + 1 or len(data)
+            self._line += data[at:end]
+            if self.flaw is None:
+                self.flaw = self._flaw()
+            if self.flaw is not None:
+                return data[:at]
+            at = end
+            if self._line.endswith(b"\n"):
+                self._end_line(bytes(self._line))
+                self._line.clear()
+        return data
+
+    def _flaw(self) -> str | None:
+        if len(self._line) + (self._trailers or 0) > HEAD_LIMIT:
+            return "an endless line"
+        if self._line.endswith(b"\n") and not self._line.endswith(b"\r\n"):
+            return "a line feed without a carriage return between chunks"
+        return None
+
+    def _end_line(self, line: bytes) -> None:
+        if self._trailers is not None:
+            self._trailers += len(line)
+            self._is_over = line == b"\r\n"
+            return
+        try:
+            size = int(line.partition(b";")[0], 16)
+        except ValueError:  # h11 rejects it
+            self._is_over = True
+            return
+        if size:
+            self._skipped = size + 2
+        else:
+            self._trailers = 0
+
+
+def _plain(flaw: str) -> str:
+    """Return h11's *flaw* in words; what it quotes from the server comes after a colon and stays out."""
+    flaw = flaw.partition(":")[0]
+    plainer = [words for start, words in _PLAINER.items() if flaw.startswith(start)]
+    return plainer[0] if plainer else flaw[:1].lower() + flaw[1:]

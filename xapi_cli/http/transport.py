@@ -1,0 +1,202 @@
+"""Send httpx's requests over HTTP/1.1 so that whatever a server does ends in bounded memory and time.
+
+httpx's own transport bounds neither the head of a response, nor the time that it
+drips in, nor name look-ups, nor informational responses.
+"""
+
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import httpx
+
+from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.dial import Dialer, refused_by_proxy
+from xapi_cli.http.http1 import Exchange, request_head
+from xapi_cli.http.pool import Pool
+from xapi_cli.http.timeouts import Limits
+from xapi_cli.system import forks
+
+if TYPE_CHECKING:
+    import ssl
+
+    from xapi_cli.http.proxies import Proxy
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_DISCARDED = 64 * 1024  # bytes of a body that are read away to save a connection
+_DISCARDING = 0.2  # seconds that this may take
+
+
+def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of all that choose one
+    return None
+
+
+def _untraced(line: str) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+class Transport(httpx.BaseTransport):
+    """Send requests, from any number of threads, and keep connections open between them.
+
+    *tls* is asked once, when the first https request comes, whom to trust;
+    *proxy* which proxy to use for a scheme, host and port; *trace* is told about
+    connections, for people who want to see them.
+
+    Limits come with each request: httpx's `timeout` extension, where `connect`
+    covers all of the way to an agreed TLS connection, `write` each wait while
+    sending, `read` the wait for the complete head and then each wait for more of
+    the body; and the extension `deadline`, a moment of the monotonic clock that
+    bounds everything. The extension `exposed` is called before the request is
+    sent over a connection that others can read; the response's tells the same.
+    """
+
+    def __init__(
+        self,
+        tls: "Callable[[], ssl.SSLContext]",
+        proxy: "Callable[[str, str, int], Proxy | None]" = _no_proxy,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self._proxy = proxy
+        self._trace = trace or _untraced
+        self._dialler = Dialer(_Once(tls), self._trace)
+        self._pool = Pool()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the response to *request*, its body still to come."""
+        route = self._route(request.url)
+        head = request_head(request, route)
+        limits = Limits.of(request.extensions)
+        lost = None
+        if kept := self._pool.take(route):
+            self._trace(f"* using the open connection to {route}")
+            exchange = Exchange(kept, request, head, limits)
+            try:
+                return self._response(exchange, kept)
+            except NetworkError as error:
+                if not exchange.may_repeat:
+                    raise
+                self._trace("* which the server had closed")
+                lost = error
+        connection = self._dialler.open(route, limits.wait(limits.connect, f"no connection to {route}"))
+        self._pool.add(connection)
+        try:
+            return self._response(Exchange(connection, request, head, limits), connection)
+        except httpx.StreamConsumed:
+            if lost is None:
+                raise
+            raise lost from None  # the body could be had only once, and is gone
+
+    def close(self) -> None:
+        """Close all connections; what other threads are doing with them fails."""
+        self._pool.close()
+
+    def _route(self, url: httpx.URL) -> Route:
+        if url.scheme not in _DEFAULT_PORTS or not url.raw_host:
+            raise UsageError("the URL is neither http nor https, or has no host")
+        host = url.raw_host.decode("ascii")
+        port = _DEFAULT_PORTS[url.scheme] if url.port is None else url.port
+        if not 0 < port < 65_536:
+            raise UsageError("the URL has a port outside 1-65535")
+        return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
+
+    def _response(self, exchange: Exchange, connection: Connection) -> httpx.Response:
+        try:
+            is_exposed = connection.is_exposed
+            if is_exposed:
+                exchange.request.extensions.get("exposed", _nothing)()
+            head = exchange.head()
+            if head.status_code == 407 and connection.route.proxy:
+                raise refused_by_proxy(connection.route.proxy, head.status_code)
+        except BaseException:
+            self._pool.drop(connection)
+            raise
+        body = _Body(exchange, lambda: self._release(exchange, connection))
+        return httpx.Response(
+            head.status_code,
+            headers=head.headers.raw_items(),
+            stream=body,
+            extensions={
+                "http_version": b"HTTP/" + head.http_version,
+                "reason_phrase": head.reason,
+                "tls": connection.tls,
+                "exposed": is_exposed,
+                "proxy": str(connection.route.proxy) if connection.route.proxy else None,
+                "discard": body.discard,
+            },
+        )
+
+    def _release(self, exchange: Exchange, connection: Connection) -> None:
+        exchange.rest()
+        if exchange.is_reusable:
+            self._pool.give_back(connection)
+        else:
+            self._pool.drop(connection)
+
+
+class _Body(httpx.SyncByteStream):
+    """The body of a response; *release* is called once, when nobody will read on."""
+
+    def __init__(self, exchange: Exchange, release: Callable[[], None]) -> None:
+        self._exchange = exchange
+        self._release = release
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (block := self._block()) is not None:
+            yield block
+
+    def discard(self) -> None:
+        """Do without the rest; read it away if that is quick, so that the connection can serve again."""
+        self._skip(_DISCARDING)
+
+    def close(self) -> None:
+        """Do without the rest."""
+        self._skip(0)
+
+    def _block(self) -> bytes | None:
+        if self._is_over:
+            return None
+        block = None
+        try:
+            block = self._exchange.block()
+        finally:
+            if block is None:
+                self._end()
+        return block
+
+    def _skip(self, seconds: float) -> None:
+        if not self._is_over:
+            try:
+                self._exchange.skip(_DISCARDED, seconds)
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._release()
+
+
+class _Once:
+    """Call *make* once for all threads together; a child process calls it again."""
+
+    def __init__(self, make: "Callable[[], ssl.SSLContext]") -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: ssl.SSLContext | None = None
+        forks.watch(self)
+
+    def __call__(self) -> "ssl.SSLContext":
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def after_fork(self) -> None:
+        """Start over: a thread of the parent process may have held the lock, or one inside the context."""
+        self._lock = Lock()
+        self._made = None

@@ -1,0 +1,250 @@
+"""Build every URL that xapi requests, because a URL decides who gets the token.
+
+Nothing here echoes what it refuses beyond a scheme, a host or a single character:
+a URL may hold a password before its host and a key in its query.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from xapi_cli.errors import RedirectError, UsageError
+from xapi_cli.http.hosts import Malformed, host_and_port, refuse_blanks, refuse_controls
+
+Origin = tuple[str, str, int]
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_LONGEST = 65_536  # what httpx takes, and more than any server does
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_SCHEME_WITHOUT_SLASHES = re.compile(r"https?:(?!//)", re.IGNORECASE)
+# Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
+_PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)?")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[/\\]")
+_BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
+_HIDDEN = {"%2e": ".", "%2f": "/", "%5c": "\\"}
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
+_IN_QUERY = _IN_PATH + "?"
+
+
+def base_url(text: str) -> str:
+    """Return *text* as the one way to write this base URL; UsageError where it cannot be one."""
+    try:
+        return _base_url(text)
+    except Malformed as flaw:
+        raise UsageError(f"base URL {flaw}", hint=flaw.remedy or "write it like https://api.example.com") from None
+
+
+def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the URL that *path* means for the base URL *base*, with *query* appended to its own query."""
+    try:
+        url = _resolved(base, path)
+    except Malformed as flaw:
+        raise UsageError(f"PATH {flaw}", hint=flaw.remedy) from None
+    url = _with_query(url, query)
+    if len(url) > _LONGEST:
+        raise UsageError(f"the URL has {len(url):,} characters, the limit is {_LONGEST:,}", hint="send data as a body")
+    return url
+
+
+def join(url: str, location: str) -> str:
+    """Return where a redirect from *url* to *location* leads, without user info and fragment."""
+    try:
+        target = _joined(url, location.strip(" \t"))
+    except Malformed as flaw:
+        raise RedirectError(f"the server redirects to a target that {flaw}", hint=flaw.remedy) from None
+    if len(target) > _LONGEST:
+        raise RedirectError(f"the server redirects to a URL of more than {_LONGEST:,} characters")
+    return target
+
+
+def origin(url: str) -> Origin:
+    """Return scheme, host (without brackets) and port of *url*."""
+    try:
+        scheme, host, port, _ = _split(url)
+    except Malformed as flaw:
+        raise UsageError(f"the URL {flaw}", hint=flaw.remedy) from None
+    return scheme, host, port
+
+
+def same_origin(one: str, other: str) -> bool:
+    """Tell whether what belongs to *one* may be sent to *other*."""
+    return origin(one) == origin(other)
+
+
+class _Parts(NamedTuple):
+    """What `_split` finds; *rest* starts after the authority."""
+
+    scheme: str
+    host: str
+    port: int
+    rest: str
+
+
+def _base_url(text: str) -> str:
+    if not text.strip():
+        raise Malformed("is empty")
+    refuse_controls(text)
+    if _SCHEME_WITHOUT_SLASHES.match(text):
+        raise Malformed("has no // after its scheme")
+    parts = _split(text if _URL.match(text) else f"https://{text}")
+    refuse_blanks(text)
+    if "?" in parts.rest:
+        raise Malformed("has a query", "leave out the ? and what follows")
+    if "#" in parts.rest:
+        raise Malformed("has a fragment", "leave out the # and what follows")
+    _check_path(parts.rest)
+    return _root(parts) + _encoded(parts.rest.rstrip("/"), _IN_PATH)
+
+
+def _resolved(base: str, path: str) -> str:
+    if _PLAIN_PATH.fullmatch(path):  # the usual case: nothing to check, nothing to encode
+        return base + path
+    if not path.strip():
+        raise Malformed("is empty", "write / for the base URL itself")
+    refuse_controls(path)
+    if _WINDOWS_PATH.match(path):
+        raise Malformed(
+            "looks like a file path of Windows, which a shell such as Git Bash makes of a leading slash",
+            "set MSYS_NO_PATHCONV=1, or leave the leading slash out",
+        )
+    if "#" in path:
+        raise Malformed("has a fragment, which is never sent", "write %23 for a # that belongs to a name")
+    if _SCHEME_WITHOUT_SLASHES.match(path):
+        raise Malformed("has no // after its scheme", "write the whole URL, or the path with a leading slash")
+    if _URL.match(path):
+        return _whole(base, path)
+    name, mark, query = path.partition("?")
+    _check_path(name)
+    return _assembled(_slashed(base, name), mark, query)
+
+
+def _whole(base: str, url: str) -> str:
+    """Return *url*, which must be of the origin of *base*."""
+    parts = _split(url)
+    if parts[:3] != origin(base):
+        raise Malformed(
+            f"names the origin {_root(parts)}, but the base URL's is {_root(_split(base))}",
+            "give the path alone, or set --base-url",
+        )
+    name, mark, query = parts.rest.partition("?")
+    _check_path(name)
+    return _assembled(_root(parts) + (_encoded(name, _IN_PATH) or "/"), mark, query)
+
+
+def _slashed(base: str, name: str) -> str:
+    """Return *base* with *name* below it; a host is always ended by a slash."""
+    if not name:
+        return base if _split(base).rest else f"{base}/"
+    return f"{base}/{_encoded(name.removeprefix('/'), _IN_PATH)}"
+
+
+def _assembled(url: str, mark: str, query: str) -> str:
+    return f"{url}{mark}{_encoded(query, _IN_QUERY)}"
+
+
+def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
+    if not query:
+        return url
+    pairs = "&".join(f"{_component(name)}={_component(value)}" for name, value in query)
+    if "?" not in url:
+        return f"{url}?{pairs}"
+    return f"{url}{pairs}" if url.endswith(("?", "&")) else f"{url}&{pairs}"
+
+
+def _joined(url: str, reference: str) -> str:
+    """Return the target of *reference* as RFC 3986, 5.2.2 has it."""
+    refuse_controls(reference)
+    if not reference:
+        raise Malformed("is empty")
+    reference = reference.partition("#")[0]
+    scheme, _, _, rest = here = _split(url)
+    here_path, here_mark, here_query = rest.partition("?")
+    path, mark, query = reference.partition("?")
+    if "\\" in path:
+        raise Malformed("has a backslash")
+    if _SCHEME.match(path) or path.startswith("//"):
+        here = _split(reference if _SCHEME.match(path) else f"{scheme}:{reference}", user_info=True)
+        path = here.rest.partition("?")[0]
+    elif not path:
+        path, mark, query = here_path, *((mark, query) if mark else (here_mark, here_query))
+    elif not path.startswith("/"):
+        path = f"{here_path.rpartition('/')[0]}/{path}"
+    return _assembled(_root(here) + _encoded(_without_dots(path or "/"), _IN_PATH), mark, query)
+
+
+def _without_dots(path: str) -> str:
+    """Return *path* with its dot segments carried out (RFC 3986, 5.2.4)."""
+    kept: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            del kept[max(1, len(kept) - 1) :]  # the root itself stays
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in (".", ".."):
+        kept.append("")
+    return "/".join(kept) if len(kept) > 1 else "/"
+
+
+def _split(url: str, *, user_info: bool = False) -> _Parts:
+    """Take an absolute *url* to its parts; what precedes an @ is refused, or dropped with *user_info*."""
+    match = _URL.match(url)
+    if not match:
+        raise Malformed("is no http or https URL")
+    scheme, authority, rest = match[1].lower(), match[2], match[3]
+    if scheme not in _DEFAULT_PORTS:
+        raise Malformed(f"has the scheme {scheme[:20]!r}, not http or https")
+    if "@" in authority and not user_info:
+        raise Malformed(
+            "has user info before its host (not shown: it may be a password)", "leave out what precedes the @"
+        )
+    host, port = host_and_port(authority.rpartition("@")[2])
+    return _Parts(scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, rest)
+
+
+def _root(parts: _Parts) -> str:
+    """Return the origin of *parts* as the start of a URL."""
+    host = f"[{parts.host}]" if ":" in parts.host else parts.host
+    port = "" if parts.port == _DEFAULT_PORTS[parts.scheme] else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def _check_path(path: str) -> None:
+    """Refuse a *path* that some server, proxy or library would take for another one."""
+    if "\\" in path:
+        raise Malformed("has a backslash", "write / between its parts, or %5C for a backslash in a name")
+    if found := _BREAK.search(path):
+        raise Malformed(f"has an encoded line break or NUL ({found[0]})")
+    bare = _unquoted(path)
+    if bare.startswith("//"):
+        raise Malformed("starts with //, which names a host", "write it with one slash")
+    if any(segment in (".", "..") for segment in re.split(r"[/\\]", bare)):
+        raise Malformed("has a . or .. segment, encoded ones included", "write the path they lead to")
+
+
+def _unquoted(path: str) -> str:
+    """Return *path* with the encodings undone that hide a dot or a separator."""
+    return re.sub("%2e|%2f|%5c", lambda found: _HIDDEN[found[0].lower()], path, flags=re.IGNORECASE)
+
+
+def _encoded(text: str, safe: str) -> str:
+    """Return *text* percent-encoded, with what is encoded already left alone."""
+    return _quoted(_BARE_PERCENT.sub("%25", text), safe + "%")
+
+
+def _component(text: str) -> str:
+    try:
+        return _quoted(text, "")
+    except Malformed as flaw:
+        raise UsageError(f"a query parameter {flaw}") from None
+
+
+def _quoted(text: str, safe: str) -> str:
+    """Percent-encode *text*; bytes of an argument that are no UTF-8 stay the bytes they were."""
+    try:
+        return quote(text, safe=safe, errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise Malformed("has half a surrogate pair, which is no text") from None

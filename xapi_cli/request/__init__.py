@@ -1,0 +1,1 @@
+"""One request: its arguments, its body, and what happens to the response."""

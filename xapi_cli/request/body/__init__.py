@@ -1,0 +1,1 @@
+"""Request bodies that can be sent twice in constant memory."""

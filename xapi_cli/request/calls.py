@@ -1,0 +1,101 @@
+"""What goes out for a call: its headers, and the call that a redirect makes of it."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from xapi_cli.errors import RedirectError
+from xapi_cli.http import urls
+from xapi_cli.http.client import USER_AGENT
+from xapi_cli.request.body.build import Body
+from xapi_cli.request.verbose import redacted_url
+from xapi_cli.system.render import printable
+
+MOST_REDIRECTS = 10
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", USER_AGENT))
+
+Header = tuple[str, str | None]
+RawHeader = tuple[bytes, bytes]
+
+
+class Call(NamedTuple):
+    """A request as the user means it; a header whose value is None removes a default one."""
+
+    method: str
+    url: str
+    headers: Sequence[Header] = ()
+    body: Body | None = None
+
+
+def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
+    """Return the headers of *call* but those that the wire sets; outside the API's origin none is the user's."""
+    user = list(call.headers) if inside else []
+    if inside and call.body is not None and call.body.content_type:
+        user = _with_default(user, "Content-Type", call.body.content_type)
+    for name, value in _DEFAULT_HEADERS:
+        user = _with_default(user, name, value)
+    return [
+        (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None
+    ]
+
+
+def onward(
+    call: Call, status: int, headers: Iterable[RawHeader], hops: int, *, base_url: str, follow: bool = True
+) -> Call | None:
+    """Return the call that a redirect, the *hops*th in a row, asks for, None where the response is no redirect.
+
+    Raises RedirectError where a redirect is not followed.
+    """
+    location = _redirect_target(status, headers)
+    if location is None:
+        return None
+    url = urls.join(call.url, location)
+    following = _redirected(call, url, status)
+    said = f"{shown(call.url)} answered {status}, a redirect to {shown(url)}"
+    if not follow:
+        raise RedirectError(f"{said}, not followed", hint="leave --no-follow out to follow it")
+    if hops > MOST_REDIRECTS:
+        raise RedirectError(f"{said}, the eleventh in a row", hint="the server redirects in a loop")
+    if call.url.startswith("https:") and url.startswith("http:"):
+        hint = "use the address it gives, if you trust it"
+        raise RedirectError(f"{said}, from https to plain http: not followed", hint=hint)
+    if following.body is not None and not urls.same_origin(url, base_url):
+        hint = f"if you trust it, use --base-url {_root(url)}"
+        raise RedirectError(f"{said}: a body is not sent to another origin", hint=hint)
+    return following
+
+
+def shown(url: str) -> str:
+    """Return *url* as messages name it, without what may be secret."""
+    return printable(redacted_url(url))
+
+
+def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
+    """Return the Location of a redirect, None where the response is no redirect; RedirectError for two of them.
+
+    Bytes that are not UTF-8 become surrogates, so that the URL has the bytes that the server sent.
+    """
+    if status not in _REDIRECTS:
+        return None
+    targets = {value for name, value in headers if name.lower() == b"location"}
+    if len(targets) > 1:
+        raise RedirectError("the server redirects to two targets at once")
+    return targets.pop().decode("utf-8", "surrogateescape") if targets else None
+
+
+def _redirected(call: Call, url: str, status: int) -> Call:
+    """Return *call* as it goes to *url* after *status* (RFC 9110, section 15.4): some of them ask for a GET."""
+    if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
+        headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
+        return call._replace(method="GET", url=url, headers=headers, body=None)
+    return call._replace(url=url)
+
+
+def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:
+    given = any(own.lower() == name.lower() for own, _ in headers)
+    return headers if given else [*headers, (name, value)]
+
+
+def _root(url: str) -> str:
+    scheme, host, port = urls.origin(url)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,155 @@
+"""What a terminal shows of a body: JSON indented, other text made harmless, binary only named."""
+
+import re
+from codecs import IncrementalDecoder, getincrementaldecoder, lookup
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from xapi_cli.request.json_stream import InvalidJSON, checked
+from xapi_cli.system.render import pretty_json, printable, size
+
+LARGEST_JSON = 4 * 1024 * 1024  # bytes; a larger document is shown as it arrives
+_LOOKED_AT = 64 * 1024  # bytes; what is JSON for so long is waited for
+_KEPT = "\n\t"
+_CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
+_CHARSETS = re.compile(
+    r"iso-8859-\d+|latin-?[19]|windows-(125\d|874)|koi8-[ru]|macintosh|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
+    r"|utf-(16|32)([lb]e)?"
+)
+
+
+def shown(
+    chunks: Iterable[bytes], *, colours: bool, note: Callable[[str], None], content_type: str = ""
+) -> Iterator[str]:
+    """Yield the text that a terminal shows of the body in *chunks*; *note* hears of what it does not show.
+
+    What the body is shows in its bytes, not in what *content_type* claims: only
+    where they are no UTF-8, the charset that it names is believed. Whatever is
+    not one JSON document, a stream of them for example, is shown as it arrives.
+    """
+    source, held = iter(chunks), bytearray()
+    if _begins_as_json(source, held) and _ends_soon(source, held):
+        pretty = pretty_json(held.decode("utf-8-sig", "replace"), colours=colours) if _is_text(held) else None
+        if pretty is not None:
+            yield from pretty
+            yield "\n"
+            return
+    yield from _as_it_arrives(chain([bytes(held)], source), _charset(content_type), note)
+
+
+def _charset(content_type: str) -> str | None:
+    """Return the codec for the charset that *content_type* names, None where it is no old acquaintance."""
+    found = _CHARSET.search(content_type)
+    name = found[1].lower() if found else ""
+    if not _CHARSETS.fullmatch(name):  # Python knows some that are none, such as idna and rot13
+        return None
+    try:
+        return lookup(name).name
+    except LookupError:
+        return None
+
+
+def _begins_as_json(source: Iterator[bytes], held: bytearray) -> bool:
+    """Move as much of *source* to *held* as it takes to see whether one JSON document begins so."""
+    decoder = getincrementaldecoder("utf-8-sig")()
+
+    def texts() -> Iterator[str]:
+        for chunk in source:
+            held.extend(chunk)
+            yield decoder.decode(chunk)
+
+    try:
+        for _ in checked(texts()):
+            if len(held) >= _LOOKED_AT:
+                return True
+    except (InvalidJSON, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _ends_soon(source: Iterator[bytes], held: bytearray) -> bool:
+    """Move *source* to *held*, up to the size that is indented; tell whether that is all of it."""
+    while len(held) <= LARGEST_JSON:
+        chunk = next(source, None)
+        if chunk is None:
+            return True
+        held.extend(chunk)
+    return False
+
+
+def _is_text(held: bytearray) -> bool:
+    try:
+        held.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _as_it_arrives(chunks: Iterable[bytes], charset: str | None, note: Callable[[str], None]) -> Iterator[str]:
+    text, source, seen = _Text(charset), iter(chunks), 0
+    ended, held_back = True, ""
+    for chunk in source:
+        piece = text.of(chunk)
+        if piece is None:
+            rest = len(chunk) + sum(len(each) for each in source)
+            note(f"binary body, {size(seen + rest)}, not shown; use -o FILE, or a pipe")
+            return
+        seen += len(chunk)
+        piece = held_back + piece
+        held_back = "\r" if piece.endswith("\r") else ""  # half of a line's end, perhaps
+        if piece := _visible(piece.removesuffix("\r")):
+            yield piece
+            ended = piece.endswith("\n")
+    if last := _visible(held_back + text.end()):
+        yield last
+        ended = False
+    if text.is_cut_off:
+        note("the body ends in the middle of a character")
+    if not ended:
+        yield "\n"
+
+
+class _Text:
+    """Decode a body as UTF-8, and from where it is none on by the charset that its header names, if it names one."""
+
+    def __init__(self, charset: str | None) -> None:
+        self._charset = charset
+        self._decoder: IncrementalDecoder = getincrementaldecoder("utf-8-sig")()
+        self._is_wide = False  # its characters are of several bytes each, some of which are 0
+
+    def of(self, chunk: bytes) -> str | None:
+        """Return the text of the next *chunk*, None where it is binary."""
+        text = None if b"\0" in chunk and not self._is_wide else _decoded(self._decoder.decode, chunk)
+        if text is not None and "\0" not in text:
+            return text
+        held = self._decoder.getstate()[0]
+        return self.of(held + chunk) if self._turn_to_charset() else None
+
+    def end(self) -> str:
+        """Return the end of the body, where it looked like the beginning of a character and was none."""
+        held = self._decoder.getstate()[0]
+        return (self.of(held) or "") if held and self._turn_to_charset() else ""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether half a character is left."""
+        return bool(self._decoder.getstate()[0])
+
+    def _turn_to_charset(self) -> bool:
+        if self._charset is None:
+            return False
+        self._decoder = getincrementaldecoder(self._charset)()
+        self._is_wide = self._charset.startswith(("utf-16", "utf-32"))
+        self._charset = None
+        return True
+
+
+def _decoded(decode: Callable[[bytes], str], chunk: bytes) -> str | None:
+    try:
+        return decode(chunk)
+    except UnicodeError:  # not only UnicodeDecodeError, where UTF-16 begins without its mark
+        return None
+
+
+def _visible(text: str) -> str:
+    return printable(text.replace("\r\n", "\n"), keep=_KEPT)

@@ -1,0 +1,220 @@
+"""Check and write JSON as text: numbers stay as they were typed, and a file of any size goes through.
+
+`json.loads` would make 1e400 infinite, refuse integers of 5000 digits, accept
+NaN, and need many times the memory of the text.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import NoReturn
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*')
+_WORD = re.compile(r'[^ \t\r\n{}\[\],:"]+')
+_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LONGEST_ESCAPE = len(r"\u0000")
+_LONGEST_WORD = 65_536
+_DEEPEST = 100_000
+_LONGEST_PAUSE = 512  # characters
+
+_VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END, _NOTHING = range(7)
+_NAMES = ["a value", "a value or ]", 'a name in "', 'a name in " or }', ":", "a comma or an end", "nothing"]
+_VALUE_MAY_START = (_VALUE, _VALUE_OR_END)
+_KEY_MAY_START = (_KEY, _KEY_OR_END)
+
+
+class InvalidJSON(ValueError):
+    """Say what is wrong, by position and without the text itself."""
+
+
+def checked(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield *chunks* as they are; InvalidJSON, at the latest after the last one, unless they make one JSON value."""
+    grammar = _Grammar()
+    for chunk in chunks:
+        grammar.read(chunk)
+        yield chunk
+    grammar.end()
+
+
+def string(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield the JSON string that holds the text *chunks*."""
+    yield '"'
+    for chunk in chunks:
+        yield json.dumps(chunk, ensure_ascii=False)[1:-1]
+    yield '"'
+
+
+class _Grammar:
+    """Follow RFC 8259 over text that comes in pieces, keeping one byte a level and a started token."""
+
+    def __init__(self) -> None:
+        self._levels = bytearray()  # of { and [
+        self._expected = _VALUE
+        self._in_string = False
+        self._text = ""  # what is not understood yet
+        self._at = 0  # where in it we are
+        self._no_leap_before, self._pause = 0, 1  # characters: after one that failed
+        self._before = 0  # how many characters preceded it
+
+    def read(self, chunk: str) -> None:
+        """Follow *chunk* as far as its tokens are complete."""
+        self._before += self._at
+        self._text, self._at = self._text[self._at :] + chunk, 0
+        while self._step(last=False):
+            pass
+
+    def end(self) -> None:
+        """Finish: there is no more text."""
+        while self._step(last=True):
+            pass
+        if self._expected != _NOTHING or self._in_string:
+            raise InvalidJSON(f"it ends early, after {self._before + self._at} characters")
+
+    def _step(self, *, last: bool) -> bool:
+        """Take one token; False when the text is used up or ends within one."""
+        if self._in_string:
+            return self._string(last=last)
+        self._at = self._match(_BLANKS)
+        if self._at == len(self._text):
+            return False
+        if self._leap():
+            return True
+        character = self._text[self._at]
+        if character in '{[]},:"':
+            self._punctuation(character)
+            self._at += 1
+            return True
+        return self._word(last=last)
+
+    def _match(self, pattern: re.Pattern[str]) -> int:
+        match = pattern.match(self._text, self._at)
+        return match.end() if match else self._at
+
+    def _leap(self) -> bool:
+        """Take much at once, if what follows is complete: elements or members, or else one nested value.
+
+        What fails is looked at for nothing, so the next tries are the rarer the more have failed.
+        """
+        run, then = self._next_run()
+        is_nested = self._expected in _VALUE_MAY_START and self._text[self._at] in "{["
+        if not (run or is_nested):
+            return False
+        here = self._before + self._at
+        if here < self._no_leap_before or self._text[self._at] in "]}":
+            return False
+        if len(self._text) > _LONGEST_WORD or len(self._levels) > _DEEPEST - sys.getrecursionlimit():
+            return False  # the steps know the limits
+        before = self._at
+        if run and (end := self._match(run)) > before:
+            self._at, self._expected = end, then
+        elif is_nested:
+            self._nested()
+        if self._at > before:
+            self._pause = 1
+            return True
+        self._no_leap_before = here + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return False
+
+    def _next_run(self) -> tuple[re.Pattern[str] | None, int]:
+        """Return what matches elements or members that may follow, and what is expected after them."""
+        elements, members = _runs()
+        if self._expected in _KEY_MAY_START:
+            return members, _KEY
+        if self._expected in _VALUE_MAY_START and self._levels[-1:] == b"[":
+            return elements, _VALUE
+        return None, _VALUE
+
+    def _nested(self) -> None:
+        with suppress(ValueError, StopIteration, RecursionError):
+            _, self._at = _scan(self._text, self._at)
+            self._value_ended()
+
+    def _string(self, *, last: bool) -> bool:
+        self._at = self._match(_STRING)
+        left = len(self._text) - self._at
+        if left == 0 or (self._text[self._at] == "\\" and left < _LONGEST_ESCAPE and not last):
+            return False
+        if self._text[self._at] != '"':
+            raise self._flaw("a bad escape" if self._text[self._at] == "\\" else "a raw control character")
+        self._at += 1
+        self._in_string = False
+        if self._expected in _KEY_MAY_START:
+            self._expected = _COLON
+        else:
+            self._value_ended()
+        return True
+
+    def _word(self, *, last: bool) -> bool:
+        end = self._match(_WORD)
+        if end - self._at > _LONGEST_WORD:
+            raise self._flaw(f"a number of more than {_LONGEST_WORD:,} characters")
+        if end == len(self._text) and not last:
+            return False
+        if self._expected not in _VALUE_MAY_START:
+            raise self._unexpected()
+        if not _SCALAR.fullmatch(self._text, self._at, end):
+            raise self._flaw("neither a number nor true, false or null")
+        self._at = end
+        self._value_ended()
+        return True
+
+    def _punctuation(self, character: str) -> None:
+        expected = self._expected
+        if character == '"' and expected in (*_VALUE_MAY_START, *_KEY_MAY_START):
+            self._in_string = True
+        elif character in "{[" and expected in _VALUE_MAY_START:
+            self._open(character)
+        elif character == ":" and expected == _COLON:
+            self._expected = _VALUE
+        elif character == "," and expected == _COMMA_OR_END:
+            self._expected = _KEY if self._levels[-1:] == b"{" else _VALUE
+        elif character in "}]" and self._may_close(character):
+            self._levels.pop()
+            self._value_ended()
+        else:
+            raise self._unexpected()
+
+    def _open(self, bracket: str) -> None:
+        if len(self._levels) == _DEEPEST:
+            raise self._flaw(f"more than {_DEEPEST:,} levels")
+        self._levels += bracket.encode()
+        self._expected = _KEY_OR_END if bracket == "{" else _VALUE_OR_END
+
+    def _may_close(self, bracket: str) -> bool:
+        if bracket == "}":
+            return self._levels[-1:] == b"{" and self._expected in (_KEY_OR_END, _COMMA_OR_END)
+        return self._levels[-1:] == b"[" and self._expected in (_VALUE_OR_END, _COMMA_OR_END)
+
+    def _value_ended(self) -> None:
+        self._expected = _COMMA_OR_END if self._levels else _NOTHING
+
+    def _unexpected(self) -> InvalidJSON:
+        return InvalidJSON(f"{_NAMES[self._expected]} is expected at character {self._before + self._at + 1}")
+
+    def _flaw(self, what: str) -> InvalidJSON:
+        return InvalidJSON(f"{what} at character {self._before + self._at + 1}")
+
+
+@cache
+def _runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what matches elements of an array and members of an object, each with its comma; it never backtracks."""
+    blanks = r"[ \t\r\n]*+"
+    text = rf'"(?>{_STRING.pattern})"'
+    scalar = rf"(?>{text}|{_SCALAR.pattern})"
+    member = rf"{text}{blanks}:{blanks}{scalar}{blanks}"
+    array = rf"\[{blanks}(?>{scalar}{blanks}(?>,{blanks}{scalar}{blanks})*+)?+\]"
+    members = rf"\{{{blanks}(?>{member}(?>,{blanks}{member})*+)?+\}}"
+    value = rf"(?>{scalar}|{array}|{members}){blanks},{blanks}"
+    return re.compile(rf"(?>{value})*+"), re.compile(rf"(?>{text}{blanks}:{blanks}{value})*+")
+
+
+def _no_json(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_json).raw_decode

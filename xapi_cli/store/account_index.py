@@ -1,0 +1,93 @@
+"""The index of accounts that something is stored for, without secrets, so that `logout --all` finds them.
+
+An entry is also how a logout reaches a login that is under way elsewhere: it
+leaves an empty one with another mark, and the login, which finds another mark
+than the one it began with, stores nothing.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from xapi_cli.system import private_files
+from xapi_cli.tokens import Identity
+
+_OWN = re.compile(r"[0-9a-f]{32}\.json")
+_EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
+
+
+class AccountIndex:
+    """The index in *folder*; every OSError passes through."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
+
+    def mark(self, identity: Identity) -> str:
+        """Return the mark of the account's entry, which a logout changes; it is empty where there was none."""
+        entry = self._read(self._path(identity))
+        return str(entry["mark"]) if entry else ""
+
+    def holds(self, identity: Identity, mark: str) -> bool:
+        """Tell whether no logout has come since the entry had this *mark*."""
+        return self.mark(identity) in ("", mark)
+
+    def storages(self, identity: Identity) -> list[str]:
+        """Return the names of the stores that hold something of *identity*."""
+        entry = self._read(self._path(identity))
+        return [str(name) for name in entry["storages"]] if entry else []
+
+    def add(self, identity: Identity, storage: str) -> None:
+        """Note that the store named *storage* holds something of *identity*."""
+        known = self.storages(identity)
+        if storage not in known:
+            self._write(identity, self.mark(identity), [*known, storage])
+
+    def forget(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
+        """Remove the account from the index, or leave it with those stores in *but*; logins under way will see it."""
+        self._sweep()
+        self._write(identity, os.urandom(8).hex(), [name for name in self.storages(identity) if name in but])
+
+    def all(self) -> list[Identity]:
+        """Return every account that something is stored for."""
+        entries = (self._read(path) for path in private_files.files(self._folder, _OWN))
+        return [
+            Identity(entry["base_url"], entry["username"])
+            for entry in entries
+            if entry and entry["storages"] and {"base_url", "username"} <= entry.keys()
+        ]
+
+    def _path(self, identity: Identity) -> Path:
+        return self._folder / f"{identity.key}.json"
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        data = private_files.read(path, limit=64 * 1024)
+        try:
+            entry = json.loads(data or b"")
+        except (ValueError, RecursionError):
+            return None
+        kinds = {"mark": str, "storages": list, "base_url": str, "username": str}
+        fits = isinstance(entry, dict) and {"mark", "storages"} <= entry.keys()
+        return (
+            entry if fits and all(isinstance(entry[key], kinds[key]) for key in kinds.keys() & entry.keys()) else None
+        )
+
+    def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
+        private_files.private(self._folder)
+        entry: dict[str, Any] = {"mark": mark, "storages": storages}
+        if storages:  # an empty entry tells nothing about whom it was of
+            entry |= {"base_url": identity.base_url, "username": identity.username}
+        private_files.replace(self._path(identity), json.dumps(entry).encode())
+
+    def _sweep(self) -> None:
+        """Remove the empty entries that logouts left long ago."""
+        with suppress(OSError):
+            private_files.remove_old(self._folder, _OWN, self._is_obsolete)
+
+    def _is_obsolete(self, path: Path, mtime: float) -> bool:
+        entry = self._read(path)
+        return entry is not None and not entry["storages"] and abs(self._clock() - mtime) > _EMPTY_FOR

@@ -1,0 +1,1 @@
+"""Storage `keyring`: the keyring library, bounded in time."""

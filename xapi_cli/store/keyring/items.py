@@ -1,0 +1,157 @@
+"""The items of an account in a backend of the `keyring` library, and what goes wrong with them, in xapi's words."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store.keyring.backends import REMEDY, NoKeyring
+from xapi_cli.store.keyring.chunked import SIZE, Forgotten, Refused
+from xapi_cli.tokens import Identity
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+T = TypeVar("T")
+
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # stands for bytes that another program put there
+_PAUSES = (0.05, 0.1, 0.2)  # seconds before trying again
+_PASSING = frozenset(  # what secret services raise while they start, or now and then for no reason
+    {
+        "BrokenPipeError",
+        "ConnectionResetError",
+        "DBusErrorResponse",
+        "InitError",
+        "ItemNotFoundException",
+        "SecretServiceNotAvailableException",
+    }
+)
+
+
+class KeyringLocked(StoreError):
+    """Report that the keyring is locked and nobody unlocked it."""
+
+
+class KeyringTimeout(StoreError):
+    """Report that the keyring did not answer in time."""
+
+
+class KeyringNotPersistent(StoreError):
+    """Report that the keyring takes what it is given and does not keep it."""
+
+
+class Visit(Protocol):
+    """Who waits while a backend works."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody waits any more, so that nothing more is to be done."""
+
+    def answered(self) -> None:
+        """Hear that the backend has done one thing of perhaps many: a slow one is not a silent one."""
+
+
+class BackendItems:
+    """The items of one *service* and *username*; what a backend raises leaves as a StoreError without its text."""
+
+    def __init__(self, backend: "KeyringBackend", service: str, username: str, visit: Visit) -> None:
+        self._backend = backend
+        self._service = service
+        self._username = username
+        self._visit = visit
+
+    def get(self, name: str) -> str | None:
+        """Return the text of the item *name*."""
+        value = self._call("reading the keyring", self._text, self._service + name, self._username)
+        return value if isinstance(value, str) else None
+
+    def set(self, name: str, text: str) -> None:
+        """Keep *text* as the item *name*; raise Refused when it may be too long."""
+        try:
+            self._call("writing to the keyring", self._backend.set_password, self._service + name, self._username, text)
+        except (KeyringLocked, NoKeyring):
+            raise
+        except StoreError:
+            if len(text) <= SIZE:
+                raise
+            raise Refused from None
+
+    def delete(self, name: str) -> None:
+        """Delete the item *name*."""
+        doing = "deleting from the keyring"
+        self._call(doing, self._backend.delete_password, self._service + name, self._username)
+
+    def _text(self, service: str, username: str) -> Any:
+        try:
+            return self._backend.get_password(service, username)
+        except UnicodeDecodeError:
+            return _NO_TEXT
+
+    def _call(self, doing: str, function: Callable[..., Any], *arguments: str) -> Any:
+        """Return what *function* of the backend returns; try again when it fails in passing."""
+        for pause in _PAUSES:
+            value, failure = self._outcome(function, *arguments)
+            if failure is None or not _is_passing(failure):
+                break
+            time.sleep(pause)
+        else:
+            value, failure = self._outcome(function, *arguments)
+        if failure is not None:
+            raise _store_error(doing, failure)
+        return value
+
+    def _outcome(self, function: Callable[..., Any], *arguments: str) -> tuple[Any, BaseException | None]:
+        """Return what *function* returns, or what it raises, so that nothing of that sticks to an error of xapi's."""
+        if self._visit.is_given_up:
+            return None, KeyringTimeout("the keyring answers too late")
+        try:
+            result = function(*arguments)
+        except BaseException as error:  # noqa: BLE001  # backends raise anything, each its own
+            return None, error
+        self._visit.answered()
+        return result, None
+
+
+def translated(doing: str, function: Callable[[], T]) -> T:
+    """Return what *function* returns, and let whatever it raises leave as a StoreError, with nothing attached."""
+    failure: StoreError
+    try:
+        return function()
+    except StoreError:
+        raise
+    except Forgotten:
+        failure = KeyringNotPersistent("the keyring takes records and does not keep them", hint=REMEDY)
+    except BaseException as error:  # noqa: BLE001  # backends raise anything, each its own
+        failure = _store_error(doing, error)
+    raise failure
+
+
+def _store_error(doing: str, error: BaseException) -> StoreError:
+    """Return a StoreError for what a backend raised; not its text, which may hold secrets."""
+    if _is_locked(error):
+        return KeyringLocked("the keyring is locked", hint=f"unlock it, or {REMEDY}")
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "NoKeyringError" in kinds:
+        return NoKeyring("no usable keyring on this machine", hint=REMEDY)
+    return StoreError(f"{doing} failed ({inert(type(error).__name__)})", hint=f"run `xapi doctor`, or {REMEDY}")
+
+
+def _is_locked(error: BaseException) -> bool:
+    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(error.__cause__))}
+    if kinds & {"KeyringLocked", "LockedException", "PromptDismissedException"}:
+        return True
+    return "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
+
+
+def _is_passing(error: BaseException) -> bool:
+    return not _is_locked(error) and not _PASSING.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
+def service_of(identity: Identity) -> str:
+    """Return a service name of the account's own: Windows moves an item when its service gets a second username."""
+    return f"xapi:{inert(identity.username)}@{identity.base_url}"
+
+
+def inert(text: str) -> str:
+    """Return *text* with what a backend might choke on escaped: control characters, and bytes that are no UTF-8."""
+    return "".join(c if c.isprintable() and c != "\\" else f"\\u{ord(c):04x}" for c in text)

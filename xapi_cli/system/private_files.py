@@ -1,0 +1,315 @@
+"""Private directories and files: what xapi stores is the owner's alone, and a file is the old one or the new one.
+
+Each function looks at the directory that it is about to use: one that another user owns, or that everyone can write
+to, raises Unsafe. No directory that exists has its mode changed. Every OSError passes through; the caller knows what
+the file is for.
+"""
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from xapi_cli.errors import UsageError
+from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import POSIX, ForeignLink, Place, is_trusted, place
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # what a file is called that is still being written
+_ATTEMPTS = 4
+_VARIABLE = "XAPI_STATE_DIR"
+_ANY = "any"  # a name in a directory of which only the directory matters
+
+Notify = Callable[[str], None]
+
+
+class Unsafe(UsageError):
+    """Report a file or directory that another user may have written."""
+
+    def __init__(self, problem: str, *, variable: str, remedy: str = "") -> None:
+        super().__init__(problem, hint=f"{remedy}set {variable} to a directory of your own")
+
+
+def check(path: Path) -> None:
+    """Raise Unsafe unless the directory *path*, and the one that it is in, are safe to use or cannot be looked at."""
+    for directory in (path.parent, path):
+        with suppress(OSError), _place(directory / _ANY):
+            pass
+
+
+def private(path: Path, *, notify: Notify | None = None) -> Path:
+    """Make the directory *path* exist and return it; tell *notify* when one that was there is open to others."""
+    with _place(path / _ANY, make=True) as here:
+        _report_directory(here, notify)
+    return path
+
+
+def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | None:
+    """Return what the private file *path* holds, at most *limit* + 1 bytes of it, or None when there is no such file.
+
+    Symbolic links, other users' files and what is no regular file are refused; a file that others can read is closed,
+    and *notify* told of it, and of a directory that is open to others.
+    """
+    try:
+        with _place(path) as file:
+            _report_directory(file, notify)
+            descriptor = file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with open(descriptor, "rb") as stream:
+        close_to_others(descriptor, path, notify=notify)
+        return stream.read(limit + 1)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Return the descriptor of the private file *path*, opened with *flags*."""
+    with _place(path, make=True) as file:
+        descriptor = file.open(flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        close_to_others(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Make the private file *path* hold *data*; at every moment it is the old file or the new one, complete."""
+    with _place(path) as file:
+        sweep(file, _UNFINISHED)
+        _replace(file, data, sync=sync)
+
+
+def remove(path: Path) -> bool:
+    """Remove the private file *path* and all that killed writers left beside it; tell whether there was such a file."""
+    try:
+        with _place(path) as file:
+            sweep(file, _UNFINISHED)
+            file.unlink()
+            file.sync()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def remove_old(folder: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
+    """Remove the private files in *folder* whose names match *pattern* and of which *is_old* (path, mtime) holds."""
+    for path in files(folder, pattern):
+        with suppress(OSError), _place(path) as file:
+            found = file.status()
+            if stat.S_ISREG(found.st_mode) and is_trusted(found) and is_old(path, found.st_mtime):
+                file.unlink()
+
+
+def files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the paths in the private directory *folder* whose names match *pattern*, sorted."""
+    try:
+        with _place(folder / _ANY) as here:
+            return [folder / name for name in sorted(here.names()) if pattern.fullmatch(name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def touch(path: Path) -> None:
+    """Set the times of the private file *path* to now."""
+    with _place(path) as file:
+        file.touch()
+
+
+def touched(path: Path) -> int | None:
+    """Return when the private file *path* was touched last, None where nobody can tell."""
+    with suppress(OSError), _place(path) as file:
+        return file.status().st_mtime_ns
+    return None
+
+
+def probe(folder: Path, size: int = 0) -> None:
+    """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *folder*."""
+    with _place(private(folder) / "probe") as file:
+        new = unfinished(file)
+        try:
+            os.close(_written(new, bytes(size), sync=True))
+            renamed = unfinished(file)
+            new.rename(renamed)
+            renamed.unlink()
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+
+def write(file: Place, data: bytes) -> None:
+    """Put *data* in *file*, anywhere, mode 0600; at every moment it is the old file or the new one, complete.
+
+    It is on disk when this returns.
+    """
+    sweep(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
+    _replace(file, data, sync=True)
+
+
+def sweep(file: Place, pattern: re.Pattern[str]) -> None:
+    """Remove the unfinished files beside *file*, of names like *pattern*, that writers who were killed left."""
+    for name in file.names():
+        if pattern.fullmatch(name):
+            with suppress(OSError):
+                _remove_if_abandoned(file.sibling(name))
+
+
+def unfinished(file: Place) -> Place:
+    """Return a new place beside *file* for what is to replace it; `sweep` knows it."""
+    return file.sibling(f".{file.path.name}.{os.urandom(8).hex()}.new")
+
+
+def claim(descriptor: int) -> bool:
+    """Tell sweepers that the writer of the open file lives; tell whether none of them has removed it before."""
+    with suppress(OSError, ImportError):  # no locks: nobody sweeps there either
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return os.fstat(descriptor).st_nlink > 0
+
+
+def close_to_others(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
+    """Make the open file *path* mode 0600; raise OSError when it is no regular file, or another user's."""
+    found = os.fstat(descriptor)
+    _refuse_irregular(found, path)
+    if POSIX and stat.S_IMODE(found.st_mode) != 0o600:
+        with suppress(OSError):  # a read-only disk, or a file system without permissions
+            os.fchmod(descriptor, 0o600)
+        if notify and _is_open(found):
+            _report(path, notify, still_open=_is_open(os.fstat(descriptor)))
+
+
+def refuse_unsafe(found: os.stat_result, what: str, path: Path, *, variable: str) -> None:
+    """Raise Unsafe when *what* was *found* at *path* belongs to another user, or everyone can write to it."""
+    shown = printable(str(path))
+    if not is_trusted(found):
+        raise Unsafe(f"the {what} {shown} belongs to another user", variable=variable)
+    is_sticky = (
+        stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    )  # nobody can replace what others have there
+    if POSIX and found.st_mode & stat.S_IWOTH and not is_sticky:
+        remedy = f"run `chmod o-w {shown}`, or "
+        raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
+
+
+@contextmanager
+def _place(path: Path, *, make: bool = False) -> Iterator[Place]:
+    """Hold the place of the private file *path*; raises Unsafe where its directory must not be used."""
+    try:
+        found = place(path, make=make)
+    except ForeignLink as error:
+        raise Unsafe(error.problem, variable=_VARIABLE) from error
+    with found:
+        refuse_unsafe(found.directory_status(), "state directory", path.parent, variable=_VARIABLE)
+        yield found
+
+
+def _refuse_irregular(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if not is_trusted(found):
+        raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+
+
+def _is_open(found: os.stat_result) -> bool:
+    return POSIX and bool(found.st_mode & 0o077)
+
+
+def _report_directory(file: Place, notify: Notify | None) -> None:
+    if notify and _is_open(file.directory_status()):
+        shown = printable(str(file.path.parent))
+        notify(f"the directory {shown} is open to other users; run `chmod 700 {shown}`")
+
+
+def _report(path: Path, notify: Notify, *, still_open: bool) -> None:
+    if still_open:
+        notify(f"{path} is open to other users, and its file system does not let xapi close it")
+    else:
+        notify(f"{path} was open to other users; closed it")
+
+
+def _replace(file: Place, data: bytes, *, sync: bool) -> None:
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):  # a sweeper met the new file in the instant before it was locked
+            _replace_once(file, data, sync=sync)
+            return
+    _replace_once(file, data, sync=sync)
+
+
+def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
+    new = unfinished(file)
+    try:
+        descriptor = _written(new, data, sync=sync)
+        try:
+            if POSIX:
+                new.rename(file)  # while it is locked, so that no sweeper takes it away
+        finally:
+            os.close(descriptor)
+        if not POSIX:
+            _rename_on_windows(new, file)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    if sync:
+        file.sync()
+
+
+def _written(new: Place, data: bytes, *, sync: bool) -> int:
+    """Return the descriptor of the *new* file with *data* in it, locked: that tells sweepers that its writer lives."""
+    descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        _try_lock(descriptor)
+        if POSIX:
+            with suppress(PermissionError):  # file systems without permissions; `read` complains of them
+                os.fchmod(descriptor, 0o600)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _rename_on_windows(new: Place, file: Place) -> None:
+    """Rename *new* to *file*, trying for a second: whoever reads *file* at the moment is in the way."""
+    for _ in range(50):
+        with suppress(PermissionError):
+            new.rename(file)
+            return
+        time.sleep(0.02)
+    new.rename(file)
+
+
+def _remove_if_abandoned(file: Place) -> None:
+    """Remove the unfinished *file* unless its writer is still at it."""
+    if not POSIX:
+        file.unlink()  # refused by Windows while a writer has it open
+        return
+    descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
+    try:
+        _refuse_irregular(os.fstat(descriptor), file.path)
+        if _try_lock(descriptor):
+            file.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock the open file, unless someone else has; tell whether that went well."""
+    try:
+        import fcntl  # not on Windows, where an open file cannot be removed anyway
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

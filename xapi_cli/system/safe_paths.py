@@ -1,0 +1,246 @@
+"""Find the place that a path leads to, and hold it: no symbolic link of another user is followed on the way.
+
+A kernel that protects users from each other's links does so in sticky directories only, and only for paths that it
+resolves itself. So each step is taken here, from one open directory to the next. Every OSError passes through.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from xapi_cli.system.render import printable
+
+POSIX = os.name == "posix"
+_MOST_LINKS = 40  # as many as Linux follows
+_STEP = 0  # how a directory is opened to go through it, which needs less permission than to list it
+if POSIX:
+    _STEP = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class ForeignLink(PermissionError):
+    """Report a symbolic link that belongs to another user."""
+
+    def __init__(self, path: Path) -> None:
+        self.problem = f"the symbolic link {printable(str(path))} belongs to another user"
+        super().__init__(errno.EPERM, self.problem, str(path))
+
+
+def home() -> Path:
+    """Return the home directory: HOME where it is absolute, else what the password database says."""
+    if not POSIX:
+        return Path.home()
+    if os.path.isabs(chosen := os.environ.get("HOME", "")):
+        return Path(chosen)
+    import pwd
+
+    with suppress(KeyError):
+        if os.path.isabs(listed := pwd.getpwuid(os.getuid()).pw_dir):
+            return Path(listed)
+    return Path("/nonexistent")
+
+
+def is_trusted(found: os.stat_result) -> bool:
+    """Tell whether what was *found* belongs to this user or to root, who can do everything anyway."""
+    return not POSIX or found.st_uid in (0, os.geteuid())
+
+
+class Place:
+    """A name in a directory that is held open: whatever becomes of the path, it is a name in that directory.
+
+    On Windows, which has no such thing, it is the path itself.
+    """
+
+    def __init__(self, path: Path, directory: int | None) -> None:
+        self.path = path
+        self._directory = directory
+        self._name: str | Path = path if directory is None else path.name or "."
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._directory is not None:
+            os.close(self._directory)
+            self._directory = None
+
+    def sibling(self, name: str) -> "Place":
+        """Return the place called *name* in the same directory, which this place continues to hold."""
+        return Place(self.path.with_name(name), self._directory)
+
+    def directory_status(self) -> os.stat_result:
+        """Return the status of the directory."""
+        return os.stat(self.path.parent if self._directory is None else self._directory)
+
+    def status(self) -> os.stat_result:
+        """Return the status of what has the name, also where it is a symbolic link."""
+        return os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+
+    def open(self, flags: int, mode: int = 0o600) -> int:
+        """Return the descriptor of the file, opened with *flags*; a symbolic link is not followed."""
+        for name in ("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT"):
+            flags |= getattr(os, name, 0)
+        return os.open(self._name, flags, mode, dir_fd=self._directory)
+
+    def open_unnamed(self) -> int:
+        """Return the descriptor of a new file without a name in the directory; Linux only."""
+        return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
+
+    def link(self, descriptor: int) -> None:
+        """Give the name to the open file, which has none yet; Linux only."""
+        source = f"/proc/self/fd/{descriptor}"
+        # without src_dir_fd it would call link(), which does not follow
+        os.link(source, self._name, src_dir_fd=descriptor, dst_dir_fd=self._directory, follow_symlinks=True)
+
+    def is_writable(self) -> bool:
+        """Tell whether the permissions of the file let it be written."""
+        return os.access(self._name, os.W_OK, dir_fd=self._directory)
+
+    def rename(self, target: "Place") -> None:
+        """Move the file to *target*, in place of what is there."""
+        name, directory = target._name, target._directory  # noqa: SLF001 - of the same class
+        os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
+
+    def unlink(self) -> None:
+        """Remove the name."""
+        os.unlink(self._name, dir_fd=self._directory)
+
+    def touch(self) -> None:
+        """Set the times of the file to now."""
+        if self._directory is None:
+            os.utime(self._name)
+        else:
+            os.utime(self._name, dir_fd=self._directory, follow_symlinks=False)
+
+    def names(self) -> list[str]:
+        """Return the names in the directory."""
+        if self._directory is None:
+            return os.listdir(self.path.parent)
+        with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._directory)) as descriptor:
+            return os.listdir(descriptor)
+
+    def sync(self) -> None:
+        """Put the names in the directory on disk, where the platform can."""
+        if self._directory is not None:
+            _sync(self._directory)
+
+
+def place(path: str | Path, *, follow: bool = False, make: bool = False) -> Place:
+    """Return the place of *path*; a symbolic link at its end is *follow*-ed or is the place.
+
+    With *make*, missing directories are made, for this user alone.
+    Raises ForeignLink where another user's link would have to be followed.
+    """
+    if not POSIX:
+        found = Path(os.path.realpath(path) if follow else path)
+        if make:
+            found.parent.mkdir(parents=True, exist_ok=True)
+        return Place(found, None)
+    walk = _Walk(Path(path), make=make)
+    try:
+        walk.go(follow=follow)
+    except BaseException:
+        os.close(walk.here)
+        raise
+    return Place(walk.path, walk.here)
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close the open file at the end of `with`."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class _Walk:
+    """The way along *path*: `here` is the directory reached, which is open, and `path` what it is called."""
+
+    def __init__(self, path: Path, *, make: bool) -> None:
+        self.path = Path("/" if path.is_absolute() else ".")
+        self.here = os.open(self.path, _STEP)
+        self._ahead = _names(str(path))
+        self._links = 0
+        self._make = make
+
+    def go(self, *, follow: bool) -> None:
+        """Go to the directory that holds the last name."""
+        while len(self._ahead) > 1 or follow:
+            name = self._ahead.pop() if self._ahead else "."
+            target = self._target(name)
+            if target is not None:
+                self._follow(target)
+            elif self._ahead:
+                self._enter(name)
+            else:
+                self.path /= name
+                return
+        self.path /= self._ahead.pop() if self._ahead else "."
+
+    def _target(self, name: str) -> str | None:
+        """Return where the symbolic link *name* leads to, None where it is none; raises ForeignLink."""
+        while (before := self._status(name)) is not None and stat.S_ISLNK(before.st_mode):
+            if not is_trusted(before):
+                raise ForeignLink(self.path / name)
+            target = os.readlink(name, dir_fd=self.here)
+            after = self._status(name)
+            if after is not None and (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
+                return target  # of the link whose owner was looked at
+        return None
+
+    def _status(self, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self.here, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _follow(self, target: str) -> None:
+        self._links += 1
+        if self._links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
+        if target.startswith("/"):
+            self._step("/", Path("/"))
+        self._ahead += _names(target)
+
+    def _enter(self, name: str) -> None:
+        path = self.path / name
+        try:
+            self._step(name, path)
+        except FileNotFoundError:
+            if not self._make:
+                raise
+            self._make_directory(name, path)
+            self._step(name, path)
+
+    def _step(self, name: str, path: Path) -> None:
+        new = os.open(name, _STEP, dir_fd=self.here)
+        os.close(self.here)
+        self.here, self.path = new, path
+
+    def _make_directory(self, name: str, path: Path) -> None:
+        if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
+            raise FileNotFoundError(errno.ENOENT, f"there is no home directory {printable(str(home()))}", str(path))
+        with suppress(FileExistsError):  # another process was faster
+            os.mkdir(name, 0o700, dir_fd=self.here)
+            if os.stat(name, dir_fd=self.here, follow_symlinks=False).st_mode & 0o700 != 0o700:  # an unusual umask
+                os.chmod(name, 0o700, dir_fd=self.here)
+            _sync(self.here)
+
+
+def _names(path: str) -> list[str]:
+    """Return the names that *path* consists of, the first one last."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _sync(directory: int) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    with suppress(OSError), closing(os.open(".", flags, dir_fd=directory)) as descriptor:
+        os.fsync(descriptor)  # some network and FUSE file systems cannot

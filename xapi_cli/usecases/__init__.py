@@ -1,0 +1,1 @@
+"""What each command does after its arguments have been parsed."""
