@@ -1,8 +1,8 @@
-"""The body of a response as a member of an output line: JSON as it is, else text, else base64.
+"""Convert the body of a response to a member of an output line: JSON unchanged, else text, else base64.
 
-A short body is made into that at once. A long one is examined in small steps, so
-that others get their turns, and written in pieces: neither its decoded form nor
-its JSON form, which may have thousands of times its size, is ever in memory.
+A short body is converted immediately. A long one is examined in small steps, so that
+other work can be interleaved, and written in chunks: neither its decoded form nor its
+JSON form, which may be thousands of times as large, is ever completely in memory.
 """
 
 import codecs
@@ -10,6 +10,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
+from functools import lru_cache
 from typing import Any
 
 from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Head, Reply
@@ -23,17 +24,17 @@ _TEXT_TYPE = re.compile(
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
 _NO_CHARSETS = {
     "idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem",
-    "utf-7",  # takes quadratic time in pieces, and is no charset of the web (whatwg.org/encoding)
+    "utf-7",  # incremental decoding takes quadratic time, and it is not a web encoding (encoding.spec.whatwg.org)
 }  # fmt: skip
-_SHORT = 64 * 1024  # bytes, coded and decoded
-_PIECE = 8 * 1024  # bytes: what the slowest check takes in a few milliseconds
-_MOST_PARSED = 1024 * 1024  # characters; a larger text is checked piece by piece, which is slower, but needs no memory
+_SHORT = 64 * 1024  # bytes, both before and after content decoding
+_PIECE = 8 * 1024  # bytes; the slowest check processes them in a few milliseconds
+_MOST_PARSED = 1024 * 1024  # characters; a larger text is checked in chunks, which is slower but saves memory
 _MOST_BYTES = 4 * _MOST_PARSED
-_MOST_STEPS = 1000  # to decode what is parsed as a whole
+_MOST_STEPS = 1000  # decoding steps for a body that is parsed as a whole
 _BLANKS = b" \t\r\n"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
-ChunkedItem = Iterator[bytes]
+Chunks = Iterator[bytes]
 
 
 def _no_json(word: str) -> Any:
@@ -44,14 +45,14 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_j
 
 
 def short_member(reply: Reply) -> bytes | None:
-    """Return the member that holds the body of *reply*; None where the body is long.
+    """Return the output member for the body of *reply*, or None if the body is long.
 
-    Raises NetworkError where it cannot be decoded.
+    Raises NetworkError if the body cannot be decoded.
     """
     body = _short_body(reply)
     if body is None:
         return None
-    kind = _Kind(reply.head)
+    kind = _kind(reply.head)
     if body and kind.is_json and (text := _json(body)) is not None:
         return b'"json": ' + text
     if (kind.is_text or not body) and (quoted := _quoted(body, kind.charset)) is not None:
@@ -59,24 +60,30 @@ def short_member(reply: Reply) -> bytes | None:
     return b'"base64": "%s"' % b64encode(body)
 
 
-def long_member(reply: Reply) -> Generator[None, None, Callable[[], ChunkedItem]]:
-    """Examine the body of *reply* in small steps; return what makes its member, in pieces.
+def long_member(reply: Reply) -> Generator[None, None, Callable[[], Chunks]]:
+    """Examine the body of *reply* in small steps; return a function that generates its member in chunks.
 
-    Raises NetworkError where it cannot be decoded, or is too large then.
+    Raises NetworkError if the body cannot be decoded or is too large after decoding.
     """
     return (yield from _Long(reply).member())
 
 
 class _Kind:
-    """What the headers say of the body."""
+    """The type and charset of a body, from the Content-Type header."""
 
-    def __init__(self, head: Head) -> None:
-        content_type = (head.get(b"content-type") or "").strip()
+    def __init__(self, content_type: str) -> None:
         media_type = content_type.partition(";")[0].strip().lower()
         found = _CHARSET.search(content_type)
         self.charset = found[1] if found else "utf-8"
         self.is_json = _JSON_TYPE.fullmatch(media_type) is not None
         self.is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
+
+
+_new_kind = lru_cache(maxsize=16)(_Kind)  # a server sends few different ones
+
+
+def _kind(head: Head) -> _Kind:
+    return _new_kind((head.get(b"content-type") or "").strip())
 
 
 def _coding(head: Head) -> str:
@@ -103,21 +110,21 @@ def _short_body(reply: Reply) -> bytes | bytearray | None:
 
 
 def _json(body: bytes | bytearray) -> bytes | None:
-    """Return *body* as JSON in one line, not a character of its values changed; None when it is none."""
+    """Return *body* as JSON on one line, with all values unchanged, or None if it is not valid JSON."""
     try:
         text = body.decode("utf-8-sig")
         _DECODER.decode(text)
-    except (ValueError, RecursionError):  # ValueError: no UTF-8 as well
+    except (ValueError, RecursionError):  # ValueError: also raised for invalid UTF-8
         return None
-    return text.strip().replace("\r", " ").replace("\n", " ").encode()  # outside of strings, where they are blanks
+    return text.strip().replace("\r", " ").replace("\n", " ").encode()  # only outside strings, as whitespace
 
 
 def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
-    """Return *body*, text in *charset*, as a JSON string; None where it is no such text."""
+    """Return *body*, decoded with *charset*, as a JSON string, or None if it cannot be decoded."""
     try:
         if codecs.lookup(charset).name in _NO_CHARSETS:
             return None
-        return json.dumps(body.decode(charset), ensure_ascii=False).encode()  # which fails for half a surrogate pair
+        return json.dumps(body.decode(charset), ensure_ascii=False).encode()  # raises ValueError for a lone surrogate
     except (LookupError, ValueError):
         return None
 
@@ -126,13 +133,13 @@ def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
 
 
 class _Long:
-    """The body of *reply*, decoded again whenever it is looked at."""
+    """The long body of *reply*; each pass over it decodes it again."""
 
     def __init__(self, reply: Reply) -> None:
-        self._body, self._coding, self._kind = reply.body, _coding(reply.head), _Kind(reply.head)
-        self._size = self._steps = 0  # decoded
+        self._body, self._coding, self._kind = reply.body, _coding(reply.head), _kind(reply.head)
+        self._size = self._steps = 0  # of the decoded body
 
-    def member(self) -> Generator[None, None, Callable[[], ChunkedItem]]:
+    def member(self) -> Generator[None, None, Callable[[], Chunks]]:
         yield from self._measure()
         if self._kind.is_json and (yield from self._is_json()):
             start, end = yield from self._inner()
@@ -141,11 +148,11 @@ class _Long:
             return self._text
         return self._base64
 
-    def _blocks(self) -> ChunkedItem:
-        """Yield the decoded body; now and then nothing, so that no step takes long."""
+    def _blocks(self) -> Chunks:
+        """Yield the decoded body in blocks; some are empty, so that no step takes long."""
         return steps(self._raw(), self._coding) if self._coding else self._raw()
 
-    def _raw(self) -> ChunkedItem:
+    def _raw(self) -> Chunks:
         view = memoryview(self._body)
         for at in range(0, len(view), _SHORT):
             yield bytes(view[at : at + _SHORT])
@@ -157,8 +164,8 @@ class _Long:
                 yield decoder.decode(block[at : at + _PIECE])
         yield decoder.decode(b"", final=True)
 
-    def _utf8(self) -> ChunkedItem:
-        """Yield the text that JSON is, without a byte order mark."""
+    def _utf8(self) -> Chunks:
+        """Yield the body as UTF-8, without a byte order mark."""
         for text in self._texts("utf-8-sig"):
             yield text.encode()
 
@@ -173,7 +180,7 @@ class _Long:
             yield
 
     def _is_json(self) -> Generator[None, None, bool]:
-        """Tell whether the body is JSON."""
+        """Return whether the body is valid JSON."""
         try:
             if self._size <= _MOST_BYTES and self._steps <= _MOST_STEPS:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
@@ -184,26 +191,26 @@ class _Long:
             yield
             for _ in checked(self._texts("utf-8-sig")):
                 yield
-        except (ValueError, RecursionError):  # InvalidJSON, or no UTF-8
+        except (ValueError, RecursionError):  # InvalidJSON, or invalid UTF-8
             return False
         return True
 
     def _is_text(self) -> Generator[None, None, bool]:
-        """Tell whether the body is text in its charset."""
+        """Return whether the body is valid text in its charset."""
         charset = self._kind.charset
         try:
             if codecs.lookup(charset).name in _NO_CHARSETS:
                 return False
-            b"0000".decode(charset, "ignore")  # a LookupError for what does not make text
+            b"0000".decode(charset, "ignore")  # raises LookupError for a codec that does not decode to text
             for text in self._texts(charset):
-                text.encode()  # which fails for half a surrogate pair
+                text.encode()  # raises ValueError for a lone surrogate
                 yield
         except (LookupError, ValueError):
             return False
         return True
 
     def _inner(self) -> Generator[None, None, tuple[int, int]]:
-        """Return where the JSON text starts and ends without the blanks around it."""
+        """Return the start and end of the JSON text, without surrounding whitespace, in bytes."""
         start = end = at = 0
         for block in self._utf8():
             if not end:
@@ -214,21 +221,21 @@ class _Long:
             yield
         return start, end
 
-    # pieces
+    # output chunks
 
-    def _json(self, start: int, end: int) -> ChunkedItem:
+    def _json(self, start: int, end: int) -> Chunks:
         yield b'"json": '
         at = 0
         for block in self._utf8():
             yield block[max(0, start - at) : max(0, end - at)].translate(_ONE_LINE)
             at += len(block)
 
-    def _text(self) -> ChunkedItem:
+    def _text(self) -> Chunks:
         yield b'"text": '
         for piece in string(self._texts(self._kind.charset)):
             yield piece.encode()
 
-    def _base64(self) -> ChunkedItem:
+    def _base64(self) -> Chunks:
         yield b'"base64": "'
         rest = b""
         for block in self._blocks():

@@ -1,12 +1,12 @@
-"""Understand one input line: `{"id", "method", "path", "query", "headers", "json" | "data"}`.
+"""Parse one input line: `{"id", "method", "path", "query", "headers", "json" | "data"}`.
 
-The text of `id` and `json` goes through as it is written, so that a number stays what it was.
+The text of `id` and `json` is passed through verbatim, so that the notation of numbers does not change.
 """
 
 import json
 import re
 from dataclasses import dataclass
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public in name, missing in typeshed
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import Any
 
 from xapi_cli.batch.line_reader import LONGEST, Line
@@ -23,11 +23,11 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class BadLine(Exception):
-    """Say what is wrong with a line; nothing of its values, which may be secrets."""
+    """The line is not valid; the message contains no values, because they may be secrets."""
 
 
 class _Number(str):
-    """A JSON number as it was written."""
+    """A JSON number in its original notation."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ _DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_consta
 
 @dataclass(slots=True)
 class Entry:
-    """What a line asks for: a *call*, or nothing but to be told its *flaw*; *id* is JSON text."""
+    """A parsed line: either a *call* or, if the line is not valid, its *flaw*; *id* is JSON text."""
 
     number: int
     id: str = "null"
@@ -52,16 +52,16 @@ class Entry:
 
     @property
     def is_authorized(self) -> bool:
-        """Whether the line has, or has removed, an Authorization of its own."""
+        """Return whether the line sets or removes the Authorization header."""
         return self.call is not None and any(name.lower() == "authorization" for name, _ in self.call.headers)
 
 
 def read(line: Line, base_url: str) -> Entry:
-    """Return what *line* asks of the API at *base_url*."""
+    """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *flaw*."""
     entry = Entry(line.number, seen=line.seen, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
-        entry.id = texts.get("id", "null").replace("\r", " ")  # outside of strings, where it is a blank
+        entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
         entry.call = _call(values, texts, base_url)
     except BadLine as flaw:
@@ -72,7 +72,7 @@ def read(line: Line, base_url: str) -> Entry:
 
 
 def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the object's members, as values and as the text that they were written in."""
+    """Return the members of the object, as values and as source text; raises BadLine if it is not valid."""
     if data is None:
         raise BadLine(f"the line has more than {LONGEST // 2**20} MiB")
     try:
@@ -100,7 +100,7 @@ def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, str]) -> int:
-    """Read the object's members from *at* on; return where what follows it begins."""
+    """Parse the members of the object from position *at*; return the position after the object."""
     while not text.startswith("}", at):
         if values:
             at = _expect(text, at, ",")
@@ -128,6 +128,8 @@ def _expect(text: str, at: int, sign: str) -> int:
 
 
 def _skip(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":  # the usual case: no whitespace
+        return at
     match = _BLANKS.match(text, at)
     return match.end() if match else at
 
@@ -178,7 +180,7 @@ def _check_text(text: str, key: str) -> None:
 
 
 def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tuple[str, Any]]:
-    """Return the members of the object *key*, read once more from its text: a dict hides those that are repeated."""
+    """Return the members of the object *key*, parsed again from its text: a dict would hide duplicates."""
     if key not in values:
         return []
     if not isinstance(values[key], dict):
@@ -189,7 +191,7 @@ def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tup
 
 
 def _parameters(name: str, value: Any) -> list[str]:
-    """Return the values of a query parameter; a list repeats it, a number is taken as it is written."""
+    """Return the values of a query parameter; a list repeats the parameter, a number keeps its notation."""
     _check_text(name, "query")
     texts = []
     for each in value if isinstance(value, list) else [value]:
@@ -206,7 +208,7 @@ def _parameters(name: str, value: Any) -> list[str]:
 
 
 def _header(name: str, value: Any) -> Header:
-    """Return the header; null removes a default one, as `Name:` does."""
+    """Return the header; null removes a default header, like `Name:` on the command line."""
     if value is not None and not isinstance(value, str):
         raise BadLine(f'"headers" has a value for {printable(name)[:60]!r} that is no string')
     _check_text(name, "headers")

@@ -1,4 +1,4 @@
-"""Make the output line of each input line."""
+"""Create the output line for each input line."""
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
 from xapi_cli.system.render import json_line
 
 _CODES = {"input": 2, "network": 11, "timeout": 12, "auth": 10, "size": 11}
-ChunkedItem = Callable[[], Iterator[bytes]]
+Chunks = Callable[[], Iterator[bytes]]
 
 
 @dataclass(slots=True)
 class Result:
-    """An output line, and the exit code that it stands for; *kind* is its error's, or a status.
+    """An output line without its newline, and its exit code; *kind* is an error kind or a status code.
 
-    Without its newline. A long line has *pieces* instead, made whenever it is written, of *held* bytes in memory.
+    A long line has *pieces* instead of *text*; they are generated on each write from *held* bytes in memory.
     """
 
     number: int
@@ -26,25 +26,25 @@ class Result:
     code: int
     kind: str
     seen: bytes = b""
-    is_kept: bool = True  # in a journal: what was not answered is to be sent again
-    pieces: ChunkedItem | None = None
+    is_kept: bool = True  # in a journal; a request without a response is sent again
+    pieces: Chunks | None = None
     held: int = 0
 
     @property
     def size(self) -> int:
-        """How many bytes are in memory until it is written."""
+        """Return the bytes in memory until the line is written."""
         return self.held + len(self.text)
 
     @property
     def is_notable(self) -> bool:
-        """Whether a person should hear of it: a failure, or a redirect that was not followed."""
+        """Return whether to report the result to the user: a failure, or a redirect that was not followed."""
         return bool(self.code) or (self.kind.startswith("3") and self.kind != "304")
 
 
 def answered(entry: Entry, answer: Answer, elapsed_ms: int) -> Result | Generator[None, None, Result]:
-    """Return the line for an answer, or, where its body is long, the steps that make it.
+    """Return the line for a response or, if its body is long, a generator of the steps that return the line.
 
-    Both raise NetworkError for a body that cannot be shown.
+    Both raise NetworkError if the body cannot be decoded or is too large.
     """
     head = answer.reply.head
     start = b'{"id": %s, "line": %d, "status": %d, "headers": %s, ' % (
@@ -75,12 +75,12 @@ def _long(result: Result, start: bytes, reply: Reply, end: bytes) -> Generator[N
 
 
 def failed(entry: Entry, error: XapiError, message: str) -> Result:
-    """Return the line for a call that *error* ended, of which *message* tells."""
+    """Return the line for a call that failed with *error*; *message* describes it."""
     return _error(entry, _kind(error), message)
 
 
 def refused(entry: Entry) -> Result:
-    """Return the line for a bad line."""
+    """Return the line for an invalid input line."""
     return _error(entry, "input", entry.flaw or "")
 
 
