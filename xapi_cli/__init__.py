@@ -1,6 +1,6 @@
-"""Tokens for the experimental API, and requests that carry them."""
+"""Obtain tokens for the experimental API and send authenticated requests."""
 
-TYPE_CHECKING = False  # typing's own takes longer to import than all the rest
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> "Any":
-    """Import `open_client` when it is asked for: importing xapi_cli costs nothing."""
+    """Import `open_client` on first access, so that importing xapi_cli is fast."""
     if name != "open_client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from xapi_cli.library import open_client

@@ -1,14 +1,14 @@
-"""Start the program `xapi`, also as `python -m xapi_cli`, but that has the current folder on Python's path."""
+"""Start `xapi`, also as `python -m xapi_cli`; the latter has the current directory on Python's module search path."""
 
 import gc
 import signal
 from typing import NoReturn
 
-_COLLECT_AFTER = 50_000  # objects: what is loaded at the start stays, and to look through it again and again costs 8 ms
+_COLLECT_AFTER = 50_000  # objects; those loaded at startup stay alive, and collecting them repeatedly costs 8 ms
 
 
 def main() -> NoReturn:
-    """Run `xapi`; as long as it is being loaded, Ctrl-C just ends it, without Python's traceback."""
+    """Run `xapi`; while it is loading, Ctrl-C terminates it without a Python traceback."""
     gc.set_threshold(_COLLECT_AFTER)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

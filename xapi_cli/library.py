@@ -1,4 +1,4 @@
-"""The door for Python programs: an `httpx.Client` with base URL, token and automatic login built in."""
+"""The Python API: an `httpx.Client` with base URL, token and automatic login built in."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -24,20 +24,21 @@ _OVERRIDES = ("base_url", "username", "storage", "timeout", "ca_bundle")
 
 
 def open_client(profile: str | None = None, **overrides: str | float | os.PathLike[str] | None) -> httpx.Client:
-    """Return a client for the API that *profile* and the environment point at; close it, or use it in `with`.
+    """Return a client for the API that *profile* and the environment select; close it, or use it in `with`.
 
-    *overrides* are settings: base_url, username, storage, timeout and ca_bundle,
-    as the flags of these names. The client is thread-safe. It sends the token
-    with each request, and logs in by itself as commands do, but never asks a
-    person. Whatever goes wrong is an exception of `xapi_cli.errors`: a 401 that
-    stands is TokenRejected, other statuses are for the caller to look at.
+    *overrides* are settings: base_url, username, storage, timeout and ca_bundle.
+    They have the same meaning as the command-line flags of these names. The
+    client is thread-safe. It sends the token with each request and logs in
+    automatically, as commands do, but never prompts. Failures raise exceptions
+    from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
+    all other statuses.
     """
     runtime = _World(profile, overrides)
     return _Client(runtime, TokenSource(runtime.credentials()))
 
 
 class _World(Runtime):
-    """The outside world of a program that is not ours: its streams are not touched, and nothing is ever over."""
+    """The runtime inside a Python program: it does not use the standard streams, and it has no deadline."""
 
     def __init__(self, profile: str | None, overrides: dict[str, Any]) -> None:
         for name in overrides:
@@ -49,26 +50,26 @@ class _World(Runtime):
 
     @property
     def deadline(self) -> None:
-        """None: the limit of a command is none of a program's."""
+        """None: --max-time limits a command, not a program that uses the library."""
         return
 
     def close(self) -> None:
-        """Close the connections of logins."""
-        if "wire" in vars(self):  # it is made by the first login
+        """Close the connections that logins used."""
+        if "wire" in vars(self):  # the first login creates it
             self.wire.close()
 
 
 class _Log(Terminal):
-    """Say to the logger `xapi_cli` what commands say on stderr."""
+    """Log to the logger `xapi_cli` what commands write to stderr."""
 
     def note(self, text: str) -> None:
-        """Tell what xapi did."""
+        """Log *text*, a message about what xapi did, at level INFO."""
         import logging
 
         logging.getLogger("xapi_cli").info("%s", printable(self.without_secrets(text)))
 
     def warn(self, text: str) -> None:
-        """Tell what needs attention, once."""
+        """Log the warning *text* once."""
         import logging
 
         if text not in self._warned:
@@ -77,7 +78,7 @@ class _Log(Terminal):
 
 
 class _Client(httpx.Client):
-    """Resolve URLs by the rules of PATH: whatever would lead away from the API is refused."""
+    """Resolve URLs by the rules of PATH; refuse a URL or redirect that leads to another origin."""
 
     def __init__(self, world: _World, shared: TokenSource) -> None:
         self._root = world.base_url
@@ -88,11 +89,11 @@ class _Client(httpx.Client):
             timeout=world.settings.timeout,
             trust_env=False,
             headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
         )
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
-        """Build the request, its URL below the base URL; UsageError for one that is not."""
+        """Return the request for *url*, resolved against the base URL; raises UsageError if *url* is not valid."""
         return super().build_request(method, urls.resolve(self._root, str(url)), **more)
 
     def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
@@ -106,14 +107,17 @@ class _Client(httpx.Client):
 
 
 class _OneOrigin(httpx.BaseTransport):
-    """Send over our own transport, and to nobody else than the API's origin."""
+    """Send requests over xapi's transport, and only to the origin of the API."""
 
     def __init__(self, world: _World) -> None:
         self._world = world
         self._transport = open_transport(ca_bundle=world.settings.ca_bundle, environ=world.environ)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response to *request*, its content coding undone: httpx takes half a gzip body for a whole."""
+        """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
+
+        Raises UsageError if the URL has another origin than the base URL.
+        """
         if not urls.same_origin(str(request.url), self._world.base_url):
             raise UsageError(
                 "the URL is of another origin than the base URL", hint="the token is sent to the API alone"
@@ -133,10 +137,10 @@ class _OneOrigin(httpx.BaseTransport):
 
 
 class _Decoded(httpx.SyncByteStream):
-    """The body of *response* without its *coding*; NetworkError where it was cut off."""
+    """The body of *response*, decoded from *coding*; iteration raises NetworkError if it is truncated."""
 
     def __init__(self, response: httpx.Response, coding: str) -> None:
-        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from our transport
+        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from xapi's transport
         self._stream, self._coding = response.stream, coding
 
     def __iter__(self) -> Iterator[bytes]:
@@ -147,13 +151,17 @@ class _Decoded(httpx.SyncByteStream):
 
 
 class _Auth(httpx.Auth):
-    """Send the shared token; after a 401 a newer one, as long as the one before had worked for some request."""
+    """Send the shared token; after a 401, send a newer one if the previous one was accepted for some request."""
 
     def __init__(self, shared: TokenSource) -> None:
         self._shared = shared
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Drive *request*, whose body is held in memory so that it can be sent again; TokenRejected ends it."""
+        """Send *request*, renewing the token after a 401; raises TokenRejected if the 401 is final.
+
+        The body is read into memory so that it can be resent. A request that has
+        an Authorization header is sent once, without the token.
+        """
         if "Authorization" in request.headers:
             yield request
             return
@@ -180,7 +188,7 @@ class _Auth(httpx.Auth):
         return False
 
     def async_auth_flow(self, request: httpx.Request) -> NoReturn:
-        """Refuse: the inherited flow would send no token at all."""
+        """Raise NotImplementedError, because the inherited flow would send no token."""
         raise NotImplementedError("use httpx.Client: an AsyncClient would send no token")
 
 

@@ -1,4 +1,4 @@
-"""The outside world as commands see it, each part made when it is first asked for."""
+"""The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -28,9 +28,10 @@ NO_USERNAME = UsageError("there is no username", hint="give --username, set XAPI
 
 
 class Runtime:
-    """Environment, terminal, clock, settings, account and wire of one command.
+    """Environment, terminal, clock, settings, account and HTTP client of one command.
 
-    *bound* is told of --max-time: the seconds, and when they began.
+    *bound* is called when --max-time is set, with the limit in seconds and the
+    monotonic time at which the command started.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class Runtime:
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """Return the time, aware UTC."""
+        """Return the current time as an aware datetime in UTC."""
         return datetime.now(UTC)
 
     @cached_property
     def settings(self) -> "Settings":
-        """What flags, environment and config file say."""
+        """The settings from flags, environment and config file."""
         found = settings_module.resolve(self.flags, self.environ, may_create_profile=self.may_create_profile)
         self.terminal.no_input = found.no_input
         self.terminal.hide(found.password)
@@ -64,23 +65,23 @@ class Runtime:
         return found
 
     def advice(self, hint: str | None) -> str | None:
-        """Return *hint* with the profile that was asked for in it: what it tells people to run is about that one."""
+        """Return *hint* with the selected profile added to the `xapi login` command that it contains."""
         name = self.flags.get("profile")
         return hint.replace("`xapi login`", f"`xapi login --profile {name}`") if hint and name else hint
 
     @property
     def deadline(self) -> float | None:
-        """The monotonic time by which --max-time wants the command to be over."""
+        """The monotonic time at which --max-time expires, None without a limit."""
         limit = self.settings.max_time
         return None if limit is None else self._started + limit
 
     @property
     def config_path(self) -> Path:
-        """Where config.toml is."""
+        """The path of config.toml."""
         return settings_module.config_path(self.environ)
 
     def edit_config(self, change: "Callable[[TOMLDocument], None]") -> None:
-        """Let *change* alter the config file while no other xapi does; raises what `config.edit` raises."""
+        """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
         from contextlib import ExitStack
 
         from xapi_cli.settings import config_file
@@ -90,12 +91,12 @@ class Runtime:
             try:
                 stack.enter_context(locked(self.state / "locks" / "config.lock", limit=5))
             except (LockTimeout, LockUnavailable):
-                pass  # the file is replaced whole all the same
+                pass  # without the lock, too, the file is replaced atomically
             config_file.edit(self.config_path, change)
 
     @cached_property
     def state(self) -> Path:
-        """The directory of state, of which all is xapi's; raises UsageError where another user may have written it."""
+        """The state directory, which contains only files of xapi; raises UsageError if another user can write to it."""
         from xapi_cli.system import private_files
 
         state = settings_module.state_directory(self.environ)
@@ -104,14 +105,14 @@ class Runtime:
 
     @property
     def base_url(self) -> str:
-        """The base URL; raises UsageError where none is set."""
+        """The base URL; raises UsageError if it is not set."""
         if self.settings.base_url is None:
             raise NO_BASE_URL
         return self.settings.base_url
 
     @property
     def identity(self) -> "Identity":
-        """The account that the settings point at; raises UsageError where they point at none."""
+        """The account that the settings select; raises UsageError without a base URL or a username."""
         from xapi_cli.tokens import Identity
 
         base_url = self.base_url
@@ -122,9 +123,10 @@ class Runtime:
     def account(
         self, identity: "Identity | None" = None, *, repository: "TokenRepository | None" = None, automatic: bool = True
     ) -> "Account":
-        """Return the account *identity*, else that of the settings; *automatic* off, it never logs in by itself.
+        """Return the account *identity*, by default the one in the settings.
 
-        *repository* keeps its record, where one has been made already.
+        *repository* is its token repository if one exists already. With
+        *automatic* False, the account never logs in automatically.
         """
         from xapi_cli.auth.account import Account
 
@@ -144,7 +146,7 @@ class Runtime:
         )
 
     def repository(self, identity: "Identity") -> "TokenRepository":
-        """Return what keeps the record of *identity*."""
+        """Return the token repository of *identity*."""
         from xapi_cli.store.repository import TokenRepository
 
         return TokenRepository(
@@ -158,24 +160,24 @@ class Runtime:
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":
-        """Return what gives tokens to requests: XAPI_TOKEN where it is set, else the account."""
+        """Return the source of tokens for requests: XAPI_TOKEN if it is set, else the account."""
         from xapi_cli.auth.account import SuppliedToken
 
         return SuppliedToken(self.settings.token) if self.settings.token else self.account(automatic=automatic)
 
     @cached_property
     def heads(self) -> "VerboseLog | None":
-        """What shows heads under --verbose."""
+        """The log of request and response headers for --verbose, None without --verbose."""
         from xapi_cli.request.verbose import VerboseLog
 
         def say(line: str) -> None:
-            self.terminal.say(self.terminal.without_secrets(line))  # one from a prompt or a command is known there
+            self.terminal.say(self.terminal.without_secrets(line))  # also hides a secret from a prompt or a command
 
         return VerboseLog(say, (self.settings.password, self.settings.token)) if self.verbose else None
 
     @cached_property
     def wire(self) -> "httpx.Client":
-        """The client that everything is sent through."""
+        """The HTTP client that sends all requests of the command."""
         from xapi_cli.http.client import open_http
 
         return open_http(
@@ -187,7 +189,7 @@ class Runtime:
         )
 
     def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":
-        """Return what httpx is to tell of requests and responses: the heads for --verbose, the token to be hidden."""
+        """Return the event hooks for httpx: they log headers for --verbose and hide the token in messages."""
 
         def hide_token(request: "httpx.Request") -> None:
             self.terminal.hide(request.headers.get("Authorization", "").partition(" ")[2])
@@ -198,9 +200,9 @@ class Runtime:
     def usable_token(
         self, *, min_ttl: float = 0, fresh: bool = False, automatic: bool = True
     ) -> "tuple[Token, Subject]":
-        """Return a token with at least *min_ttl* seconds left, logging in where needed, and whose it is."""
+        """Return a token that is valid for at least *min_ttl* seconds, and its subject; log in if necessary."""
         if self.settings.token:
-            return self.present_token()  # type: ignore[return-value]  # with XAPI_TOKEN there is one
+            return self.present_token()  # type: ignore[return-value]  # with XAPI_TOKEN, it is never None
         account = self.account(automatic=automatic)
         token = account.token(min_ttl=min_ttl, fresh=fresh)
         if min_ttl and not token.lasts(self.now(), min_ttl):
@@ -208,7 +210,7 @@ class Runtime:
         return token, self._subject(account)
 
     def present_token(self) -> "tuple[Token | None, Subject]":
-        """Return the token as it is stored or in XAPI_TOKEN, without any login, and whose it is."""
+        """Return the stored token or the one from XAPI_TOKEN, and its subject, without a login."""
         from xapi_cli.auth.token_formats import Subject
         from xapi_cli.tokens import Token
 
@@ -228,12 +230,12 @@ class Runtime:
         )
 
     def warn_of_token_in_environment(self, consequence: str) -> None:
-        """Say that XAPI_TOKEN is set, and the *consequence* of that, where it is."""
+        """If XAPI_TOKEN is set, warn about it and state the *consequence*."""
         if self.settings.token:
             self.terminal.warn(f"XAPI_TOKEN is set and hides the stored token: {consequence}")
 
     def warn_of_shell_syntax(self, name: str, command: str | None) -> None:
-        """Say that the password *command*, set by *name*, holds what only a shell understands, where it does."""
+        """Warn if the password *command*, set by *name*, contains shell syntax."""
         if command and (found := settings_module.shell_syntax(command)):
             self.terminal.warn(
                 f"{name}: {found} is shell syntax, and the command runs without a shell, which takes it as text;"
@@ -267,7 +269,7 @@ class Runtime:
         )
 
     def ask_password(self, identity: "Identity", why: str = "") -> str:
-        """Return the password of *identity* that the user types; *why* says what for."""
+        """Prompt for the password of *identity* until it is not empty, and return it; *why* is added to the prompt."""
         question = f"Password for {identity.username} at {identity.base_url}{why}: "
         while not (password := self.terminal.ask(question, hidden=True)):
             self.terminal.note("the password is empty; try again, or press Ctrl-C")
@@ -282,7 +284,7 @@ class Runtime:
             )
 
     def password_from_command(self) -> str:
-        """Return the password that the password_command prints; its stderr is shown to a user who watches."""
+        """Return the password that password_command prints; its stderr is shown if stderr is a terminal."""
         from xapi_cli.auth import password_sources
 
         self.check_password_command()

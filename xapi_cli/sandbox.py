@@ -1,7 +1,7 @@
-"""The documented API on loopback, with the ways to go wrong that its document names.
+"""A test server on loopback that implements the documented API and its documented errors.
 
-Nothing here is what the real service runs: the answers that its document does not
-show are ours, after RFC 6749 and RFC 6750.
+It is not the code of the real service: responses that the API documentation does not
+specify follow RFC 6749 and RFC 6750.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ MONTH = 30 * 24 * 60 * 60
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may log in, and with *master* rights call the API."""
+    """A user account; with *master* rights, the user can call the API."""
 
     number: int
     email: str
@@ -32,7 +32,7 @@ class User:
     password: str = field(repr=False)
 
 
-# Each password holds what breaks when it is not percent-encoded.
+# Each password contains characters that fail unless they are percent-encoded.
 MASTER = User(1, "master@example.com", "Mara Master", master=True, password="correct horse + b%20ttery & stäple=1")
 MEMBER = User(2, "member@example.com", "Mika Member", master=False, password="ein Träger & 100% + mehr=?#")
 
@@ -44,13 +44,16 @@ PROJECTS = (
 
 
 class Sandbox:
-    """Serve the API on loopback while the context lasts; *port* 0 takes a free one."""
+    """A context manager that serves the API on loopback; *port* 0 selects a free port.
+
+    *expires_in* is the lifetime of tokens in seconds.
+    """
 
     def __init__(self, port: int = 0, expires_in: int = MONTH) -> None:
         self.expires_in = expires_in
         self.login_attempts = 0
         self.logins = 0
-        self.requests = 0  # what came to the API besides logins, refused or not
+        self.requests = 0  # API requests without logins, including rejected ones
         self.unauthorized = 0
         self._tokens: dict[str, tuple[User, float]] = {}
         self._lock = threading.Lock()
@@ -59,12 +62,12 @@ class Sandbox:
 
     @property
     def base_url(self) -> str:
-        """Where it listens."""
+        """Return the base URL of the server."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return the variables with which xapi logs in here as the master."""
+        """Return the environment variables with which xapi logs in to this server as the master user."""
         return {"XAPI_BASE_URL": self.base_url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": MASTER.password}
 
     def __enter__(self) -> Self:
@@ -77,7 +80,7 @@ class Sandbox:
         self._thread.join()
 
     def log_in(self, username: str, password: str) -> str | None:
-        """Return a new token, or None when *username* and *password* do not match."""
+        """Return a new token, or None if *username* and *password* do not match."""
         user = next((user for user in (MASTER, MEMBER) if user.email == username), None)
         with self._lock:
             self.login_attempts += 1
@@ -90,13 +93,13 @@ class Sandbox:
             return token
 
     def user_of(self, token: str) -> User | None:
-        """Return whose *token* it is, None when it is unknown, expired or killed."""
+        """Return the user of *token*, or None if it is unknown, expired or revoked."""
         with self._lock:
             user, expires_at = self._tokens.get(token, (None, 0.0))
             return user if time.monotonic() < expires_at else None
 
     def kill_tokens(self) -> int:
-        """Forget all tokens before their time; return how many were alive."""
+        """Revoke all tokens; return the number of tokens that were valid."""
         with self._lock:
             self._forget_expired()
             killed = len(self._tokens)
@@ -104,7 +107,7 @@ class Sandbox:
             return killed
 
     def count(self, status: int) -> None:
-        """Note that a request to the API was answered with *status*."""
+        """Count an API request with the response *status*."""
         with self._lock:
             self.requests += 1
             self.unauthorized += status == 401
@@ -116,16 +119,16 @@ class Sandbox:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # an idle client does not hold up the end
-    request_queue_size = 512  # many processes may come at once
+    block_on_close = False  # idle clients do not delay the shutdown
+    request_queue_size = 512  # many processes may connect concurrently
     sandbox: Sandbox
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's asks the name server who we are
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # AF_INET alone
+        TCPServer.server_bind(self)  # HTTPServer.server_bind() performs a DNS lookup
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # only AF_INET
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let a connection that broke rest in peace: clients may be killed at any time."""
+        """Ignore errors of broken connections: clients may be killed at any time."""
 
 
 def _listen(port: int, sandbox: Sandbox) -> _Server:
@@ -146,7 +149,7 @@ class _Answer:
 
 
 class _BadBodyError(Exception):
-    """A request body that ends early or is framed wrongly; the connection is of no more use."""
+    """The request body is truncated, too large or incorrectly framed; the connection cannot be reused."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -154,14 +157,14 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "xapi-sandbox"
     sys_version = ""
     disable_nagle_algorithm = True
-    wbufsize = 64 * 1024  # one segment for head and body
+    wbufsize = 64 * 1024  # headers and body in one segment
     server: _Server
 
     _expects_100 = False
     _body_read = False
 
     def answer(self) -> None:
-        """Answer one request, whatever its method."""
+        """Respond to a request with any method."""
         self._body_read = False
         path, _, query = self.path.partition("?")
         try:
@@ -175,17 +178,17 @@ class _Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET = do_HEAD = do_OPTIONS = do_PATCH = do_POST = do_PUT = answer  # noqa: N815  # http.server's names
 
     def handle_expect_100(self) -> bool:
-        """Ask for the body only where it is read, so that a 401 can come first."""
+        """Send 100 Continue only when the body is read, so that a 401 can be sent first."""
         self._expects_100 = True
         return True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
-        """Keep quiet: stderr belongs to the command."""
+        """Log nothing: stderr is for the output of the command."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what http.server itself refuses, such as an unknown method, in our form."""
+        """Send errors of http.server itself, such as for an unknown method, as JSON."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # it may not have been understood
+        self.request_version = self.protocol_version  # parsing of the request may have failed
         self._body_read = True
         self._send(_error(code, "invalid_request", message or explain or "refused"))
 
@@ -267,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {name: value.encode("latin-1").decode(errors="replace") for name, value in values.items()}
 
     def _body(self, limit: int | None = None) -> Iterator[bytes]:
-        """Yield the request's body in pieces; more than *limit* bytes are an error."""
+        """Yield the body of the request in chunks; raises _BadBodyError if it has more than *limit* bytes."""
         if self._expects_100:
             self.send_response_only(100)
             self.end_headers()
@@ -316,7 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: _Answer) -> None:
         body = json.dumps(answer.content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
         if not self._body_read and not self._is_body_small():
-            self.close_connection = True  # the answer does not wait for a large body, nor is it worth reading for
+            self.close_connection = True  # respond before a large body arrives; do not read it to reuse the connection
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -335,7 +338,10 @@ class _Handler(BaseHTTPRequestHandler):
         return known and int(length) <= (0 if self._expects_100 else 64 * 1024)
 
     def _drop_body(self) -> None:
-        """Read what nobody wanted, for a while: closing at once would reset the connection under our answer."""
+        """Discard the unread body, with a time limit: an immediate close could reset the connection.
+
+        The client could then lose the response.
+        """
         if self._body_read or (self._expects_100 and self.close_connection):
             return
         self._body_read = True
@@ -353,7 +359,7 @@ _LINE = 1024
 
 
 def _form(body: bytes) -> dict[str, str] | None:
-    """Return the fields of *body*, None when it is no form or names one twice (RFC 6749, section 3.2)."""
+    """Return the form fields of *body*, or None if it is not valid or repeats a field (RFC 6749, section 3.2)."""
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
     except ValueError:
@@ -362,12 +368,12 @@ def _form(body: bytes) -> dict[str, str] | None:
 
 
 def _content(body: bytes) -> dict[str, Any]:
-    """Return *body* as text and as JSON, as far as it is that."""
+    """Return *body* as `text` and `json`, each only if it is valid."""
     content: dict[str, Any] = {}
     try:
         content["text"] = body.decode()
         content["json"] = json.loads(body)
-        json.dumps(content["json"], ensure_ascii=False, allow_nan=False).encode()  # can it be sent back?
+        json.dumps(content["json"], ensure_ascii=False, allow_nan=False).encode()  # fails if not serializable
     except (ValueError, RecursionError):
         content.pop("json", None)
     return content
@@ -378,6 +384,6 @@ def _error(status: int, code: str, description: str, headers: dict[str, str] | N
 
 
 def _challenge(status: int, code: str | None, description: str) -> _Answer:
-    """Return an error with the challenge of RFC 6750; without a token it has no *code*."""
+    """Return an error with the challenge of RFC 6750; *code* is None if the request has no token."""
     challenge = 'Bearer realm="x-api"' + (f', error="{code}", error_description="{description}"' if code else "")
     return _error(status, code or "unauthorized", description, {"WWW-Authenticate": challenge})

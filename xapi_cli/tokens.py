@@ -1,7 +1,7 @@
-"""Plain values: whose token it is, the token, and the record a store keeps.
+"""Value types: the account, its token, and the record that a store holds.
 
-Where every command makes one and nothing has to stay out of its repr, a value
-is a NamedTuple, here and elsewhere: a dataclass takes 0.4 ms longer to define.
+A value type that every command creates, and that has nothing to hide from its repr, is a NamedTuple, here and in other
+modules: a dataclass takes 0.4 ms longer to define.
 """
 
 import hashlib
@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 
 class Identity(NamedTuple):
-    """An account: a normalised base URL (see `urls.base_url`) and a username, compared exactly."""
+    """An account: a normalized base URL (see `urls.base_url`) and a username, compared exactly."""
 
     base_url: str
     username: str
 
     @property
     def key(self) -> str:
-        """A name for files of this account: 32 hexadecimal digits that tell nothing about it."""
+        """The name for files of this account: 32 hexadecimal digits that do not reveal the account."""
         return hashlib.sha256(f"{self.base_url}\0{self.username}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Token:
-    """A bearer token; times are aware UTC, *expires_at* is None when unknown."""
+    """A bearer token; times are aware UTC, and *expires_at* is None if unknown."""
 
     access_token: str = field(repr=False)
     token_type: str = "bearer"
@@ -32,11 +32,11 @@ class Token:
     expires_at: datetime | None = None
 
     def seconds_left(self, now: datetime) -> int | None:
-        """Return the whole seconds until expiry, negative when past it, None when unknown."""
+        """Return the whole seconds until expiry, negative after it, or None if unknown."""
         return None if self.expires_at is None else (self.expires_at - now) // timedelta(seconds=1)
 
     def lasts(self, now: datetime, seconds: float = 0) -> bool:
-        """Tell whether the token is not expired and has at least *seconds* left; an unknown expiry has any."""
+        """Return whether the token has not expired and has at least *seconds* left; True if the expiry is unknown."""
         if self.expires_at is None:
             return True
         left = self.expires_at - now
@@ -45,7 +45,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Record:
-    """What a store keeps for one account: its token and, with the person's consent, the password."""
+    """The stored data of one account: its token and, with the user's consent, the password."""
 
     token: Token
     password: str | None = field(default=None, repr=False)

@@ -1,1 +1,1 @@
-"""How xapi comes by tokens: the account, the password grant, the 401 flow, what is kept and remembered."""
+"""Authentication: the account, the password grant, the 401 flow, token formats and recorded login failures."""

@@ -1,4 +1,4 @@
-"""What xapi does for one account: give a usable token, log in, log in again by itself, log out."""
+"""One account: tokens for requests, explicit and automatic logins, logout."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,44 +26,44 @@ _WHY: dict[Reason, str] = {
     "short": "the stored token has too little time left",
     "fresh": "a fresh token was asked for",
 }
-_PROMPTS = 3  # for a password, as ssh and sudo have it
-_MARGIN = 10.0  # seconds beyond one login that a process waits for another's
+_PROMPTS = 3  # password prompts, as with ssh and sudo
+_MARGIN = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
 
 
 class Credentials(Protocol):
-    """What the 401 flow needs: the token to send, a newer one after a 401, and to be told of the last 401."""
+    """The interface that the 401 flow uses: the token to send, a newer one after a 401, the report of a final 401."""
 
     @property
     def login_reason(self) -> Reason | None:
-        """Why this process logged in, None when it did not."""
+        """The reason for this process's login, or None if it did not log in."""
 
     def check(self) -> None:
-        """Raise, without sending anything, where there is neither a token nor a way to get one."""
+        """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
 
     def current(self) -> Token:
         """Return the token to send."""
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return a newer token than *rejected*, or None where the 401 stands."""
+        """Return a newer token than *rejected*, or None if the 401 is final."""
 
     def replace(self, rejected: Token) -> Token | None:
-        """Do what `renew` does, however often; who asks has to know when it is enough."""
+        """Do the same as `renew`, any number of times; the caller must limit the number of renewals."""
 
     def newer(self, than: Token) -> Token | None:
-        """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
+        """Return the token that another process has stored in place of *than*, or None; never log in."""
 
     def is_fresh(self, token: Token) -> bool:
-        """Tell whether *token* comes from this process's last login."""
+        """Return whether *token* comes from this process's last login."""
 
     def refused(self) -> None:
-        """Hear that the answer, after all, was 401."""
+        """Record that the last response was 401."""
 
     def advice(self) -> str:
-        """Return what a person can do about a 401 that stands."""
+        """Return a hint for the user about a final 401."""
 
 
 class SuppliedToken:
-    """XAPI_TOKEN: used as it is, never stored, never renewed."""
+    """The token from XAPI_TOKEN: sent as is, never stored, never renewed."""
 
     login_reason: Reason | None = None
 
@@ -78,40 +78,39 @@ class SuppliedToken:
         return self.token
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return None: nothing can be done about it from here."""
+        """Return None: a token from the environment cannot be renewed."""
         return None
 
     replace = renew
     newer = renew
 
     def is_fresh(self, token: Token) -> bool:
-        """Return False: it does not come from a login."""
+        """Return False: the token does not come from a login."""
         return False
 
     def refused(self) -> None:
         """Do nothing."""
 
     def advice(self) -> str:
-        """Name the variable."""
+        """Return a hint that names the variable."""
         return "XAPI_TOKEN is not accepted: set it anew, or unset it so that xapi logs in by itself"
 
 
 @dataclass(frozen=True)
 class Passwords:
-    """Where an automatic login finds the password; each is None where there is no such source."""
+    """The password sources of an automatic login; each is None if it is not available."""
 
     given: str | None  # XAPI_PASSWORD
     command: Callable[[], str] | None
-    ask: Callable[[str], str] | None  # which is told why there has to be a login
-    command_words: str = field(default="", repr=False)  # which tell one command from another
+    ask: Callable[[str], str] | None  # receives the reason for the login
+    command_words: str = field(default="", repr=False)  # distinguishes one password command from another
 
 
 class Account:
-    """One account; *grant* turns a password into a token, *note* and *warn* speak to people.
+    """One account: *grant* exchanges a password for a token; *note* and *warn* print messages for the user.
 
-    *timeout* is the limit of one login in seconds, *deadline* the monotonic
-    time by which everything must be over. With *automatic* off it never logs
-    in by itself.
+    *timeout* is the limit of one login in seconds, *deadline* the monotonic time at which the whole command times out.
+    With *automatic* False, the account never logs in automatically.
     """
 
     def __init__(
@@ -142,26 +141,26 @@ class Account:
         self.login_reason: Reason | None = None
         self.source: Source = "store"
 
-    # tokens for others to use
+    # tokens for requests
 
     def check(self) -> None:
-        """Raise what `current` raises where there is neither a token nor a way to get one; nothing is sent."""
+        """Raise what `current` raises if there is neither a token nor a way to get one; send nothing."""
         if not self._automatic or (self._only_prompts and self._passwords.ask is None):
             self.current()
 
     def current(self) -> Token:
-        """Return a token that is not known to have expired, logging in where there is none."""
+        """Return a token that is not known to have expired; log in if there is none."""
         if self._token is None:
             self._token = self.token()
         return self._token
 
     def stored(self) -> Token | None:
-        """Return the stored token, whatever its state, without any login."""
+        """Return the stored token in any state, without a login."""
         record = self.repository.read()
         return record.token if record else None
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token with *min_ttl* seconds left, if that can be had; with *fresh*, a new one in any case."""
+        """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
         stored = self.stored()
         if fresh:
             return self._log_in("fresh", stored)
@@ -175,10 +174,10 @@ class Account:
         return stored
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return a token in place of *rejected*: another process's newer one, else one from a login.
+        """Return a replacement for *rejected*: a newer token from another process, else one from a login.
 
-        Returns None where the 401 stands: no login is allowed, the rejected
-        token was fresh, or this command has renewed before.
+        Returns None if the 401 is final: automatic login is disabled, the rejected token was fresh, or this command
+        has already renewed its token.
         """
         if self._renewed or self.is_fresh(rejected):
             return None
@@ -186,11 +185,11 @@ class Account:
         return self.replace(rejected)
 
     def replace(self, rejected: Token) -> Token | None:
-        """Do what `renew` does, however often; who asks has to know when it is enough."""
+        """Do the same as `renew`, any number of times; the caller must limit the number of renewals."""
         return self._log_in("rejected", rejected) if self._automatic else None
 
     def newer(self, than: Token | None) -> Token | None:
-        """Return what another process has stored in the place of *than*; None where there is nothing. Never logs in."""
+        """Return the token that another process has stored in place of *than*, or None; never log in."""
         record = self.repository.read(again=True)
         if record is None or not record.token.lasts(self._now()):
             return None
@@ -200,28 +199,28 @@ class Account:
         return record.token
 
     def is_fresh(self, token: Token) -> bool:
-        """Tell whether *token* comes from this process's last login."""
+        """Return whether *token* comes from this process's last login."""
         return token is self._granted
 
     def refused(self) -> None:
-        """Hear that the API refused the last token: if that was fresh, stop automatic logins for a minute."""
+        """Record that the API rejected the last token; if it was fresh, disable automatic login for a minute."""
         if self._granted is not None:
             self._attempts.note_rejected(self.identity)
 
     def advice(self) -> str:
-        """Return what a person can do about a 401 that stands."""
+        """Return a hint for the user about a final 401."""
         if not self._automatic:
             return "leave --no-login out, or run `xapi login`"
         return "the token was fresh: check the base URL and that the account may use this API"
 
-    # a person's own login and logout
+    # explicit login and logout
 
     def log_in(self, password: str, *, remember: bool | None) -> Token:
-        """Log in with *password* and keep the token, always a new one.
+        """Log in with *password*, then store and return the token, which is always a new one.
 
-        With *remember* the password is kept beside it, with False dropped,
-        with None left as it was (but a changed one replaces what was remembered).
-        Raises StoreError when the token cannot be kept, and whatever the grant raises.
+        With *remember* True, the password is stored with the token. With False, a stored password is deleted. With
+        None, *password* replaces a stored password, and nothing is stored if there is none. Raises StoreError if the
+        token cannot be stored, and any error that the grant raises.
         """
         self.repository.begin()
         with self._logging_in(must=False):
@@ -238,11 +237,11 @@ class Account:
             return token
 
     def remember(self, token: Token, password: str) -> None:
-        """Keep *password* beside *token*, in a keyring; what goes wrong with that is only a warning."""
+        """Store *password* with *token* in a keyring; a failure is only a warning."""
         self._keep(Record(token, password), "the password")
 
     def log_out(self) -> bool:
-        """Delete token and password wherever they are kept; tell whether there were any."""
+        """Delete the token and the password from all stores; return whether there were any."""
         found = self.repository.forget()
         self._attempts.forget(self.identity)
         return found
@@ -250,19 +249,19 @@ class Account:
     # automatic login
 
     def _log_in(self, reason: Reason, stale: Token | None) -> Token:
-        """Return a token in place of *stale*: another process's, stored in the meantime, else one from a login."""
+        """Return a replacement for *stale*: another process's token, stored meanwhile, else one from a login."""
         if not self._automatic:
             raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
         if reason != "fresh":
             self._attempts.check_rejected(self.identity)
-        if self._only_prompts and (ask := self._passwords.ask):  # before a lock is taken: no process waits for typing
+        if self._only_prompts and (ask := self._passwords.ask):  # before the lock: no process waits for user input
             return log_in_with_prompt(
                 lambda: ask(_WHY[reason]), lambda typed: self._log_in_with(typed, reason, stale), self._note
             )[0]
         return self._log_in_with(None, reason, stale)
 
     def _log_in_with(self, typed: str | None, reason: Reason, stale: Token | None) -> Token:
-        """Do what `_log_in` does with the password that was *typed*, None where another source has it."""
+        """Log in as `_log_in` does, with the *typed* password, or with one from another source if that is None."""
         self._refuse_known_failure(typed)
         since = time.time()
         self.repository.begin()
@@ -276,7 +275,7 @@ class Account:
                 return self._in_turn(reason, stale, typed, since)
 
     def _in_turn(self, reason: Reason, stale: Token | None, typed: str | None, since: float) -> Token:
-        """Do what `_log_in` does, while no other process does it."""
+        """Log in as `_log_in` does, while this process holds the login lock."""
         if reason != "fresh" and (token := self.newer(stale)) is not None:
             return token
         record = self.repository.read(again=reason == "fresh")
@@ -293,7 +292,7 @@ class Account:
         return token
 
     def _refuse_known_failure(self, typed: str | None) -> None:
-        """Raise LoginRefused at once, without waiting for the lock, where the password was refused just now."""
+        """Raise LoginRefused immediately, without waiting for the lock, if the password was refused recently."""
         password = typed or self._passwords.given
         if not password and not self._passwords.command:
             password = self._remembered
@@ -301,7 +300,7 @@ class Account:
             self._attempts.check_refused(self.identity, password)
 
     def _refuse_shared_failure(self, typed: str | None, reason: Reason, since: float) -> None:
-        """Raise what a login would fail with, where another process has found that out *since* this one waits."""
+        """Raise the error of another process's failed login, if it was recorded *since* this process began to wait."""
         if reason != "fresh":
             self._attempts.check_rejected(self.identity)
         self._attempts.check_failed(self.identity, since=since)
@@ -310,7 +309,7 @@ class Account:
 
     @property
     def _remembered(self) -> str | None:
-        """The password that is stored beside the token."""
+        """The password that is stored with the token."""
         record = self.repository.read()
         return record.password if record else None
 
@@ -319,7 +318,7 @@ class Account:
 
     @contextmanager
     def _sharing_command_failure(self, typed: str | None) -> Iterator[None]:
-        """Keep what came of the password command for those who wait: they would run it one after another."""
+        """Record a failure of the password command: waiting processes would run it one after another."""
         try:
             yield
         except (LoginNeeded, LoginRefused) as error:
@@ -328,7 +327,7 @@ class Account:
             raise
 
     def _granted_for(self, password: str) -> Token:
-        """Return the token that *password* gets; keep a failure for those who wait."""
+        """Return the token for *password*; record a failure for waiting processes."""
         try:
             token = self._grant(password)
         except LoginRefused as error:
@@ -350,7 +349,7 @@ class Account:
 
     @property
     def _only_prompts(self) -> bool:
-        """Whether no other source than a prompt has the password."""
+        """Whether a prompt is the only source of the password."""
         return not (self._passwords.given or self._passwords.command or self._remembered)
 
     def _password(self, record: Record | None, reason: Reason) -> str:
@@ -367,9 +366,10 @@ class Account:
 
     @contextmanager
     def _logging_in(self, *, must: bool = True, leave: bool = False) -> Iterator[None]:
-        """Exclude other logins to this account; a person's own login (not *must*) is not held up by one that hangs.
+        """Hold the login lock of this account, to exclude other logins to it.
 
-        With *leave*, AnotherLoggedIn is raised as soon as another process has stored a token.
+        If another login holds the lock for too long, raise TimeoutExpired; an explicit login (*must* False) then
+        continues without the lock. With *leave*, raise AnotherLoggedIn as soon as another process has stored a token.
         """
         limit = self._timeout + _MARGIN + (self._command_limit() if self._passwords.command else 0)
         if self._deadline is not None:
@@ -399,9 +399,10 @@ class Account:
 def log_in_with_prompt(
     ask: Callable[[], str], log_in: Callable[[str], Token], note: Callable[[str], None]
 ) -> tuple[Token, str]:
-    """Return what *log_in* gets with the password that *ask* returns, and that password.
+    """Prompt for a password and log in; return the token and the password.
 
-    A refused password is asked for again, three times in all; the same one is not sent twice.
+    *ask* returns a password, *log_in* the token for it. After LoginRefused, the password is prompted for again, three
+    times in total. The same password is not sent twice.
     """
     refused: dict[str, LoginRefused] = {}
     for _ in range(_PROMPTS - 1):
@@ -423,7 +424,7 @@ def _unless_refused(password: str, refused: dict[str, LoginRefused], log_in: Cal
 
 @contextmanager
 def _told_with(reason: Reason) -> Iterator[None]:
-    """Let the error of a login to which no answer came tell of the login and its *reason*."""
+    """Add the *reason* for the login, and that it failed, to the message of a network error or timeout."""
     try:
         yield
     except (NetworkError, TimeoutExpired) as error:

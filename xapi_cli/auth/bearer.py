@@ -1,4 +1,4 @@
-"""The 401 flow: send the current token; after a 401 renew it, once, and send the same request again (RFC 6750)."""
+"""The 401 flow (RFC 6750): send the current token; after a 401, renew it once and resend the request."""
 
 from collections.abc import Callable, Generator
 from typing import NoReturn
@@ -9,11 +9,10 @@ from xapi_cli.tokens import Token
 
 
 class BearerAuth(httpx.Auth):
-    """Send the *current* token; after a 401, *renew* it once and send again.
+    """Send the *current* token; after a 401, *renew* it once and resend the request.
 
-    *renew* takes the rejected token and gives a newer one, or raises what is
-    to end the call. It returns None where the 401 is to stand: it is the
-    server's last word then, as is a second one, even on another request.
+    *renew* receives the rejected token. It returns a newer token, raises the error that ends the call, or returns None
+    if the 401 is final. A second 401 is final too, even for another request.
     """
 
     def __init__(self, current: Callable[[], Token], renew: Callable[[Token], Token | None]) -> None:
@@ -21,7 +20,7 @@ class BearerAuth(httpx.Auth):
         self.replays = 0
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        """Drive *request*; its stream must give the same body each time it is read."""
+        """Send *request*, at most twice; its stream must return the same body each time it is read."""
         token = self._current()
         response = yield _bearing(request, token)
         if response.status_code != httpx.codes.UNAUTHORIZED:
@@ -34,7 +33,7 @@ class BearerAuth(httpx.Auth):
         yield _bearing(request, newer)
 
     def async_auth_flow(self, request: httpx.Request) -> NoReturn:
-        """Refuse: the inherited flow would send no token at all."""
+        """Raise NotImplementedError: the inherited flow would send no token."""
         raise NotImplementedError("use httpx.Client: an AsyncClient would send no token")
 
 
@@ -44,6 +43,6 @@ def _bearing(request: httpx.Request, token: Token) -> httpx.Request:
 
 
 def _discard(response: httpx.Response) -> None:
-    """Drop the body of the 401, which httpx would read whole before it sends again: it may be endless."""
+    """Discard the body of the 401, which httpx would read completely before it resends: it may be endless."""
     if (discard := response.extensions.get("discard")) is not None:
         discard()

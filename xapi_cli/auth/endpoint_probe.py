@@ -1,4 +1,4 @@
-"""A look at the token endpoint before a password is typed for it: it should be there, and be what it should be."""
+"""Probe the token endpoint before the user types a password for it: it must exist and be a token endpoint."""
 
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,11 +9,11 @@ from xapi_cli.system.render import printable
 if TYPE_CHECKING:
     import httpx
 
-LOOK = 10.0  # seconds that a look may take; a person is waiting
+LOOK = 10.0  # seconds; timeout of a probe, for which the user waits
 
 
 class Doubt(NamedTuple):
-    """Why this may be the wrong place, and what to do about that."""
+    """Why the URL may be wrong, and a hint for the user."""
 
     message: str
     hint: str
@@ -22,10 +22,11 @@ class Doubt(NamedTuple):
 def look(
     client: "httpx.Client", base_url: str, *, limit: float, deadline: float | None = None
 ) -> "tuple[httpx.Response, Doubt | None]":
-    """Return the head of the answer to a GET of the token endpoint, and what is wrong with it.
+    """Send a GET request to the token endpoint; return the status line and headers, and a doubt or None.
 
-    The API documents no answer to that, so only what no token endpoint says raises a doubt. Nothing secret is sent.
-    Takes at most *limit* seconds, and LOOK; raises NetworkError or TimeoutExpired where nobody answers.
+    The API does not document a response to GET, so only a response that no token endpoint sends causes a doubt. No
+    secrets are sent. The timeout is *limit* seconds, at most LOOK, and never later than the monotonic time *deadline*.
+    Raises NetworkError or TimeoutExpired if there is no response.
     """
     import httpx
 

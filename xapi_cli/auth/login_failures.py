@@ -1,10 +1,9 @@
-"""What became of the latest logins, so that those who come after do not repeat a failure.
+"""Recent login failures, recorded so that other processes do not repeat them.
 
-Accounts are locked by repeated wrong passwords, and a hundred processes that
-meet the same dead server must not try it one after another. What is kept for
-a minute is the failure and, of each password that was refused, twelve bits of
-a salted scrypt: enough to know it again, useless for guessing it. So it is
-with the password command that failed or gave such a password.
+Repeated wrong passwords lock an account, and a hundred processes that encounter the same unavailable server must not
+try it one after another. A failure is recorded for a minute. Of each refused password, only twelve bits of a salted
+scrypt hash are recorded: enough to recognize it, not enough to guess it. The same applies to a password command that
+failed or returned such a password.
 """
 
 import json
@@ -31,20 +30,20 @@ _SHARED: tuple[type[XapiError], ...] = (
     errors.NetworkError,
     errors.TimeoutExpired,
 )
-_OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # what comes of a password command
+_OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # errors that a password command can cause
 _KINDS = ("failed", "command", "refused", "rejected")
 _OWN = re.compile(rf"\.?[0-9a-f]{{32}}\.(?:{'|'.join(_KINDS)})(?:\.[0-9a-f]{{16}}\.new)?")
-_MOST_REFUSED = 32  # passwords remembered of one account; nobody has more of them in use
+_MOST_REFUSED = 32  # refused passwords recorded per account; more are not in use
 
 
 class LoginFailures:
-    """The memory of failed logins in *folder*; where that cannot be written there is none."""
+    """The recorded login failures in the directory *folder*; if it is not writable, nothing is recorded."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
 
     def check_refused(self, identity: Identity, password: str) -> None:
-        """Raise LoginRefused when *password* was refused within the minute."""
+        """Raise LoginRefused if *password* was refused within the last minute."""
         entries = self._refused(identity)
         mark = _mark(password, entries[0]["salt"]) if entries else None
         for entry in entries:
@@ -55,17 +54,17 @@ class LoginFailures:
                 )
 
     def check_failed(self, identity: Identity, *, since: float) -> None:
-        """Raise what another process's login failed with after *since*, if that had nothing to do with its password."""
+        """Raise the error of another process's login that failed after *since* for a reason other than the password."""
         self._raise_shared(self._read(identity, "failed"), since, _SHARED)
 
     def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
-        """Raise what another process's login with the password command *command* failed with after *since*."""
+        """Raise the error of another process's login that failed after *since* with the password command *command*."""
         entry = self._read(identity, "command")
         if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _mark(command, salt):
             self._raise_shared(entry, since, _OF_COMMAND)
 
     def note_refused(self, identity: Identity, error: LoginRefused, password: str) -> None:
-        """Keep, for a minute, that *password* was refused."""
+        """Record, for a minute, that *password* was refused."""
         entries = self._refused(identity)
         salt = entries[0]["salt"] if entries else os.urandom(16).hex()
         entry = {"salt": salt, "mark": _mark(password, salt), "at": self._clock(), "message": error.message}
@@ -73,21 +72,21 @@ class LoginFailures:
         self._write(identity, "refused", {"entries": [entry, *others][:_MOST_REFUSED]})
 
     def note_failed(self, identity: Identity, error: XapiError) -> None:
-        """Keep, for those who wait, that a login failed with *error*."""
+        """Record, for waiting processes, that a login failed with *error*."""
         if isinstance(error, _SHARED):
             self._write(identity, "failed", _shared(error))
 
     def note_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
-        """Keep, for those who wait, that the password command *command* failed, or its password was refused."""
+        """Record, for waiting processes, that the password command *command* failed or its password was refused."""
         salt = os.urandom(16).hex()
         self._write(identity, "command", {**_shared(error), "salt": salt, "mark": _mark(command, salt)})
 
     def note_rejected(self, identity: Identity) -> None:
-        """Keep, for a minute, that the API rejected a token fresh from an automatic login."""
+        """Record, for a minute, that the API rejected a fresh token from an automatic login."""
         self._write(identity, "rejected", {})
 
     def check_rejected(self, identity: Identity) -> None:
-        """Raise TokenRejected when a fresh token was rejected within the minute: another login would not help."""
+        """Raise TokenRejected if a fresh token was rejected within the last minute: another login would not help."""
         if (entry := self._read(identity, "rejected")) is not None:
             raise TokenRejected(
                 "the API rejected a fresh token less than a minute ago, so xapi does not log in again by itself",
@@ -96,17 +95,17 @@ class LoginFailures:
             )
 
     def forget_failed(self, identity: Identity) -> None:
-        """Drop the failures of *identity*: a login has succeeded."""
+        """Delete the recorded failures of *identity* that a successful login resolves."""
         self._remove(identity, "failed")
         self._remove(identity, "command")
 
     def forget(self, identity: Identity) -> None:
-        """Drop all that is kept of *identity*."""
+        """Delete all records of *identity*."""
         for kind in _KINDS:
             self._remove(identity, kind)
 
     def sweep(self) -> None:
-        """Remove the entries that are older than a minute, whichever account they are of."""
+        """Delete the records that are older than a minute, of all accounts."""
         with suppress(OSError):
             private_files.remove_old(self._folder, _OWN, lambda _, mtime: abs(self._clock() - mtime) > MEMORY)
 
@@ -130,7 +129,7 @@ class LoginFailures:
                 raise kind(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
 
     def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
-        """Return the entry while it is younger than a minute."""
+        """Return the record, or None if it is missing, not valid or older than a minute."""
         try:
             data = private_files.read(self._path(identity, kind), limit=64 * 1024)
             entry = json.loads(data or b"")
@@ -140,7 +139,7 @@ class LoginFailures:
         return entry if fits else None
 
     def _write(self, identity: Identity, kind: str, entry: dict[str, Any]) -> None:
-        with suppress(OSError):  # no memory is a pity, not a failure
+        with suppress(OSError):  # recording is optional: a failure here is not an error
             private_files.private(self._folder)
             data = json.dumps(entry | {"at": self._clock()}).encode()
             private_files.replace(self._path(identity, kind), data, sync=False)
@@ -153,7 +152,7 @@ class LoginFailures:
         return self._folder / f"{identity.key}.{kind}"
 
     def _is_young(self, entry: dict[str, Any]) -> bool:
-        return 0 <= self._clock() - float(entry["at"]) < MEMORY  # one from the future is none: a clock was set back
+        return 0 <= self._clock() - float(entry["at"]) < MEMORY  # ignore one from the future: the clock was set back
 
     def _left(self, entry: dict[str, Any]) -> int:
         return max(1, round(float(entry["at"]) + MEMORY - self._clock()))

@@ -1,7 +1,8 @@
-"""Taking turns at logging in: one process at a time logs in to an account, and the others find its token.
+"""The login lock: one process at a time logs in to an account, and waiting processes use its token.
 
-When a login has succeeded, all who wait leave the line at once. If each held the lock while it looks into the store, a
-hundred of them would do so one after another, and the last would find a token that has died in the meantime.
+After a successful login, all waiting processes stop waiting immediately. If each of them held the lock while it
+re-reads the store, a hundred processes would do so one after another, and the last one would read a token that has
+become invalid meanwhile.
 """
 
 import contextlib
@@ -14,20 +15,21 @@ from xapi_cli.system.lock import locked
 
 
 class AnotherLoggedIn(Exception):
-    """Report that, while this process waited, another one has stored a new token."""
+    """Another process has stored a new token while this process waited."""
 
 
 class LoginLock:
-    """The line of those who want to log in; the file *lock* is touched whenever one of them has stored a token."""
+    """The lock for logins to one account; the file *lock* is touched whenever a process has stored a token."""
 
     def __init__(self, lock: Path) -> None:
         self._lock = lock
 
     @contextlib.contextmanager
     def taken(self, limit: float, *, to_the_end: bool = False) -> Iterator[None]:
-        """Log in within the body, while nobody else does; wait *limit* seconds for it.
+        """Hold the lock while the body logs in; wait at most *limit* seconds for it.
 
-        Raises what `lock.locked` raises, and AnotherLoggedIn unless the turn is to be waited for *to_the_end*.
+        Raises what `lock.locked` raises. Unless *to_the_end* is set, raises AnotherLoggedIn as soon as another process
+        has stored a token.
         """
         end, before = time.monotonic() + limit, private_files.touched(self._lock)
 
@@ -36,13 +38,13 @@ class LoginLock:
             now = private_files.touched(self._lock)
             if before is not None and now != before and not to_the_end:
                 raise AnotherLoggedIn
-            before = now  # who came first has made the file
+            before = now  # the first process creates the file
             return end - time.monotonic()
 
         with locked(self._lock, limit=left):
             yield
 
     def tell(self) -> None:
-        """Tell those who wait that there is a new token."""
-        with contextlib.suppress(OSError):  # then they find it when it is their turn
+        """Notify waiting processes that there is a new token."""
+        with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
             private_files.touch(self._lock)

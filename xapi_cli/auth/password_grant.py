@@ -1,4 +1,4 @@
-"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, one token or one reason."""
+"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, a token or an error."""
 
 import json
 import math
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     import httpx
 
 _LARGEST = 1024 * 1024
-_LONGEST_LIFE = 10 * 365 * 86400  # seconds; more than ten years is no expiry but a mistake
+_LONGEST_LIFE = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?", re.ASCII)
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # the codes of RFC 6749, section 5.2, and their like
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
 
 
 def token_url(base_url: str) -> str:
-    """Return the address of the token endpoint."""
+    """Return the URL of the token endpoint."""
     return f"{base_url}/x-api/token"
 
 
 def form(username: str, password: str) -> bytes:
-    """Return the body of the request: each value percent-encoded, a blank as %20."""
+    """Return the request body: each value percent-encoded, a space as %20."""
     return b"grant_type=password&username=" + _encoded(username) + b"&password=" + _encoded(password)
 
 
@@ -51,11 +51,11 @@ def request_token(
     deadline: float | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Token:
-    """Return a new token for *identity*, asked for with *password* within *limit* seconds in all.
+    """Request a new token for *identity* with *password*, within *limit* seconds in total.
 
-    Others who can read the password on its way are a matter for *warn*, before it is sent.
-    Raises LoginRefused, RedirectError, ClientStatusError, ServerStatusError,
-    InvalidTokenResponse, NetworkError or TimeoutExpired.
+    *now* returns the current time; *deadline* is the monotonic time at which the whole command times out. If others
+    can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, RedirectError,
+    ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
     import httpx
 
@@ -69,7 +69,7 @@ def request_token(
     }
     own = time.monotonic() + limit
     request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
-    request.extensions |= {"harmless": True}  # when it is lost: a second token does nobody harm
+    request.extensions |= {"harmless": True}  # if the response is lost: requesting a second token has no adverse effect
     where = printable(identity.base_url)
     request.extensions |= {
         "exposed": lambda: warn(f"{where} is plain http: password and token can be read on the way; use https")
@@ -79,14 +79,14 @@ def request_token(
     else:
         request.extensions |= {"deadline": deadline}
     asked_at = now()
-    # Its own send: no auth, and no redirects, which would post the password to wherever they point (CWE-601).
+    # No auth is sent, and no redirects are followed: a redirect would post the password to any target (CWE-601).
     try:
         response = client.send(request, auth=None, follow_redirects=False, stream=True)
         with closing(response):
             if not response.is_success:
                 raise _failure(response, identity, password)
             body = _limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), url)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:  # from another client or transport than ours
+    except (httpx.HTTPError, httpx.InvalidURL) as error:  # from a client or transport that is not xapi's
         raise InvalidTokenResponse(
             f"the token endpoint {printable(url)} gave no usable answer: {type(error).__name__}"
         ) from error
@@ -94,9 +94,9 @@ def request_token(
 
 
 def parse(body: bytes, asked_at: datetime, url: str) -> Token:
-    """Return the token in the *body* of a 2xx; raises InvalidTokenResponse, which never holds any of it."""
+    """Return the token in the *body* of a 2xx response; raise InvalidTokenResponse, which never contains the body."""
     try:
-        answer = json.loads(body, parse_int=float)  # of any length; the only number wanted is expires_in
+        answer = json.loads(body, parse_int=float)  # accepts any number of digits; only expires_in is used
     except (ValueError, RecursionError) as error:
         raise _invalid(url, f"it is no JSON ({len(body)} bytes)") from error
     if not isinstance(answer, dict):
@@ -112,9 +112,9 @@ def parse(body: bytes, asked_at: datetime, url: str) -> Token:
 
 
 def redirected(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
-    """Return the error that a redirect of the token endpoint *url* is; the *password* is hidden in its target."""
+    """Return the error for a redirect by the token endpoint *url*; the *password* is hidden in the target."""
     location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
-    with suppress(XapiError):  # whatever it says is shown
+    with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
     target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location) if password else location)) or "nowhere"
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
@@ -130,7 +130,7 @@ def _encoded(value: str) -> bytes:
 
 
 def _expiry(expires_in: object, asked_at: datetime) -> datetime | None:
-    """Return when the token expires, None when *expires_in* says nothing usable: 401 alone decides then."""
+    """Return the expiry time, or None if *expires_in* is not usable: then only a 401 shows that it has expired."""
     if isinstance(expires_in, str) and _NUMBER.fullmatch(expires_in):
         expires_in = float(expires_in)
     if isinstance(expires_in, bool) or not isinstance(expires_in, int | float):
@@ -175,7 +175,7 @@ def _failure(response: "httpx.Response", identity: Identity, password: str) -> X
 
 
 def _without(password: str, url: str) -> str:
-    """Return *url*, only its origin where the rest repeats the password, however encoded."""
+    """Return *url*, reduced to its origin if the rest contains the password in any encoding."""
     if password not in unquote(url, errors="surrogateescape"):
         return url
     origin = re.match(r"[A-Za-z]+://[^/?#]*", url)
@@ -183,7 +183,7 @@ def _without(password: str, url: str) -> str:
 
 
 def _reason(response: "httpx.Response", password: str) -> str:
-    """Return the error code of RFC 6749 in the answer, nothing else of it: it may repeat the password."""
+    """Return the RFC 6749 error code in the response, and nothing else: the response may repeat the password."""
     from xapi_cli.http.content_coding import decoded
 
     try:

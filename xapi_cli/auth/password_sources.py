@@ -1,4 +1,4 @@
-"""Where a login finds the password, when nobody types it."""
+"""The sources of a login's password other than a prompt."""
 
 import errno
 import os
@@ -12,19 +12,20 @@ from xapi_cli.errors import LoginNeeded, TimeoutExpired
 from xapi_cli.settings.resolve import SECRETS
 from xapi_cli.system.render import printable
 
-LIMIT = 60.0  # seconds a password command may take
+LIMIT = 60.0  # seconds; timeout of a password command
 _LARGEST = 64 * 1024
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return *environ* as a child process may see it."""
+    """Return *environ* without xapi's secrets, for a child process."""
     return {name: value for name, value in environ.items() if name not in SECRETS}
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:
-    """Return the path of *program*, a bare name being looked up in those directories of PATH that are absolute.
+    """Return the path of *program*; a bare name is searched for in the absolute directories of PATH.
 
-    A relative one, such as `.`, would let the current directory, perhaps somebody's repository, choose what is run.
+    A relative directory, such as `.`, would let the current directory, perhaps an untrusted repository, determine
+    which program runs. Raises FileNotFoundError if the program is not found.
     """
     from shutil import which
 
@@ -46,13 +47,11 @@ def from_command(
 ) -> str:
     """Return the first line that *command* prints.
 
-    It runs without a shell, with nothing on stdin and none of xapi's secrets
-    in its environment, for *limit* seconds at most. Raises LoginNeeded, which
-    never holds its output, when it fails in any way, and TimeoutExpired when
-    the monotonic time *deadline*, that of the whole command, comes first.
-    What it says on stderr goes nowhere, for it may hold secrets and stderr be
-    a log; *watched* by a person, on a terminal, it is shown: it may say why it
-    fails, or ask to touch a key.
+    It runs without a shell, with an empty stdin, without xapi's secrets in its environment, and for at most *limit*
+    seconds. Raises LoginNeeded, which never contains its output, if it fails in any way, and TimeoutExpired if the
+    monotonic time *deadline*, at which the whole xapi command times out, comes first. Its stderr is discarded: it may
+    contain secrets, and xapi's stderr may be a log. If *watched*, with the user at a terminal, stderr is shown: it may
+    explain a failure or ask the user to touch a security key.
     """
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"password_command {printable(os.path.basename(command[0]))!r}"
@@ -75,7 +74,8 @@ def _run(command: Sequence[str], environ: Mapping[str, str], limit: float, *, wa
     """Return what *command* printed until it exited, and its exit code.
 
     A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
-    when the command has exited, a mark is written into the pipe, behind everything that the command wrote.
+    after the command has exited, a mark is written to the pipe, after everything that the command wrote. Raises
+    subprocess.TimeoutExpired after *limit* seconds.
     """
     mark = os.urandom(16)
     source, sink = os.pipe()
@@ -99,13 +99,13 @@ def _run(command: Sequence[str], environ: Mapping[str, str], limit: float, *, wa
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        with suppress(BrokenPipeError):  # the reader has read more than the limit
+        with suppress(BrokenPipeError):  # the reader has read more than the limit and closed the pipe
             pipe.write(mark)
         return reader.result(), process.returncode
 
 
 class _Reader:
-    """Reads the pipe *source* up to *mark* in a thread; calls *kill* once there is more to read than the limit."""
+    """Read the pipe *source* up to *mark* in a thread; call *kill* if the output is larger than the limit."""
 
     def __init__(self, source: int, mark: bytes, kill: Callable[[], None]) -> None:
         self._source, self._mark, self._kill = source, mark, kill
@@ -114,7 +114,7 @@ class _Reader:
         self._thread.start()
 
     def result(self) -> bytes:
-        """Return what came before the mark, which has been written."""
+        """Return the output before the mark, which must have been written."""
         self._thread.join()
         return bytes(self._output)
 

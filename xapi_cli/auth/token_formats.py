@@ -1,4 +1,4 @@
-"""A token and what belongs to it, as scripts and people read it."""
+"""Output formats of a token and its metadata, for scripts and for users."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ Source = Literal["store", "login", "env"]
 
 @dataclass(frozen=True)
 class Subject:
-    """Whose token it is, and where it comes from."""
+    """The account and profile of a token, and where the token comes from."""
 
     base_url: str | None
     username: str | None
@@ -37,7 +37,7 @@ def printed(token: Token, subject: Subject, form: str, now: datetime) -> str:
 
 
 def described(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
-    """Return everything about *token* but the secret."""
+    """Return the metadata of *token*, without the secret."""
     expires_at = token.expires_at if token else None
     return {
         "token_type": token.token_type if token else None,
@@ -53,7 +53,7 @@ def described(token: Token | None, subject: Subject, now: datetime) -> dict[str,
 
 
 def status_table(state: str, token: Token | None, subject: Subject, now: datetime) -> str:
-    """Return how the token stands, as a small table for people."""
+    """Return the token status as a small human-readable table."""
     rows = [
         ("state", state),
         ("username", subject.username or "-"),

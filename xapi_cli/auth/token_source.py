@@ -1,4 +1,4 @@
-"""Share one token among many requests that are under way at once: one login a death, however many notice it."""
+"""Share one token among many requests in flight: an invalid token causes a single login."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from xapi_cli.errors import AuthenticationError, XapiError
 from xapi_cli.system import forks
 from xapi_cli.tokens import Token
 
-MOST_REPLAYS = 5  # of one request: a token may die while many of them are in flight
-_PATIENCE = 2.0  # seconds for which the failure of a login is everybody's: a server in trouble is not hammered
+MOST_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
+_PATIENCE = 2.0  # seconds for which a failed login applies to all requests, to limit the load on a failing server
 
 
 class TokenSource:
-    """The token of *credentials*, for any number of threads and requests."""
+    """The token of *credentials*, shared by any number of threads and requests."""
 
     def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
         self._credentials, self._clock = credentials, clock
@@ -29,28 +29,28 @@ class TokenSource:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """Give up a lock that a thread of the parent process, which is logging in, may have held."""
+        """Replace the lock: a thread of the parent process may have held it for a login."""
         self._lock = Lock()
 
     @property
     def login_reason(self) -> Reason | None:
-        """Why this process logged in, None when it did not."""
+        """The reason for this process's login, or None if it did not log in."""
         return self._credentials.login_reason
 
     @property
     def known(self) -> Token | None:
-        """The token to send, None as long as there is none; never waits."""
+        """The token to send, or None if there is none yet; never blocks."""
         return self._token
 
     @property
     def failure(self) -> XapiError | None:
-        """What the last login failed with, where another one now would fail with it as well."""
+        """The error of the last login if another login would now fail with it too, else None."""
         if self._failure is None or self._clock() >= self._failure_ends:
             return None
-        return copy(self._failure)  # raising one and the same again and again lets its traceback grow
+        return copy(self._failure)  # raising the same object repeatedly would extend its traceback
 
     def current(self) -> Token:
-        """Return the token to send, logging in where there is none."""
+        """Return the token to send; log in if there is none."""
         if self._token is None:
             with self._lock:
                 if self._token is None:
@@ -59,20 +59,19 @@ class TokenSource:
         return self._token
 
     def worked(self, token: Token) -> None:
-        """Hear that a request with *token* was not answered with 401."""
+        """Record that the response to a request with *token* was not 401."""
         if token is self._token:
             self._has_worked = True
 
     def is_doubtful(self, token: Token) -> bool:
-        """Tell whether *token* is fresh and no request with it is known to have succeeded."""
+        """Return whether *token* is fresh and no request with it is known to have succeeded."""
         return self._credentials.is_fresh(token) and not (token is self._token and self._has_worked)
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return a newer token than *rejected*: the one that another request has got already, else a new one.
+        """Return a newer token than *rejected*: the one that another request has already obtained, else a new one.
 
-        Returns None where the 401 stands: a fresh token of which no request has
-        succeeded, and which nobody else has found dead, or one that cannot be
-        renewed. Raises what a login raises.
+        Returns None if the 401 is final: *rejected* is fresh, no request with it has succeeded and no other process
+        has replaced it; or it cannot be renewed. Raises what a login raises.
         """
         with self._lock:
             if self._token is not None and self._token.access_token != rejected.access_token:
@@ -87,18 +86,18 @@ class TokenSource:
             return newer
 
     def refused(self) -> None:
-        """Hear that a 401 stands."""
+        """Record a final 401."""
         if self._token is not None and not self._has_worked and not self._is_refused:
             self._is_refused = True
             self._credentials.refused()
 
     def advice(self) -> str:
-        """Return what a person can do about a 401 that stands."""
+        """Return a hint for the user about a final 401."""
         return self._credentials.advice()
 
     @contextmanager
     def _sharing_failure(self) -> Iterator[None]:
-        """Raise a failure that is not over yet; keep a new one, for good where the next login would meet it too."""
+        """Raise a recent failure again; record a new one, permanently if the next login would fail in the same way."""
         if (failure := self.failure) is not None:
             raise failure
         try:

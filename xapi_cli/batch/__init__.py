@@ -1,1 +1,1 @@
-"""Many calls under way at once, each a line in and a line out."""
+"""Concurrent calls, each with one line of input and one line of output."""

@@ -1,4 +1,4 @@
-"""One connection of the engine: a request out, its response in, without ever waiting."""
+"""A non-blocking connection of the engine: send a request, receive its response."""
 
 import selectors
 import time
@@ -10,11 +10,11 @@ from xapi_cli.http.connection import Connection, Kind
 from xapi_cli.http.dial import refused_by_proxy
 from xapi_cli.http.http1 import IDEMPOTENT, note_sent
 
-_DISCARDING = 0.2  # seconds for a body that nobody needs; see wire.transport
+_DISCARDING = 0.2  # seconds to read a body that is not needed; see http.transport
 
 
 class ClientConnection:
-    """Send one request after another over *connection*; each wait may take *timeout* seconds."""
+    """Send requests over *connection*, one at a time; *timeout* limits each wait, in seconds."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self.connection, self.route = connection, connection.route
@@ -23,31 +23,34 @@ class ClientConnection:
         self._timeout = timeout
         self._method = ""
         self._unsent = memoryview(b"")
-        self._is_sent = False  # some of it, at least
+        self._is_sent = False  # at least partly
         self._is_broken = False
         self._held: Reply | None = None
 
     @property
     def idle_since(self) -> float:
-        """When the last response was complete, in the time of the monotonic clock."""
+        """Return when the last response was complete, on the monotonic clock."""
         return self.connection.idle_since
 
     @property
     def kind(self) -> Kind | None:
-        """What kind of response the last one was, None before the first."""
+        """Return the kind of the last response, or None before the first one."""
         return self.connection.kind
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the file descriptor of the socket."""
         return self.connection.fileno()
 
     def events(self) -> int:
-        """Return the events to wait for."""
+        """Return the selector events to wait for."""
         is_sending = bool(self._unsent) and not self._is_broken
         return self.connection.events(receiving=self._held is None, sending=is_sending)
 
     def begin(self, method: str, request: bytes, needs_body: Callable[[Head], bool] = lambda head: True) -> None:
-        """Send *request*, as far as that goes at once; *needs_body* decides by the head of the response."""
+        """Start to send *request*, as far as possible without blocking.
+
+        *needs_body* receives the status and headers of the response and returns whether its body is needed.
+        """
         self._method = method
         self._unsent = memoryview(request)
         self._is_sent = self._is_broken = False
@@ -56,13 +59,13 @@ class ClientConnection:
         self.send()
 
     def send(self) -> Reply | None:
-        """Send more; return the reply, where that had come before all was sent."""
+        """Send more of the request; return the response if it arrived before the whole request was sent."""
         before = len(self._unsent)
         while self._unsent and not self._is_broken:
             try:
                 count = self.connection.send_now(self._unsent)
             except OSError:
-                self._is_broken = True  # an answer may be there nevertheless, or the reason why there is none
+                self._is_broken = True  # a response, or the cause of the failure, can still be received
                 break
             if not count:
                 self._is_sent = self._is_sent or self.connection.tls is not None
@@ -76,18 +79,21 @@ class ClientConnection:
         return None
 
     def receive(self) -> Reply | None:
-        """Take what has come; return the reply when it is complete. Raises NetworkError where there will be none."""
-        assert self.reading is not None  # noqa: S101 - only a channel with a request is asked
+        """Receive available data; return the response when it is complete.
+
+        Raises NetworkError if there will be no complete response.
+        """
+        assert self.reading is not None  # noqa: S101 - called only after begin()
         data: bytes | OSError | None
         try:
-            data = self.connection.receive_now()  # one block, and then it is the others' turn
+            data = self.connection.receive_now()  # one block, then other connections are served
         except OSError as error:
             data = error
         return None if data is None else self._taken(data)
 
     def expire(self) -> Reply | TimeoutExpired:
-        """Return what a wait that took too long means: a failure, unless all that is needed has arrived."""
-        if self._held is not None:  # that the server left some of the request unread is its own affair
+        """Return the outcome after the timeout: an error, or the response if all that is needed has arrived."""
+        if self._held is not None:  # the response is complete, although the server has not read the whole request
             return self._finished(self._held)
         if self.reading is not None and self.reading.is_discarding:
             return self._finished(self.reading.cut_short())
@@ -102,12 +108,16 @@ class ClientConnection:
 
     @property
     def may_repeat(self) -> bool:
-        """Tell whether a request that failed may go over a new connection: this one was old, and nothing has come."""
+        """Return whether a failed request can be resent over a new connection.
+
+        That is the case if this connection was reused, no data of the response arrived, and
+        the request was not sent or its method is idempotent.
+        """
         has_begun = self.reading is not None and self.reading.has_begun
         return self.connection.is_used and not has_begun and (not self._is_sent or self._method in IDEMPOTENT)
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self.connection.close()
 
     def _taken(self, data: bytes | OSError) -> Reply | None:
@@ -126,18 +136,22 @@ class ClientConnection:
             self._prolong(*before)
             return None
         if self._unsent and not self._is_broken and reply.head.status < 300:
-            self._held = reply  # success does not excuse from sending the rest
+            self._held = reply  # after a success, the rest of the request must still be sent
             return None
         return self._finished(reply)
 
     def _prolong(self, had_head: bool, size: int) -> None:
-        """Begin another wait where the head, or more of the body, has come since *had_head* and *size* were true."""
+        """Restart the timeout if the headers or more of the body arrived.
+
+        *had_head* and *size* are the state before the data was received.
+        """
         reading = self.reading
         if reading is None or not reading.has_head:
             return
         if reading.status is not None and reading.status >= 300:
-            self._is_broken = True  # such an answer does not wait for the rest of the request (RFC 9112, 9.5)
-        # The head is waited for as a whole, the body by pieces; what frames a chunk is no piece of it.
+            self._is_broken = True  # stop sending the request body after such a response (RFC 9112, 9.5)
+        # One timeout covers the status line and headers as a whole; each block of body data restarts it.
+        # Chunk framing does not count as body data.
         is_sending = bool(self._unsent) and not self._is_broken
         if reading.is_discarding and not had_head:
             self.expires = time.monotonic() + _DISCARDING

@@ -1,7 +1,7 @@
-"""Keep many calls under way at once, in one thread that never waits for any single one of them.
+"""Run many calls concurrently in one thread, without blocking on any single call.
 
-Only name look-ups, connecting, TLS handshakes and logins, which wait, have threads
-of their own. A test of speed: `make bench-batch`.
+Only DNS lookups, connection setup, TLS handshakes and logins block; they run in
+separate threads. `make bench-batch` measures the throughput.
 """
 
 import heapq
@@ -36,13 +36,13 @@ from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.reuse import GRACE, KEEP_ALIVE, Reuse
 from xapi_cli.tokens import Token
 
-_TICK = 0.25  # seconds between two looks at the clock
-_TURN = 0.01  # seconds for one long answer, before the others have their turn
+_TICK = 0.25  # seconds between two timeout checks
+_TURN = 0.01  # seconds spent on one long response before other work continues
 _OF_ONE_LINE = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
 
 
 class InFlight:
-    """One call under way."""
+    """A call in flight."""
 
     __slots__ = ("channel", "course", "entry", "held", "request", "started", "wanted")
 
@@ -52,11 +52,11 @@ class InFlight:
         self.channel: ClientConnection | None = None
         self.wanted: Send | None = None
         self.request = b""
-        self.held = entry.size  # bytes in memory, those on a channel excepted
+        self.held = entry.size  # bytes in memory, not counting those of its connection
 
     @property
     def elapsed_ms(self) -> int:
-        """Milliseconds since it began."""
+        """Return the milliseconds since the call started."""
         return round((time.monotonic() - self.started) * 1000)
 
 
@@ -65,17 +65,17 @@ OnDone = Callable[[InFlight, Answer | XapiError], Steps | None]
 
 
 class Engine:
-    """Send what *take* gives, at most *jobs* at once, and tell *landed* what came of each.
+    """Send the entries from *take*, at most *jobs* concurrently, and pass each outcome to *landed*.
 
-    *landed* returns the steps that are left to do for a long answer, if any. They are done one by one
-    between other things, and those of the answer that has had the least time first, so
-    that none waits for a longer one. With *ordered* a call that has ended may count on until
-    all those before it have ended.
+    *landed* returns an iterator over the remaining steps if a response is long, else None. The
+    engine interleaves these steps with other work. It prefers the response that has used the least
+    time, so that no response waits for a longer one. With *ordered*, the result of a finished call
+    may stay in the memory budget until all earlier calls have finished.
 
-    *take* returns None where there is nothing to send now; `wake`, which any
-    thread may call, makes the engine ask again. *logging_in* is
-    told when a login begins (True), which may speak to people, and when it has
-    ended; with *interactive* it may ask them, and nothing else is done meanwhile.
+    *take* returns None if there is currently nothing to send; `wake`, which is thread-safe,
+    makes the engine call it again. *logging_in* is called with True before a login, which may
+    print messages, and with False after it. With *interactive*, a login may prompt the user;
+    it then blocks the engine. *timeout* is in seconds.
     """
 
     def __init__(
@@ -105,49 +105,49 @@ class Engine:
         self._from_threads: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._flights: set[InFlight] = set()
         self._busy: dict[ClientConnection, InFlight] = {}
-        self._idle: dict[Route, deque[ClientConnection]] = {}  # in the order in which they became idle
+        self._idle: dict[Route, deque[ClientConnection]] = {}  # longest idle first
         self._reuse = Reuse()
         self._waiting: dict[Route, deque[InFlight]] = {}
         self._dialling: dict[Route, int] = {}
         self._events: dict[ClientConnection, int] = {}
-        self._paused: list[tuple[float, int, InFlight]] = []  # retries, by the time they are due
-        self._work: list[tuple[float, int, InFlight, Steps]] = []  # by the time that it has taken
-        self._held: set[ClientConnection] = set()  # nobody reads from them: too much is in memory
+        self._paused: list[tuple[float, int, InFlight]] = []  # heap of retries, by due time
+        self._work: list[tuple[float, int, InFlight, Steps]] = []  # heap, by the time spent
+        self._held: set[ClientConnection] = set()  # not read while the memory budget is exhausted
         self._for_token: list[InFlight] = []
-        self._undecided: list[tuple[InFlight, Token]] = []  # rejected, with a token that may yet turn out to be good
+        self._undecided: list[tuple[InFlight, Token]] = []  # rejected, but the token may still be valid
         self._is_renewing = False
         self._is_stopping = False
         self._order = count()
         self._next_look = 0.0
 
-    # for others
+    # public interface
 
     @property
     def in_flight(self) -> int:
-        """How many calls are under way."""
+        """Return the number of calls in flight."""
         return len(self._flights)
 
     @property
     def is_renewing(self) -> bool:
-        """Whether there is a login under way."""
+        """Return whether a login is in progress."""
         return self._is_renewing
 
     @property
     def is_asking(self) -> bool:
-        """Whether a person is being asked, and nothing else done."""
+        """Return whether an interactive login, which may prompt the user, blocks the engine."""
         return self._is_renewing and self._interactive
 
     def wake(self) -> None:
-        """Let the engine look at what is new."""
-        with suppress(OSError):  # it is full: the engine will look anyway
+        """Make the engine check for new input and results; thread-safe."""
+        with suppress(OSError):  # the socket buffer is full, so a wake-up is pending already
             self._bell.send(b"\0")
 
     def stop(self) -> None:
-        """Begin nothing more, and let what is under way come to its end."""
+        """Start no more calls; those in flight can finish."""
         self._is_stopping = True
 
     def give_up(self, error: XapiError) -> None:
-        """End all that is under way with *error*."""
+        """End all calls in flight with *error*."""
         for flight in sorted(self._flights, key=lambda each: each.entry.number):
             if flight.channel is not None:
                 del self._busy[flight.channel]
@@ -160,9 +160,10 @@ class Engine:
         self._waiting.clear()
 
     def step(self, *, has_more: Callable[[], bool]) -> bool:
-        """Do what can be done now, else wait a while.
+        """Process what is ready, or wait briefly for events.
 
-        False when nothing is under way, nor, by what *has_more* says, ever will be.
+        Return False if no call is in flight and none will follow: the engine is stopping, or
+        *has_more* returns False.
         """
         self._fill()
         if self._is_stopping:
@@ -182,7 +183,7 @@ class Engine:
         self._alarm.close()
         self._bell.close()
 
-    # beginning
+    # starting calls
 
     def _fill(self) -> None:
         while len(self._flights) < self._jobs and not (self._is_stopping or self._is_renewing or self._undecided):
@@ -201,7 +202,7 @@ class Engine:
         self._go_on(flight, None)
 
     def _go_on(self, flight: InFlight, value: Any) -> None:
-        """Let the course of *flight* have *value*, and do what it wants next."""
+        """Send *value* to the flow of *flight*, or raise it there, and perform the next step of the flow."""
         flight.wanted = None
         try:
             wanted = flight.course.throw(value) if isinstance(value, Exception) else flight.course.send(value)
@@ -232,7 +233,7 @@ class Engine:
         heapq.heappush(self._work, (0.0, next(self._order), flight, steps))
 
     def _do_work(self) -> None:
-        """Do a few steps for the answer that has had the least time."""
+        """Run steps, for a limited time, for the long response that has used the least time."""
         spent, order, flight, steps = heapq.heappop(self._work)
         start = now = time.monotonic()
         while now - start < _TURN:
@@ -263,7 +264,7 @@ class Engine:
             self._queue(route, flight)
 
     def _idle_channel(self, route: Route) -> ClientConnection | None:
-        """Return a channel that may be used now; None where there is none, or none whose grace period is over."""
+        """Return an idle connection that can be used now, or None if there is none past its grace period."""
         idle = self._idle.get(route)
         while idle:
             index = self._reuse.choice(idle)
@@ -284,12 +285,12 @@ class Engine:
         self._watch(channel)
 
     def _queue(self, route: Route, flight: InFlight) -> None:
-        """Let *flight* wait for a connection: one that becomes idle, or a new one, whichever comes first."""
+        """Queue *flight* for the next connection: one that becomes idle or a new one, whichever is available first."""
         self._waiting.setdefault(route, deque()).append(flight)
         self._dial_for_waiting(route)
 
     def _dial_for_waiting(self, route: Route) -> None:
-        """Open a connection for each flight that waits, beyond those that are idle: they are in their grace periods."""
+        """Open a connection for each waiting call, minus the idle connections, which are in their grace periods."""
         in_prospect = len(self._idle.get(route, ()))
         while self._dialling.get(route, 0) + in_prospect < len(self._waiting[route]):
             self._dialling[route] = self._dialling.get(route, 0) + 1
@@ -312,12 +313,12 @@ class Engine:
             self._rest(channel)
 
     def _rest(self, channel: ClientConnection) -> None:
-        """Keep *channel* until there is a flight for it."""
+        """Add *channel* to the idle connections."""
         self._idle.setdefault(channel.route, deque()).append(channel)
         self._watch(channel)
 
     def _serve_waiting(self) -> None:
-        """Let flights that wait have the channels that have become idle, or whose grace period is over."""
+        """Assign to waiting calls the connections that became idle or whose grace period is over."""
         for route in [route for route, waiting in self._waiting.items() if waiting]:
             waiting = self._waiting[route]
             while waiting and (channel := self._idle_channel(route)) is not None:
@@ -332,7 +333,7 @@ class Engine:
         for key, events in ready:
             if key.fileobj is self._alarm:
                 self._listen()
-            elif key.fileobj in self._events:  # it may have been dropped by what came before it
+            elif key.fileobj in self._events:  # an earlier event may have dropped it
                 self._attend(key.fileobj, events)
         self._serve_waiting()
         if now >= self._next_look:
@@ -345,7 +346,7 @@ class Engine:
             self._renew(flight, rejected)
 
     def _patience(self) -> float:
-        """Return how long to wait at most."""
+        """Return the maximum time to wait for events, in seconds."""
         ends = [self._paused[0][0]] if self._paused else []
         ends += [self._idle[route][0].idle_since + GRACE for route in self._waiting if self._waits_for_grace(route)]
         if self._rules.deadline is not None:
@@ -398,7 +399,7 @@ class Engine:
         self._replied(channel, flight, reply)
 
     def _heard(self, flight: InFlight, status: int | None) -> None:
-        """Take a head for what it says of the token: its body may be long in coming."""
+        """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
         token = flight.wanted.token if flight.wanted is not None else None
         if token is not None and status != 401:
             self._shared.worked(token)
@@ -424,7 +425,7 @@ class Engine:
     # memory
 
     def _is_over_budget(self, channel: ClientConnection, flight: InFlight) -> bool:
-        """Let *channel* wait where too much is in memory; one call never has to, so that there is progress."""
+        """Pause *channel* if the memory budget is exhausted; one call is exempt, so that there is always progress."""
         if self._budget.has_room or channel.reading is None or self._goes_first(flight):
             return False
         self._held.add(channel)
@@ -433,20 +434,20 @@ class Engine:
         return True
 
     def _goes_first(self, flight: InFlight) -> bool:
-        """Tell whether *flight* is the oldest on a connection, or, where the others would wait for it, of all."""
+        """Return whether *flight* is the oldest call on a connection or, if results are ordered, the oldest of all."""
         if self._work:
-            return False  # its end makes room
+            return False  # finishing the pending steps frees memory
         rivals = self._flights if self._ordered else self._busy.values()
         return flight.entry.number == min(each.entry.number for each in rivals)
 
     def _release_held(self) -> None:
-        """Look again at those that wait; where there is still no room, they are back at once."""
+        """Resume the paused connections; if there is still no room, they are paused again immediately."""
         held, self._held = self._held, set()
         for channel in held:
             channel.expires = time.monotonic() + self._timeout
             self._watch(channel)
 
-    # the clock
+    # timeouts
 
     def _look_at_the_clock(self, now: float) -> None:
         self._release_held()
@@ -459,7 +460,7 @@ class Engine:
                 self._drop(channel)
 
     def _expire(self, late: list[ClientConnection]) -> None:
-        """End the calls over *late*, but not those whose answer is there: whoever reads stdout may have held us up."""
+        """End the calls on *late*, except those with unread data: a slow reader of stdout may have delayed us."""
         ready = {key.fileobj for key, _ in self._selector.select(0)}
         for channel in late:
             flight = self._busy.get(channel)
@@ -473,7 +474,7 @@ class Engine:
                     self._failed(channel, flight, outcome)
 
     def _give_up_pauses(self) -> None:
-        """Forget the calls that were to be tried again later."""
+        """Drop the calls that wait for a retry."""
         for _, _, flight in self._paused:
             self._end(flight)
         self._paused.clear()
@@ -513,16 +514,16 @@ class Engine:
             self._in_thread(get, got)
 
     def _is_out(self, token: Token) -> bool:
-        """Tell whether an answer to a request with *token* is to come, not counting those that wait for room."""
+        """Return whether a request with *token* is in flight, not counting paused connections."""
         return any(
             flight.wanted is not None and flight.wanted.token is token and flight.channel not in self._held
             for flight in self._flights
         )
 
-    # plumbing
+    # helpers
 
     def _watch(self, channel: ClientConnection) -> None:
-        """Wait for what *channel* waits for."""
+        """Register *channel* with the selector for the events that it needs."""
         wanted = 0 if channel in self._held else channel.events()
         current = self._events[channel]
         if wanted == current:
@@ -543,7 +544,7 @@ class Engine:
         channel.close()
 
     def _in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Do *work*, which waits, elsewhere; *then*, in the engine's thread, gets its result or exception."""
+        """Run *work*, which blocks, in a thread; call *then* with its result or exception in the engine's thread."""
 
         def run() -> None:
             result = _result(work)
@@ -552,12 +553,12 @@ class Engine:
 
         try:
             Thread(target=run, daemon=True).start()
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # the thread limit is reached
             then(NetworkError("no more threads can be started", hint="use fewer --jobs"))
 
 
 def _result(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - it is raised where its result is wanted
+    except Exception as error:  # noqa: BLE001 - the caller raises it
         return error

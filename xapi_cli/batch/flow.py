@@ -1,7 +1,7 @@
-"""The course of one call: its replays after a 401, its retries, its redirects, until the final answer.
+"""The flow of one call: replays after a 401, retries and redirects, up to the final response.
 
-A generator that can be driven by hand: it yields what has to be done, and is sent
-what came of it. It neither waits nor touches the network.
+The flow is a generator that tests can drive directly: it yields each step to perform and
+receives its result. It neither waits nor uses the network.
 """
 
 import time
@@ -20,9 +20,10 @@ from xapi_cli.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Wants the Reply to *call*, sent with *token*; NetworkError or TimeoutExpired where there is none.
+    """Request that *call* is sent with *token*.
 
-    Its body may be left out where *needs_body* says so, which is called once at most, when the head has come.
+    The result is a Reply; NetworkError or TimeoutExpired is raised in the flow if there is none.
+    The body may be omitted if *needs_body* returns False; it is called at most once, after the headers have arrived.
     """
 
     call: Call
@@ -33,21 +34,27 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Wants a token in place of *rejected*, or the first one: None where the 401 stands, or the login's error."""
+    """Request a token to replace *rejected*, or the first token if that is None.
+
+    The result is None if the 401 is final; an error of the login is raised in the flow.
+    """
 
     rejected: Token | None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wants to go on after *seconds*."""
+    """Request to continue after *seconds*."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The final reply, and whether it came from the API's own origin."""
+    """The final response.
+
+    *from_api* is whether it came from the origin of the API, *refusal* why a redirect was not followed.
+    """
 
     reply: Reply
     from_api: bool = True
@@ -60,7 +67,7 @@ Course = Generator[Step, Any, Answer]
 
 @dataclass(frozen=True)
 class Policy:
-    """What all calls have in common."""
+    """The settings that all calls share; *deadline* is on the monotonic clock, *note* reports each retry."""
 
     base_url: str
     shared: TokenSource
@@ -69,7 +76,7 @@ class Policy:
     note: Callable[[str], None] = lambda text: None
 
     def course(self, call: Call, *, authorized: bool) -> Course:
-        """Return the course of *call*; *authorized*, it has or has removed an Authorization of its own."""
+        """Return the flow of *call*; *authorized* is whether the call sets or removes Authorization itself."""
         tries = _Tries(self)
         inside, hops = True, 0
         while True:
@@ -85,19 +92,19 @@ class Policy:
             call = onward
 
     def onward(self, call: Call, head: Head, hops: int) -> Call | None:
-        """Return the call that a redirect asks for, see `outgoing.onward`."""
+        """Return the call for a redirect, or None; see `calls.onward`."""
         return calls.onward(call, head.status, head.raw, hops, base_url=self.base_url)
 
 
 class _Tries:
-    """The tries of one call, as many as *rules* allow in all."""
+    """The attempts of one call; *rules* limits the number of retries."""
 
     def __init__(self, rules: Policy) -> None:
         self._rules = rules
-        self._count = 0  # beyond the first
+        self._count = 0  # retries so far
 
     def reply(self, call: Call, hops: int, *, inside: bool, bears_token: bool) -> Generator[Step, Any, Reply]:
-        """Get a reply to *call*, the *hops*th in a row, tried again where that is safe and promising."""
+        """Get a response to *call*, hop number *hops* of a redirect chain; retry if that is safe and may succeed."""
         while True:
             attempt = _Try(self._rules, self._count, call, hops, inside=inside)
             try:
@@ -121,7 +128,10 @@ class _Tries:
             yield Pause(wait)
 
     def _authenticated(self, attempt: "_Try") -> Generator[Step, Any, Reply]:
-        """Get a reply, replayed with newer tokens as long as it is 401 and they have worked for others."""
+        """Get a response; after a 401, replay the request with newer tokens, up to a limit.
+
+        There is no newer token if the rejected one is fresh and no other request has succeeded with it.
+        """
         shared = self._rules.shared
         token = shared.known
         if token is None:
@@ -139,7 +149,10 @@ class _Tries:
 
 
 class _Try:
-    """One try of *call*, the *hops*th in a row, after *count* others; it decides once, as the body may be left out."""
+    """One attempt of *call*, hop number *hops* of a redirect chain, after *count* retries.
+
+    It decides only once whether to retry, because the body may have been omitted on the basis of that decision.
+    """
 
     __slots__ = ("_count", "_hops", "_rules", "_waits", "call", "inside")
 
@@ -149,8 +162,8 @@ class _Try:
         self._waits: dict[str | None, float | None] | None = None  # by Retry-After
 
     def needs_body(self, head: Head) -> bool:
-        """Tell whether the body of the response with *head* will be shown."""
-        if self.inside and head.status == 401:  # it is replayed, or becomes an error
+        """Return whether the body of the response with *head* will be printed."""
+        if self.inside and head.status == 401:  # the request is replayed, or the result is an error
             return False
         if head.status in retry.STATUSES and self.wait(head.get(b"retry-after")) is not None:
             return False
@@ -160,7 +173,7 @@ class _Try:
             return True
 
     def wait(self, retry_after: str | None) -> float | None:
-        """Return the seconds until the call may be tried again; None where it may not, or not in time."""
+        """Return the delay before a retry in seconds, or None if a retry is not allowed or would miss the deadline."""
         self._waits = self._waits or {}
         if retry_after not in self._waits:
             self._waits[retry_after] = self._planned(retry_after)
@@ -176,7 +189,7 @@ class _Try:
 
 
 class _LoginFailed(Exception):
-    """Carry a login's *error* past the retries: it is no reason to try the call again."""
+    """Carry the *error* of a login past the retry handling: the call is not retried because of it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Keep the answers in a file, so that the same command, run again, prints them without sending anything twice.
+"""Store results in a file, so that the same command, run again, prints them without resending requests.
 
-The first line names the account; each further one holds an answer, or the digest
-of the whole input. LineReader are only ever appended, each before its answer is printed.
-Each ends with a checksum, which covers the account too; one that is damaged, or
-truncated by a crash or a full disk, counts as not there, so that its request is sent again.
+The first line names the account. Each other line contains a result, the digest of the whole
+input, or a count of damaged lines. Lines are only appended, each before its result is printed.
+Each line ends with a checksum that also covers the account. A line that is damaged, or was
+truncated by a crash or a full disk, is ignored, so that its request is sent again.
 """
 
 import hashlib
@@ -28,25 +28,25 @@ from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import place
 
-_SYNCED_EVERY = 1.0  # seconds
+_SYNCED_EVERY = 1.0  # seconds between calls of fsync()
 _ENTRY = re.compile(
     rb'\{"line": (\d{1,15}), "code": (0|2|4|5|10|11|12), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
 )
-_LONGEST_START = 160  # bytes of an entry before the answer
+_LONGEST_START = 160  # bytes of an entry before the output line
 _WHOLE = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
 _DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
 _VERSION = b"2"
 _HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
 _SEAL = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
 _BLOCK = 1024 * 1024
-_SHORT = 8192  # bytes of an entry that may wait in memory for its turn
+_SHORT = 8192  # bytes; a longer entry is not kept in memory
 _PAGE = 4096
-_MOST_UNKNOWN = 128 * _BLOCK  # bytes without any sign of a journal; more than the longest entry
+_MOST_UNKNOWN = 128 * _BLOCK  # bytes to read before a file is rejected as not a journal; more than the longest entry
 _CHANGED = "use the input of the first run, or another journal for another input"
 
 
 class _Line(NamedTuple):
-    """A line of the file: its *start*, its length, and whether its checksum is right."""
+    """A line of the file: its *start* and *end*, its *length* in bytes, and whether its checksum matches."""
 
     start: bytes
     length: int
@@ -62,25 +62,28 @@ _SEALED = len(_seal(0))
 
 
 class Journal:
-    """The journal in the file *name*, for *account*, any text that tells accounts apart; locked while it is open."""
+    """The journal in the file *name*; it is locked while it is open.
+
+    *account* is a text that identifies the account.
+    """
 
     def __init__(self, name: str, account: str) -> None:
         self._name, self._shown = name, printable(name)
         header = json.dumps({"xapi-journal": int(_VERSION), "account": account}).encode()[:-1]
         self._header = header + _seal(crc32(header))
-        self._seed = crc32(self._header)  # of all other checksums: what another account wrote is not sound
+        self._seed = crc32(self._header)  # of all other checksums, so that lines of another account do not match
         self._descriptor = -1
-        self._places = array("Q")  # by line: where its entry starts, plus one
+        self._places = array("Q")  # by line number: offset of the entry plus one, or zero
         self._lengths = array("I")
         self._is_journal = False
         self._known_damage = 0
-        self._input: tuple[int, str] | None = None  # lines and digest of the whole
+        self._input: tuple[int, str] | None = None  # number of lines and digest of the whole input
         self._pending: list[bytes] = []
-        self._unwritten = 0  # bytes of it
+        self._unwritten = 0  # bytes in _pending
         self._synced = time.monotonic()
         self._syncing: Thread | None = None
-        self.kept = 0  # answers of earlier runs
-        self.damaged = 0  # lines of the file, those excepted of which an earlier run knew
+        self.kept = 0  # results of earlier runs
+        self.damaged = 0  # damaged lines, without those that an earlier run recorded
 
     def __enter__(self) -> Self:
         try:
@@ -107,7 +110,7 @@ class Journal:
             self._close()
 
     def check_input(self, source: BinaryIO) -> None:
-        """Raise UsageError where *source*, a file that can be read twice, is not the input of the earlier runs."""
+        """Raise UsageError if *source*, a seekable file, differs from the input of earlier runs."""
         start = source.tell()
         digest, lines, end = hashlib.blake2b(digest_size=16), 0, b"\n"
         while data := source.read(_BLOCK):
@@ -117,7 +120,10 @@ class Journal:
         self.end_input(lines + (end != b"\n"), digest.hexdigest())
 
     def end_input(self, lines: int, digest: str) -> None:
-        """Raise UsageError where the whole input, of so many *lines*, has another *digest* than in earlier runs."""
+        """Record the number of *lines* and the *digest* of the whole input.
+
+        Raises UsageError if they differ from those of earlier runs.
+        """
         if self._input is None:
             self._input = lines, digest
             self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
@@ -125,9 +131,9 @@ class Journal:
             raise self._changed("")
 
     def answer(self, number: int, seen: bytes) -> Result | None:
-        """Return the answer to line *number* from an earlier run, None where there is none.
+        """Return the result of line *number* from an earlier run, or None if there is none.
 
-        Raises UsageError where the input up to there, whose digest is *seen*, was another one.
+        *seen* is the digest of the input up to this line. Raises UsageError if it differs from the earlier run.
         """
         if self._input is not None and number > self._input[0]:
             raise self._changed(f" (there was no line {number:,})")
@@ -149,7 +155,10 @@ class Journal:
         return result
 
     def keep(self, result: Result) -> Result:
-        """Write *result*, a short one with the next `flush`; return what can be printed after that."""
+        """Store *result*; return the result to print after the next `flush`.
+
+        A short result is written by `flush`, a long one immediately. The returned long result is read from the file.
+        """
         facts = (
             f'"line": {result.number}, "code": {result.code}, "kind": "{result.kind}", "seen": "{result.seen.hex()}"'
         )
@@ -167,7 +176,7 @@ class Journal:
         return replace(result, pieces=partial(self._stored, first, first + length), held=0)
 
     def flush(self) -> None:
-        """Write what there is, so that it outlives this process; now and then also a crash of the computer."""
+        """Write pending entries, so that they survive this process; call fsync() at intervals, in a thread."""
         if not self._pending:
             return
         data = b"".join(self._pending)
@@ -189,7 +198,7 @@ class Journal:
             self.flush()
 
     def _write_long(self, start: bytes, pieces: Iterator[bytes]) -> int:
-        """Append an entry whose answer is *pieces*; return their length."""
+        """Append an entry whose output line is *pieces*; return the length of the line in bytes."""
         checksum, length = crc32(start, self._seed), 0
         self._write(start)
         for piece in pieces:
@@ -205,7 +214,7 @@ class Journal:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def _stored(self, place: int, end: int) -> Iterator[bytes]:
-        """Yield what the file holds from *place* to *end*."""
+        """Yield the content of the file from offset *place* to *end*."""
         while place < end:
             try:
                 data = self._read(place, min(_BLOCK, end - place))
@@ -217,14 +226,14 @@ class Journal:
             place += len(data)
 
     def _sync(self) -> None:
-        with suppress(OSError):  # the last sync, at the end, complains
+        with suppress(OSError):  # the final fsync() reports the error
             os.fsync(self._descriptor)
 
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
         with place(self._name, follow=True) as file:
             with suppress(FileNotFoundError):
-                self._check_type(file.status())  # to open a device may have effects
+                self._check_type(file.status())  # opening a device may have side effects
             self._descriptor = file.open(flags)
         self._check_type(os.fstat(self._descriptor))
         self._lock()
@@ -270,7 +279,7 @@ class Journal:
                 yield self._line(start, file)
 
     def _line(self, start: bytes, file: BinaryIO) -> _Line:
-        """Read the line that begins with *start* to its end, however far that is."""
+        """Read the rest of the line that begins with *start*; a damaged line may be very long."""
         checksum, length, end, part = self._seed, 0, b"", start
         while part:
             data = end + part
@@ -281,9 +290,12 @@ class Journal:
         return _Line(start, length, end, is_sound=end == _seal(checksum))
 
     def _begin(self, line: _Line) -> None:
-        """Take *line* for the header. Raises UsageError for another account's; a damaged one may pass."""
+        """Process *line* as the header; raises UsageError if it is for another account.
+
+        A damaged header is counted as a damaged line.
+        """
         header = _HEADER.match(line.start)
-        if self._header.startswith(line.start):  # truncated perhaps: the run was killed at once
+        if self._header.startswith(line.start):  # possibly truncated, if the first run was killed early
             self._is_journal = True
         elif header is None or line.start[-_SEALED:] != _seal(crc32(line.start[:-_SEALED])):
             self._index(line, 0)
@@ -296,7 +308,7 @@ class Journal:
             raise self._no_journal()
 
     def _is_blank(self, end: int) -> bool:
-        """Tell whether the file, with whole lines up to *end*, holds nothing: a damaged page has only zeros."""
+        """Return whether the file, with complete lines up to *end*, is empty or one damaged page of NUL bytes."""
         size = os.fstat(self._descriptor).st_size
         return end == 0 and (size == 0 or (size <= _PAGE and not self._read(0, size).strip(b"\0")))
 
@@ -304,7 +316,7 @@ class Journal:
         return UsageError(f"{self._shown} is no journal of xapi", hint="give a new file to --journal")
 
     def _index(self, line: _Line, place: int) -> None:
-        """Note what *line*, at *place*, holds; one that is damaged may still show that the file is a journal."""
+        """Index *line* at offset *place*; even a damaged line can show that the file is a journal."""
         if not line.is_sound:
             self.damaged += 1
             self._is_journal = self._is_journal or _SEAL.search(line.end) is not None
@@ -328,7 +340,7 @@ class Journal:
     def _read(self, place: int, size: int) -> bytes:
         if hasattr(os, "pread"):
             return os.pread(self._descriptor, size, place)
-        os.lseek(self._descriptor, place, os.SEEK_SET)  # Windows has no pread(); appending goes to the end all the same
+        os.lseek(self._descriptor, place, os.SEEK_SET)  # Windows has no pread(); O_APPEND still appends
         return os.read(self._descriptor, size)
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Read the input line by line, ahead of who takes the lines, and without ever making them wait."""
+"""Read the input line by line, ahead of the consumer and without blocking it."""
 
 import hashlib
 from collections import deque
@@ -9,14 +9,17 @@ from typing import BinaryIO, NamedTuple
 
 from xapi_cli.errors import UsageError
 
-LONGEST = 16 * 1024 * 1024  # bytes of one line
+LONGEST = 16 * 1024 * 1024  # bytes per line
 _BLOCK = 64 * 1024
-_AHEAD = 4  # blocks
-_MARK = b"\xef\xbb\xbf"  # what Windows programs put before UTF-8
+_AHEAD = 4  # blocks to read ahead
+_MARK = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 
 
 class Line(NamedTuple):
-    """A line that is not blank; *data* is None for one that is too long, *seen* a digest of the input up to its end."""
+    """A line that is not blank.
+
+    *data* is None if the line is too long; *seen* is a digest of the input up to the end of the line.
+    """
 
     number: int
     data: bytes | None
@@ -24,29 +27,29 @@ class Line(NamedTuple):
 
 
 class LineReader:
-    """The lines of *source*; *wake* is called, from a thread, whenever there may be more of them.
+    """Read the lines of *source*; *wake* is called from a thread when more lines may be available.
 
-    With *digests* each carries a digest of all that came before it and itself.
+    With *digests*, each line has a digest of the input up to and including the line.
     """
 
     def __init__(self, source: BinaryIO, wake: Callable[[], None], *, digests: bool = False) -> None:
-        self.number = 0  # of the last line that was taken, blank ones included
-        self.position = 0  # in bytes, behind that line
+        self.number = 0  # of the last line returned, counting blank lines
+        self.position = 0  # in bytes, after that line
         self.has_ended = False
         self._source, self._wake = source, wake
         self._blocks: Queue[bytes | OSError] = Queue(_AHEAD)
-        self._ready: deque[bytes] = deque()  # whole lines, with their newline
+        self._ready: deque[bytes] = deque()  # complete lines, including the newline
         self._rest = bytearray()
         self._is_too_long = False
         self._is_read = False
         self._digest = hashlib.blake2b(digest_size=16) if digests else None
 
     def start(self) -> None:
-        """Begin to read."""
-        Thread(target=self._read, name="input", daemon=True).start()  # a daemon: a terminal or pipe may never end
+        """Start the reader thread."""
+        Thread(target=self._read, name="input", daemon=True).start()  # a daemon, because a read may block forever
 
     def take(self) -> Line | None:
-        """Return the next line, None where there is none yet, or none any more (`has_ended`)."""
+        """Return the next line, or None if none is available yet or the input has ended (`has_ended`)."""
         while not self.has_ended:
             if not self._ready and not self._fill():
                 return None
@@ -55,7 +58,7 @@ class LineReader:
         return None
 
     def digest(self) -> str:
-        """Return the digest of all that was taken."""
+        """Return the hexadecimal digest of the lines returned so far."""
         return self._digest.hexdigest() if self._digest else ""
 
     def _read(self) -> None:
@@ -70,7 +73,10 @@ class LineReader:
         self._wake()
 
     def _fill(self) -> bool:
-        """Take apart what has been read; False when nothing has."""
+        """Split the next block into lines; return False if no block is available.
+
+        Raises UsageError if the input cannot be read.
+        """
         try:
             block = self._blocks.get_nowait()
         except Empty:
@@ -80,7 +86,7 @@ class LineReader:
         if not block:
             self.has_ended = not self._rest
             if self._rest:
-                self._ready.append(bytes(self._rest))  # the last line has no newline
+                self._ready.append(bytes(self._rest))  # the last line does not end with a newline
                 self._rest.clear()
                 self._blocks.put(b"")
             return True
@@ -96,7 +102,7 @@ class LineReader:
         return True
 
     def _keep(self, rest: bytes) -> None:
-        """Keep the beginning of a line, but not more of it than a line may have."""
+        """Buffer the beginning of a line, but not more than the maximum length of a line."""
         self._rest += rest
         if len(self._rest) > LONGEST + _BLOCK:
             if self._digest:
@@ -106,7 +112,7 @@ class LineReader:
             self._is_too_long = True
 
     def _numbered(self, raw: bytes) -> Line | None:
-        """Count the line *raw*; None for a blank one."""
+        """Count the line *raw*; return it as a Line, or None if it is blank."""
         self.number += 1
         self.position += len(raw)
         seen = b""

@@ -1,10 +1,10 @@
-"""One budget of bytes for all that is in memory on its way in or out."""
+"""A common limit on the memory for input, responses and output in progress."""
 
 LIMIT = 24 * 1024 * 1024
 
 
 class MemoryBudget:
-    """Count bytes; at least one body of the largest size is let in whatever the count is."""
+    """Count bytes in memory; callers admit at least one body of the maximum size regardless of the count."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -12,13 +12,13 @@ class MemoryBudget:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may come in."""
+        """Return whether the count is below the limit."""
         return self._used < self._limit
 
     def add(self, size: int) -> None:
-        """Count *size* bytes more."""
+        """Add *size* bytes to the count."""
         self._used += size
 
     def remove(self, size: int) -> None:
-        """Count *size* bytes less."""
+        """Subtract *size* bytes from the count."""
         self._used -= size

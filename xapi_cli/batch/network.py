@@ -1,4 +1,4 @@
-"""Where requests go and what they look like on the wire."""
+"""Open connections for requests, and format the requests as HTTP/1.1."""
 
 from collections.abc import Mapping
 from threading import Lock
@@ -18,7 +18,7 @@ _LONGEST_SCHEME = len("https://")
 
 
 class Network:
-    """Dial servers, each directly or through the proxy that *environ* names for it; *timeout* bounds a dial."""
+    """Connect to servers, directly or through the proxy that *environ* sets; *timeout* limits each attempt."""
 
     def __init__(
         self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
@@ -31,7 +31,7 @@ class Network:
         self._routes: dict[str, Route] = {}
 
     def route(self, url: str) -> Route:
-        """Return the way to the server of *url*."""
+        """Return the route to the server of *url*."""
         root = url[: url.index("/", _LONGEST_SCHEME)]
         route = self._routes.get(root)
         if route is None:
@@ -41,7 +41,7 @@ class Network:
         return route
 
     def dial(self, route: Route) -> Connection:
-        """Return a new connection; waits for it."""
+        """Open a new connection and return it; blocks until it is established."""
         return self._dialler.open(route, self._limits.wait(self._limits.connect, f"no connection to {route}"))
 
     def _tls(self) -> "ssl.SSLContext":
@@ -54,13 +54,16 @@ class Network:
 
 
 class Composer:
-    """Write requests; what most of them have in common is written once."""
+    """Format requests; headers that most requests share are cached."""
 
     def __init__(self) -> None:
         self._common: dict[tuple[str, str | None], bytes] = {}
 
     def compose(self, call: Call, route: Route, token: Token | None, *, inside: bool) -> bytes:
-        """Return the request that *call* is, with *token*; outside the API's origin it bears nothing of the user's."""
+        """Return *call* as an HTTP request with *token*.
+
+        If *inside* is False, the request leaves the origin of the API and omits the user's headers and body.
+        """
         slash = call.url.index("/", _LONGEST_SCHEME)
         target = call.url[slash:]
         if route.proxy and route.scheme == "http":
@@ -82,7 +85,7 @@ class Composer:
         common = self._common.get(key)
         if common is None:
             if len(self._common) > 8:
-                self._common.clear()  # tokens come and go
+                self._common.clear()  # drop entries of replaced tokens
             lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, inside=True))
             common = b"Host: %s\r\n" % host.encode("ascii") + lines + _authorization(route, token) + b"\r\n"
             self._common[key] = common

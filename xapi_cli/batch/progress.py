@@ -1,16 +1,16 @@
-"""Show on a terminal how far a batch is: one line on stderr, written over and over."""
+"""Show the progress of a batch on a terminal: one line on stderr that is overwritten."""
 
 import time
 from collections import deque
 from collections.abc import Callable
 
-_OFTEN = 0.2  # seconds
-_LOOK_BACK = 25  # looks, five seconds: the rate is that of now, and a resumed batch begins with a leap
+_OFTEN = 0.2  # seconds between updates
+_LOOK_BACK = 25  # updates, five seconds: shows the current rate; a resumed batch starts with a jump
 _BAR = 20
 
 
 class Progress:
-    """Write a status line with *write*; *total* is the size of the input in bytes, None where unknown."""
+    """Write a status line with *write*; *total* is the size of the input in bytes, or None if unknown."""
 
     def __init__(self, write: Callable[[bytes], None], total: int | None, columns: Callable[[], int]) -> None:
         self._write, self._total, self._columns = write, total, columns
@@ -18,7 +18,7 @@ class Progress:
         self._is_shown = False
 
     def show(self, position: int, lines: int, failed: int) -> None:
-        """Show that *lines* are done, *failed* of them, and the input is read up to *position*."""
+        """Show the number of finished and *failed* *lines*; the input was read up to *position*, in bytes."""
         now = time.monotonic()
         if now - self._looks[-1][0] < _OFTEN:
             return
@@ -36,7 +36,7 @@ class Progress:
         self._is_shown = True
 
     def hide(self) -> None:
-        """Make room for other lines."""
+        """Erase the status line, so that other lines can be written."""
         if self._is_shown:
             self._write(b"\r\x1b[K")
             self._is_shown = False

@@ -1,8 +1,8 @@
-"""Read responses as they arrive: the usual ones by a fast path, all others by `wire.response_parser`.
+"""Parse responses incrementally: common ones on a fast path, all others with `http.response_parser`.
 
-The fast path knows heads that arrive whole and in which nothing is unusual, and bodies with a
-Content-Length. It makes ten times the speed. Whatever else arrives, failures included, the
-parser reads again from the first byte, so that there is one set of rules, limits and words.
+The fast path handles common status lines and headers that arrive in one block, and bodies with a
+Content-Length. It is ten times as fast. Everything else, failures included, is parsed again from
+the first byte by the parser, so that there is one set of rules, limits and error messages.
 """
 
 import re
@@ -19,22 +19,22 @@ from xapi_cli.system.render import json_line
 if TYPE_CHECKING:
     from xapi_cli.http.connection import Connection
 
-LARGEST = 10 * 1024 * 1024  # bytes of a body, coded or not
-_DISCARDED = 64 * 1024  # bytes of a body that nobody needs, read to keep the connection; see wire.transport
+LARGEST = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
+_DISCARDED = 64 * 1024  # bytes to read of a body that is not needed, to reuse the connection; see http.transport
 
 _USUAL_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 _USUAL_HEADER = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
     rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
 )
-_HEADER_COST = 200  # bytes of memory that the objects of a header take, its text excepted
+_HEADER_COST = 200  # bytes of memory for the objects of a header field, without its text
 _END = b"\r\n\r\n"
-_REMEMBERED = 256  # heads; a server sends many that are the same
+_REMEMBERED = 256  # cached status lines and headers; a server sends many identical ones
 _LONGEST_REMEMBERED = 2048  # bytes
 
 
 class BodyTooLarge(NetworkError):
-    """Report a body that is larger than a line of output may hold."""
+    """The body exceeds the maximum size for a line of output."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class BodyTooLarge(NetworkError):
 
 
 class Head:
-    """Status and headers of a response; *length* is None where the body tells its own end."""
+    """The status and headers of a response; *length* is None if the body is delimited in another way."""
 
     __slots__ = ("_json", "headers", "length", "persists", "raw", "status")
 
@@ -63,13 +63,16 @@ class Head:
         return self._json
 
     def get(self, name: bytes) -> str | None:
-        """Return the value of the header *name*, which is in lower case."""
+        """Return the value of the header *name* (in lower case), or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
 
 class Reply:
-    """A whole response; *persists* tells whether the connection may serve again, *has_surplus* whether more came."""
+    """A complete response.
+
+    *persists* is whether the connection can be reused, *has_surplus* whether extra data followed the response.
+    """
 
     __slots__ = ("body", "has_surplus", "head", "persists")
 
@@ -78,7 +81,10 @@ class Reply:
 
 
 class Reading:
-    """The response to one request with *method*, over *connection*; *needs_body* decides by its head."""
+    """Parse the response to one request with *method* over *connection*.
+
+    *needs_body* receives the status and headers and returns whether the body is needed.
+    """
 
     __slots__ = (
         "_buffer", "_connection", "_head", "_head_cost", "_method", "_missing", "_needs_body", "_parser", "has_begun",
@@ -94,27 +100,30 @@ class Reading:
         self._missing = 0
         self._parser: ResponseParser | None = None
         self.has_begun = False
-        self.is_discarding = False  # nobody needs the body
-        self.size = 0  # bytes of body that are kept
+        self.is_discarding = False  # the body is not needed
+        self.size = 0  # bytes of the body in memory
         self._head_cost = 0
 
     @property
     def memory(self) -> int:
-        """About how many bytes of memory the response takes so far."""
+        """Return the approximate memory use of the response so far, in bytes."""
         return self.size + self._head_cost
 
     @property
     def has_head(self) -> bool:
-        """Whether the final head is complete."""
+        """Return whether the final status line and headers are complete."""
         return self._head is not None
 
     @property
     def status(self) -> int | None:
-        """The status, once the final head is complete."""
+        """Return the final status code, or None before the headers are complete."""
         return None if self._head is None else self._head.status
 
     def take(self, data: bytes | OSError) -> Reply | None:
-        """Return the response when *data* completes it; no data at all says that the connection was closed."""
+        """Process *data*; return the response if it is complete.
+
+        Empty *data* means that the connection was closed. Raises NetworkError for a malformed or truncated response.
+        """
         try:
             reply = self._take(data)
         except NetworkError:
@@ -124,7 +133,7 @@ class Reading:
         return self.cut_short() if reply is None and self.size > _DISCARDED and self.is_discarding else reply
 
     def cut_short(self) -> Reply:
-        """Return the response without the body, which nobody needs."""
+        """Return the response without its body, which is not needed."""
         assert self._head is not None  # noqa: S101 - is_discarding
         return Reply(self._head, b"", persists=False)
 
@@ -150,7 +159,7 @@ class Reading:
             return Reply(head, data[end : end + length], persists=persists, has_surplus=size > length)
         self._set_head(head, length)
         self.size, self._missing = size, length - size
-        self._buffer = bytearray(data)  # it grows in place from here on
+        self._buffer = bytearray(data)  # later data is appended in place
         return None
 
     def _on(self, data: bytes) -> Reply | None:
@@ -161,13 +170,13 @@ class Reading:
         self._missing -= len(data)
         if self._missing > 0:
             return None
-        body, self._buffer = self._buffer, b""  # it may be large, and is not copied
+        body, self._buffer = self._buffer, b""  # it may be large, so it is edited in place instead of copied
         del body[len(body) + self._missing :]
         del body[: body.find(_END) + 4]
         return Reply(self._head, body, persists=self._head.persists, has_surplus=self._missing < 0)
 
     def _parse_from_start(self, data: bytes | OSError) -> Reply | None:
-        """Hand what the fast path has kept, and *data*, to the parser."""
+        """Pass the data buffered by the fast path, and *data*, to the parser."""
         protocol = new_protocol()
         protocol.send(h11.Request(method=self._method, target="/", headers=[("Host", "")]))
         protocol.send(h11.EndOfMessage())
@@ -218,7 +227,7 @@ _heads: dict[bytes, Head] = {}
 
 
 def _usual_head(text: bytes) -> Head | None:
-    """Return the head that *text* is, None where anything about it is out of the ordinary."""
+    """Parse *text* as a status line and headers; return None if the fast path does not support them."""
     status = _USUAL_STATUS.match(text)
     if status is None:
         return None
@@ -267,5 +276,5 @@ def _count(raw: list[tuple[bytes, bytes]], wanted: bytes) -> int:
 
 
 def _declared_length(head: Head) -> int:
-    """Return the length that a Content-Length which h11 has accepted declares, 0 where there is none that counts."""
+    """Return the value of Content-Length, already validated by h11, or 0 if it is absent or does not apply."""
     return 0 if b"transfer-encoding" in head.headers else int(head.headers.get(b"content-length", b"0"))

@@ -1,4 +1,4 @@
-"""Write output lines, as they come or in the order of the input."""
+"""Write output lines, as they become ready or in input order."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.results import Result
 
-_WINDOW = 4096  # lines that may wait for an earlier one
-_MOST = 1024 * 1024  # bytes that are gathered before they are written
+_WINDOW = 4096  # maximum number of lines that wait for an earlier one
+_MOST = 1024 * 1024  # bytes to buffer before a write
 
 
 class Writer:
-    """Give each line to *write*, after *journal* has it; with *ordered*, in the order in which they were announced."""
+    """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `announce`."""
 
     def __init__(
         self, write: Callable[[bytes], None], journal: Journal | None, budget: MemoryBudget, *, ordered: bool
@@ -25,7 +25,7 @@ class Writer:
 
     @property
     def has_room(self) -> bool:
-        """Whether more lines may be announced."""
+        """Return whether more lines can be announced."""
         return len(self._expected) < _WINDOW
 
     def announce(self, number: int) -> None:
@@ -34,7 +34,10 @@ class Writer:
             self._expected.append(number)
 
     def add(self, result: Result, *, is_new: bool = True) -> None:
-        """Write *result* with the next `flush`, or when its turn comes."""
+        """Queue *result* for the next `flush`; if ordered, after all earlier lines.
+
+        *is_new* is False for a result from the journal.
+        """
         if self._journal is not None and is_new and result.is_kept:
             result = self._journal.keep(result)
         if self._ordered:
@@ -48,7 +51,7 @@ class Writer:
             self._gather(result)
 
     def flush(self) -> None:
-        """Write what can be written, the journal first."""
+        """Write the lines that are ready, to the journal first."""
         if self._journal is not None:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
@@ -61,7 +64,7 @@ class Writer:
             self._write(b"\n")
 
     def end(self) -> None:
-        """Write also what waits for lines that will not come."""
+        """Write all remaining lines, including those that wait for lines that will not follow."""
         early = [self._early[number] for number in self._expected if number in self._early]
         self._early.clear()
         self._expected.clear()
@@ -70,7 +73,7 @@ class Writer:
         self.flush()
 
     def _gather(self, result: Result) -> None:
-        """Write *result* together with others, if it and they are short."""
+        """Buffer *result*; flush if it is long or the buffer is full."""
         self._ready.append(result)
         self._size += result.size
         if result.pieces is not None or self._size > _MOST:

@@ -1,1 +1,1 @@
-"""The HTTP layer under httpx: connections, parsing, limits."""
+"""The HTTP layer under httpx: connections, parsing, timeouts."""

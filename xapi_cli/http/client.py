@@ -1,4 +1,4 @@
-"""The httpx.Client that everything goes through: our transport, no cookies, no ~/.netrc, no redirects by itself."""
+"""The httpx.Client for all requests: xapi's transport, no cookies, no ~/.netrc, no automatic redirects."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,11 @@ def open_http(
     trace: Callable[[str], None] | None = None,
     hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
 ) -> "httpx.Client":
-    """Return a client that sends what it is told and nothing of its own accord.
+    """Return a client that sends only explicit requests: it adds no credentials and follows no redirects.
 
-    *timeout*, in seconds, bounds each phase of a request; *ca_bundle* and the
-    proxies in *environ* are looked at when a connection first needs them.
-    *trace* hears of connections, *hooks* are httpx's event hooks.
+    *timeout*, in seconds, limits each phase of a request. *ca_bundle* and the
+    proxies in *environ* are read when a connection first needs them. *trace* is
+    called with a line about each connection. *hooks* are httpx event hooks.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -35,7 +35,7 @@ def open_http(
 
     class Client(httpx.Client):
         def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
-            return request  # httpx's raises for a Location that it cannot read, although nothing is to be followed
+            return request  # httpx would raise for an invalid Location, although redirects are not followed
 
     return Client(
         transport=open_transport(ca_bundle=ca_bundle, environ=environ, trace=trace),
@@ -43,7 +43,7 @@ def open_http(
         trust_env=False,
         follow_redirects=False,
         headers={"User-Agent": USER_AGENT},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is ever kept, or even looked at
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
         event_hooks=dict(hooks or {}),
     )
 
@@ -51,7 +51,7 @@ def open_http(
 def open_transport(
     *, ca_bundle: str | None, environ: Mapping[str, str], trace: Callable[[str], None] | None = None
 ) -> "Transport":
-    """Return our transport, which trusts whom *ca_bundle* names, and takes the proxies in *environ*."""
+    """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
     from xapi_cli.http import proxies
     from xapi_cli.http.transport import Transport
 

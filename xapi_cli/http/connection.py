@@ -1,7 +1,7 @@
-"""Move bytes over one connection, never waiting longer than a limit allows.
+"""Send and receive bytes over one connection, with a timeout for each wait.
 
-The socket never blocks: every wait goes through one place, which knows how long
-it may last, and who sends can look whether an answer has come already.
+The socket is non-blocking. `Connection.wait` performs all waits and enforces
+the timeout. While a request is sent, the sender can check for an early response.
 """
 
 import errno
@@ -24,12 +24,12 @@ _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LOOPBACK_IPV4 = re.compile(r"(::ffff:)?127(\.\d{1,3}){3}")
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
-# Neither needs a descriptor of its own; select(), which is limited to low ones, is for Windows.
+# Neither uses a descriptor itself. select(), which accepts only low descriptors, is for Windows.
 Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Route(NamedTuple):
-    """Say which server a request goes to, and by way of which proxy."""
+    """The server of a request, and the proxy on the way to it."""
 
     scheme: str
     host: str
@@ -38,7 +38,7 @@ class Route(NamedTuple):
 
     @property
     def server(self) -> str:
-        """Return host and port as messages name them."""
+        """Return host and port in the form for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
@@ -46,16 +46,16 @@ class Route(NamedTuple):
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether *address*, written as the system writes it, stays on this machine; no name does."""
+    """Return whether *address*, as the system formats it, is a loopback address; False for a name."""
     return address == "::1" or _LOOPBACK_IPV4.fullmatch(address) is not None
 
 
-# Of a response: servers that send a surplus may do so after one method and status only.
+# The kind of a response: a server may send surplus bytes only after a certain method and status.
 Kind = tuple[Route, str, int]
 
 
 class Connection:
-    """One connection for *route*, over *sock*, which is connected."""
+    """A connection for *route* over the connected socket *sock*."""
 
     def __init__(self, sock: socket.socket, route: Route) -> None:
         sock.setblocking(False)
@@ -63,33 +63,33 @@ class Connection:
         self.tls: str | None = None
         self.kind: Kind | None = None  # of the last response, None before the first
         self.idle_since = time.monotonic()
-        self.has_surplus = False  # bytes came that no request had asked for
+        self.has_surplus = False  # bytes arrived that belong to no response
         self._socket = sock
-        self._receives_when = _READ  # TLS may have to write before it can read, and the other way round
+        self._receives_when = _READ  # TLS may have to write before it can read, and vice versa
         self._sends_when = _WRITE
         self._is_aborted = False
         forks.watch(self)
 
     @property
     def peer(self) -> str:
-        """Return the address that is connected to, "" if the other end has gone."""
+        """Return the address of the peer, "" if the peer has closed the connection."""
         with suppress(OSError):
             return str(self._socket.getpeername()[0])
         return ""
 
     @property
     def is_exposed(self) -> bool:
-        """Tell whether others can read what is sent: it is plain http, and not known to stay on loopback.
+        """Return whether others can read the traffic: it is plain http, and not known to use the loopback interface.
 
-        The address that is connected to decides, not the name. Where a proxy
-        connects to is unknown, unless the server is given by its address.
+        The address of the peer is checked, not the name. The address to which a
+        proxy connects is unknown, unless the URL contains the address of the server.
         """
         if self.route.scheme == "https":
             return False
         return not (is_loopback(self.peer) and (self.route.proxy is None or is_loopback(self.route.host)))
 
     def start_tls(self, context: ssl.SSLContext, host: str, limit: "Limit") -> None:
-        """Speak TLS from now on, with the server that is named *host*; OSError or ValueError when that fails."""
+        """Start TLS and verify that the server is *host*; raises OSError or ValueError if the handshake fails."""
         secured = context.wrap_socket(
             self._socket,
             server_hostname=host.rstrip(".").encode("ascii"),  # bytes, because str costs loading the idna codec
@@ -107,24 +107,24 @@ class Connection:
         self.tls = secured.version()
 
     def receive(self, limit: "Limit", size: int = BLOCK) -> bytes:
-        """Return the next bytes, at most *size*, as soon as there are any; none at all when the other end closed."""
+        """Wait for data and return at most *size* bytes; b"" if the peer closed the connection."""
         while (data := self.receive_now(size)) is None:
             self.wait(limit, receiving=True)
         return data
 
     def receive_now(self, size: int = BLOCK) -> bytes | None:
-        """Return bytes that are there already, or None; none at all, but not None, when the other end closed."""
+        """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed."""
         try:
             data = self._socket.recv(size)
         except _AGAIN as wish:
             self._note(wish, receiving=True)
             return None
-        if self._is_aborted:  # which looks as if the other end had closed
+        if self._is_aborted:  # abort() shuts the socket down, so recv() returns b"" as if the peer had closed
             raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
         return data
 
     def send(self, data: bytes, limit: "Limit") -> None:
-        """Send all of *data*."""
+        """Send all of *data*; raises TimeoutExpired when *limit* has expired."""
         view = memoryview(data)
         while view:
             count = self.send_now(view)
@@ -133,7 +133,7 @@ class Connection:
                 self.wait(limit, sending=True)
 
     def send_now(self, data: memoryview) -> int:
-        """Send as much of *data* as goes without waiting, and return how much that was."""
+        """Send as much of *data* as possible without waiting, and return the number of bytes sent."""
         try:
             return self._socket.send(data[:BLOCK])
         except _AGAIN as wish:
@@ -141,34 +141,34 @@ class Connection:
             return 0
 
     def wait(self, limit: "Limit", *, receiving: bool = False, sending: bool = False) -> None:
-        """Wait a while until trying again may help; TimeoutExpired when *limit* has passed."""
+        """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *limit* has expired."""
         pause = limit.pause()
         with Selector() as selector:
             selector.register(self._socket, self.events(receiving=receiving, sending=sending))
             selector.select(pause)
 
     def events(self, *, receiving: bool = False, sending: bool = False) -> int:
-        """Return the events of `selectors` after which trying again may help."""
+        """Return the `selectors` events after which a retry may succeed."""
         return (self._receives_when if receiving else 0) | (self._sends_when if sending else 0)
 
     def fileno(self) -> int:
-        """Return the descriptor, for who waits for many connections at once."""
+        """Return the descriptor, for a selector that waits for many connections."""
         return self._socket.fileno()
 
     @property
     def is_used(self) -> bool:
-        """Tell whether the connection has carried a request and its response."""
+        """Return whether the connection has carried a request and its response."""
         return self.kind is not None
 
     def rest(self, method: str, status: int) -> None:
-        """Begin to be idle: the response to *method* is complete."""
+        """Mark the connection as idle: the response to *method*, with *status*, is complete."""
         self.kind = self.route, method, status
         self.idle_since = time.monotonic()
 
     def is_silent(self) -> bool:
-        """Tell whether the connection is open and nothing has come, not counting what TLS alone understands.
+        """Return whether the connection is open and no data has arrived, apart from TLS protocol messages.
 
-        What has come is lost.
+        Data that has arrived is discarded.
         """
         try:
             data = self._socket.recv(1)
@@ -182,7 +182,7 @@ class Connection:
         return False
 
     def stays_silent(self, seconds: float) -> bool:
-        """Tell whether the connection is open and nothing comes for so many *seconds*."""
+        """Return whether the connection stays open and no data arrives for *seconds*."""
         end = time.monotonic() + seconds
         while (is_silent := self.is_silent()) and (left := end - time.monotonic()) > 0:
             with Selector() as selector:
@@ -191,22 +191,22 @@ class Connection:
         return is_silent
 
     def abort(self) -> None:
-        """Let whatever another thread does with the connection fail at once."""
+        """Make operations of other threads on the connection fail immediately."""
         self._is_aborted = True
         with suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not the TLS socket's own, which would disarm it
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the method of the TLS socket would disable TLS
 
     def close(self) -> None:
-        """Give the socket back; more than once does no harm."""
+        """Close the socket; a second call is without effect."""
         with suppress(OSError):
             self._socket.close()
 
     def after_fork(self) -> None:
-        """Leave the connection to the parent process: close the descriptor alone, without a word to the server."""
+        """Close only the descriptor, without notifying the server: the parent process still uses the connection."""
         self.close()
 
     def _note(self, wish: OSError, *, receiving: bool) -> None:
-        """Remember what has to become possible before the call that raised *wish* can go on."""
+        """Record the event to wait for before the call that raised *wish* can be retried."""
         if receiving:
             self._receives_when = _WRITE if isinstance(wish, ssl.SSLWantWriteError) else _READ
         else:

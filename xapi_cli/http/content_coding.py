@@ -1,6 +1,6 @@
-"""Undo a response's content coding in constant memory, and notice when the body was cut off.
+"""Decode the content coding of a response in constant memory, and detect a truncated body.
 
-Other clients take a gzip body without its end for complete.
+Other clients accept a truncated gzip body as complete.
 """
 
 import zlib
@@ -20,16 +20,17 @@ _NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not regi
 
 
 def decoded(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
-    """Yield the body whose coded form is *chunks*, in blocks of at most 64 KiB, each as soon as it can be known.
+    """Yield the decoded form of *chunks* in blocks of at most 64 KiB, each as soon as it is available.
 
-    A body without a single byte is empty in every coding: the answer to HEAD,
-    and a 304, name the coding that another answer would have had.
+    An empty body is valid in every coding, because responses to HEAD and 304
+    responses name the coding that the response to GET would have. Raises
+    NetworkError for a truncated or corrupt body and for an unsupported coding.
     """
     return filter(None, steps(chunks, content_encoding))
 
 
 def steps(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
-    """Yield what `decoded` yields, and empty blocks: no step takes long, even where the body has no content to show."""
+    """Yield the blocks of `decoded`, and empty blocks between them, so that each step is short."""
     pieces = _pieces(chunks)
     first = next(pieces, None)
     if first is not None:
@@ -46,7 +47,7 @@ def _coding(content_encoding: str | None) -> str:
     """Return the one coding that *content_encoding* names."""
     names = (name.strip().lower() for name in (content_encoding or "").split(","))
     codings = [name for name in names if name not in _NO_CODINGS]
-    if len(codings) > 1:  # a way to make gigabytes out of kilobytes
+    if len(codings) > 1:  # nested codings allow a decompression bomb
         raise _failure(f"the body has {len(codings)} content codings, one on top of another", "xapi undoes only one")
     return codings[0] if codings else "identity"
 
@@ -63,7 +64,7 @@ def _undo(coding: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Undo gzip: one member or more (RFC 1952, 2.2); other bytes after a member are ignored, as gzip(1) does."""
+    """Decode gzip: one or more members (RFC 1952, 2.2); other bytes after a member are ignored, as in gzip(1)."""
     start = b""
     while True:
         rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, pieces, "gzip")
@@ -74,7 +75,7 @@ def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _next_member(rest: bytes, pieces: Iterator[bytes]) -> bytes:
-    """Return the beginning of one more gzip member, or, all *pieces* read, nothing."""
+    """Return the start of the next gzip member, or b"" after reading all *pieces*."""
     start = rest.lstrip(_PADDING)
     while len(start) < len(_GZIP) and (piece := next(pieces, None)) is not None:
         start = (start + piece).lstrip(_PADDING)
@@ -85,7 +86,7 @@ def _next_member(rest: bytes, pieces: Iterator[bytes]) -> bytes:
 
 
 def _undeflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Undo deflate: zlib's format, as RFC 9110 8.4.1.2 wants it, or the raw data that some servers send."""
+    """Decode deflate: the zlib format, as RFC 9110 8.4.1.2 requires, or the raw data that some servers send."""
     start = next(pieces)
     while len(start) < 2 and (piece := next(pieces, None)) is not None:
         start += piece
@@ -97,7 +98,7 @@ def _undeflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def _inflate(
     inflater: "_Decompress", start: bytes, pieces: Iterator[bytes], coding: str
 ) -> Generator[bytes, None, bytes]:
-    """Yield what *start* and *pieces* hold; return what follows the end of the compressed data."""
+    """Yield the decompressed form of *start* and *pieces*; return the bytes after the end of the compressed data."""
     data: bytes | None = start
     while data is not None:
         yield from _blocks(inflater, data, coding)
@@ -109,8 +110,8 @@ def _inflate(
 
 
 def _blocks(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes]:
-    """Yield all that can be decompressed now, never more than a block at once."""
-    is_full = False  # there is more inside, although the input may be used up
+    """Yield all data that can be decompressed now, in blocks of at most 64 KiB."""
+    is_full = False  # the inflater has more output, although the input may be consumed
     while (data or is_full) and not inflater.eof:
         try:
             block = inflater.decompress(data, _BLOCK)
@@ -123,7 +124,7 @@ def _blocks(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes
 
 
 def _exhaust(pieces: Iterator[bytes]) -> None:
-    """Read the rest, so that its end is checked and the connection can serve again."""
+    """Read the rest, so that its end is verified and the connection can be reused."""
     for _ in pieces:
         pass
 

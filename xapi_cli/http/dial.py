@@ -1,4 +1,4 @@
-"""Open connections: look up the name, reach an address, pass the proxy, agree on TLS, all within one limit."""
+"""Open connections: DNS lookup, TCP connection, proxy tunnel and TLS handshake, all within one timeout."""
 
 import errno
 import selectors
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.timeouts import Limit
 
-_HEAD_START = 0.25  # seconds that an address is tried before the next one joins in (RFC 8305, 5)
+_HEAD_START = 0.25  # seconds between connection attempts (RFC 8305, 5)
 _MOST_ADDRESSES = 20
 _UNDER_WAY = {0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN}
 
 
 class Dialer:
-    """Open connections; *tls* tells whom to trust, *trace* is told what was reached."""
+    """Open connections.
+
+    *tls* returns the TLS context. *trace* is called with a line about each
+    connection.
+    """
 
     def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None]) -> None:
         self._tls = tls
@@ -37,9 +41,10 @@ class Dialer:
         self._names = Resolver()
 
     def open(self, route: Route, limit: "Limit") -> Connection:
-        """Return a connection over which a request to the server can go.
+        """Return a connection that is ready for a request to the server.
 
-        Raises what *tls* raises before anything is sent.
+        Exceptions of *tls* are raised before any data is sent. Raises NetworkError
+        if the connection fails.
         """
         context = self._tls() if route.scheme == "https" else None
         sock = self._reach(route, limit)
@@ -55,7 +60,7 @@ class Dialer:
         return connection
 
     def _reach(self, route: Route, limit: "Limit") -> socket.socket:
-        """Return a socket that is connected to the server, or to the proxy before it."""
+        """Return a socket that is connected to the server, or to the proxy if there is one."""
         host, port = (route.proxy.host, route.proxy.port) if route.proxy else (route.host, route.port)
         try:
             limit.phase = "name look-up"
@@ -67,7 +72,7 @@ class Dialer:
             raise _unreachable(route, error) from error
 
     def _secure(self, connection: Connection, context: "ssl.SSLContext", limit: "Limit") -> None:
-        """Pass the proxy and agree on TLS."""
+        """Open a tunnel through the proxy, if there is one, and perform the TLS handshake."""
         if connection.route.proxy:
             limit.phase = "proxy"
             _tunnel(connection, connection.route.proxy, limit)
@@ -83,7 +88,10 @@ class Dialer:
 
 
 class _Race:
-    """Try the *addresses* of one server side by side, each with a head start: a dead one costs no more than that."""
+    """Connect to the *addresses* of one server in parallel, started 250 ms apart (RFC 8305, 5).
+
+    An unreachable address therefore delays the connection by at most 250 ms.
+    """
 
     def __init__(self, addresses: Iterable[Address]) -> None:
         self._waiting = deque(addresses)
@@ -100,7 +108,7 @@ class _Race:
         self._running.close()
 
     def winner(self, limit: "Limit") -> socket.socket:
-        """Return the first socket that is connected; OSError when no address leads anywhere."""
+        """Return the first connected socket; raises OSError if all addresses fail."""
         while self._waiting or self._sockets():
             pause = limit.pause()
             is_alone = not self._sockets()
@@ -122,14 +130,14 @@ class _Race:
             self._failure = error
             return
         sock.setblocking(False)
-        code = sock.connect_ex(address)  # type: ignore[arg-type]  # what getaddrinfo() gave for this family
+        code = sock.connect_ex(address)  # type: ignore[arg-type]  # an address from getaddrinfo() for this family
         if code in _UNDER_WAY:
             self._running.register(sock, selectors.EVENT_WRITE, data=sock)
         else:
             self._fail(sock, code)
 
     def _arrival(self, seconds: float) -> socket.socket | None:
-        """Wait a little; return a socket that has been connected meanwhile."""
+        """Wait at most *seconds*; return a socket that is now connected, or None."""
         for key, _ in self._running.select(seconds):
             sock: socket.socket = key.data
             self._running.unregister(sock)
@@ -148,7 +156,7 @@ class _Race:
 
 
 def _tunnel(connection: Connection, proxy: "Proxy", limit: "Limit") -> None:
-    """Let *proxy* connect through to the server (RFC 9110, 9.3.6), without showing it anything meant for the server."""
+    """Open a tunnel to the server with CONNECT (RFC 9110, 9.3.6); *proxy* gets no headers of the request."""
     target = connection.route.server.encode("ascii")
     headers = [(b"Host", target)]
     if proxy.authorization:
@@ -167,7 +175,7 @@ def _tunnel(connection: Connection, proxy: "Proxy", limit: "Limit") -> None:
 
 
 def refused_by_proxy(proxy: "Proxy", status: int) -> NetworkError:
-    """Return the failure for a *status* that says that *proxy* itself refuses."""
+    """Return the error for a *status* with which *proxy* itself refuses the request."""
     if status != 407:
         return NetworkError(f"the proxy {proxy} refuses to connect to the server (status {status})", hint=_check(proxy))
     what = "another" if proxy.authorization else "a"

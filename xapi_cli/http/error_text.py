@@ -1,4 +1,4 @@
-"""Find words for what an operating system or a TLS library reports about a connection."""
+"""Describe the connection errors of the operating system and of the TLS library."""
 
 import errno
 import socket
@@ -54,7 +54,7 @@ _NO_SUCH_HOST = {
 
 
 def explained(error: OSError) -> tuple[str, str | None]:
-    """Return what *error* says, in words of our own where there are any, and a hint where one helps."""
+    """Return a description of *error* and a hint; None if there is no hint."""
     if isinstance(error, socket.gaierror):
         return _name_failure(error)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -79,7 +79,7 @@ def _certificate_failure(error: ssl.SSLCertVerificationError) -> tuple[str, str 
 
 
 def _tls_failure(error: ssl.SSLError) -> tuple[str, str | None]:
-    is_end = isinstance(error, ssl.SSLEOFError)  # whose reason depends on the version of OpenSSL
+    is_end = isinstance(error, ssl.SSLEOFError)  # its reason depends on the version of OpenSSL
     name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or type(error).__name__
     return _TLS.get(name) or (f"TLS failed ({_phrase(name.replace('_', ' ').lower())})", None)
 

@@ -1,16 +1,16 @@
-"""Read the host and port of a URL strictly: one host, one spelling, no surprises in the resolver."""
+"""Parse the host and port of a URL strictly, so that each host has one normalized spelling."""
 
 import re
 
 _HIGHEST_PORT = 65_535
-_LONGEST_NAME = 253  # RFC 1035, 2.3.4, without the root's dot
+_LONGEST_NAME = 253  # RFC 1035, 2.3.4, without the trailing dot
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HEXADECIMAL = re.compile(r"0x[0-9a-f]*")
 
 
 class Malformed(Exception):
-    """Say what is wrong with a URL, as the rest of a sentence that its catcher begins."""
+    """A URL is not valid; *flaw* is a predicate, to which the caller that reports the error adds the subject."""
 
     def __init__(self, flaw: str, remedy: str | None = None) -> None:
         super().__init__(flaw)
@@ -18,7 +18,7 @@ class Malformed(Exception):
 
 
 def host_and_port(text: str) -> tuple[str, int | None]:
-    """Return the host in *text*, normalised and without brackets, and the port where one is given."""
+    """Return the host in *text*, normalized and without brackets, and the port or None; raises Malformed."""
     refuse_blanks(text)
     if "%" in text:
         raise Malformed("has a % in its host")
@@ -36,13 +36,13 @@ def host_and_port(text: str) -> tuple[str, int | None]:
 
 
 def is_numeric(host: str) -> bool:
-    """Tell whether a resolver would read *host* as an IPv4 address, in whatever notation."""
+    """Return whether a resolver would parse *host* as an IPv4 address in any notation."""
     last = host.removesuffix(".").rpartition(".")[2]
     return last.isdigit() or _HEXADECIMAL.fullmatch(last) is not None
 
 
 def refuse_blanks(text: str) -> None:
-    """Refuse what never belongs into a host or a base URL."""
+    """Raise Malformed for blanks, backslashes and control characters."""
     refuse_controls(text)
     if any(character.isspace() for character in text):
         raise Malformed("has a blank")
@@ -51,7 +51,7 @@ def refuse_blanks(text: str) -> None:
 
 
 def refuse_controls(text: str) -> None:
-    """Refuse control characters, C1 included, by code and position."""
+    """Raise Malformed for a control character, C1 included; the message has its code and position."""
     if found := _CONTROL.search(text):
         raise Malformed(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
@@ -75,11 +75,11 @@ def _ipv6(text: str) -> str:
     except ValueError:
         raise Malformed("has a malformed IPv6 address") from None
     mapped = address.ipv4_mapped
-    return f"::ffff:{mapped}" if mapped else str(address)  # str() writes a mapped one differently since Python 3.13
+    return f"::ffff:{mapped}" if mapped else str(address)  # str() formats mapped ones differently since Python 3.13
 
 
 def _name(host: str) -> str:
-    """Return the name or IPv4 address *host* as it goes over the wire."""
+    """Return the name or IPv4 address *host* in the form in which it is sent."""
     name = host.lower()
     if not name.isascii() or "xn--" in name:
         name = _internationalised(name)
@@ -91,7 +91,7 @@ def _name(host: str) -> str:
 
 
 def _internationalised(name: str) -> str:
-    import idna  # heavy tables
+    import idna  # imported here because its tables are large
 
     try:
         return idna.encode(name, uts46=True).decode("ascii")

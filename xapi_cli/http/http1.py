@@ -1,4 +1,4 @@
-"""Speak HTTP/1.1 by the rules of h11: one request and its response over one connection."""
+"""HTTP/1.1 with h11: send one request and read its response over one connection."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9
 
 
 def request_head(request: "httpx.Request", route: Route) -> h11.Request:
-    """Return the head of *request* as *route* wants it; UsageError when it cannot be sent as HTTP."""
+    """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.url.raw_path, list(request.headers.raw)
     if route.proxy and route.scheme == "http":
         target = b"http://" + request.url.netloc + target
@@ -26,32 +26,32 @@ def request_head(request: "httpx.Request", route: Route) -> h11.Request:
     try:
         head = h11.Request(method=request.method, target=target, headers=headers)
     except (h11.LocalProtocolError, UnicodeError):
-        head = None  # raising outside keeps h11's words, which hold the header's value, out of a traceback
+        head = None  # raising after the handler keeps h11's message, which contains the value, out of a traceback
     if head is None or head.method == b"CONNECT":
         raise UsageError("the request's method, URL or headers are not valid in HTTP", hint="look for odd characters")
     return head
 
 
 class Incoming:
-    """Read a response over *connection* into a `ResponseParser`, whose messages call the server or proxy *sender*."""
+    """Read a response from *connection* with a `ResponseParser`; *sender* names the server or proxy in messages."""
 
     def __init__(self, protocol: h11.Connection, connection: Connection, sender: str) -> None:
         self.parser = ResponseParser(protocol, sender, over_tls=connection.tls is not None)
         self._connection = connection
 
     def wait_for_head(self, limit: "Limit") -> h11.Response:
-        """Return the final head, having skipped informational ones."""
+        """Return the status line and headers of the final response; informational responses are skipped."""
         while self.parser.head is None:
             self._receive(limit)
         return self.parser.head
 
     def look(self) -> None:
-        """Take what has arrived of the head, without waiting."""
+        """Read the part of the status line and headers that has arrived, without waiting."""
         if self.parser.head is None:
             self._receive(None)
 
     def block(self, limit: "Limit") -> bytes | None:
-        """Return the next part of the body as soon as there is one, None at the end."""
+        """Wait for the next part of the body and return it, None at the end."""
         while not self.parser.has_ended:
             if block := self.parser.body():
                 return block
@@ -69,7 +69,7 @@ class Incoming:
 
 
 class Exchange:
-    """Send *request*, whose head is *head*, over *connection* and read the response."""
+    """Send *request*, with the request line and headers *head*, over *connection* and read the response."""
 
     def __init__(self, connection: Connection, request: "httpx.Request", head: h11.Request, limits: "Limits") -> None:
         self._connection = connection
@@ -84,7 +84,11 @@ class Exchange:
         self._is_broken = False
 
     def head(self) -> h11.Response:
-        """Return the response's head: the answer to the whole request, or one that came early."""
+        """Send the request and return the status line and headers of its response.
+
+        The response may arrive before the request is complete. Raises NetworkError
+        or TimeoutExpired.
+        """
         try:
             self._send_request()
             limit = self._limits.wait(self._limits.read, f"no answer from {self._connection.route}")
@@ -95,7 +99,7 @@ class Exchange:
             raise
 
     def block(self) -> bytes | None:
-        """Return the next part of the response's body, None at its end."""
+        """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
         limit = self._limits.wait(self._limits.read, f"no more data from {self._connection.route}")
         try:
             return self._incoming.block(limit)
@@ -104,7 +108,7 @@ class Exchange:
             raise
 
     def skip(self, size: int, seconds: float) -> None:
-        """Read away what is left of the response's body, at most *size* bytes in *seconds*."""
+        """Discard the rest of the response body, at most about *size* bytes, within *seconds*."""
         limit = self._limits.wait(seconds, "no end")
         try:
             while size > 0 and (block := self._incoming.block(limit)) is not None:
@@ -114,11 +118,11 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """Tell whether, after a failure of an old connection, the request may be sent again on a new one.
+        """Whether the request may be resent over a new connection after a reused connection failed.
 
-        RFC 9110, 9.2.2: nothing was sent, or sending it twice does what sending
-        it once does. A body of undeclared length is not sent again: nobody would
-        notice that its source has less to give the second time.
+        RFC 9110, 9.2.2: it may be if nothing was sent or if the method is
+        idempotent. A body without a declared length is not resent, because it
+        could not be detected that its source yields less data the second time.
         """
         if self._incoming.parser.has_begun:
             return False
@@ -127,23 +131,23 @@ class Exchange:
 
     @property
     def is_reusable(self) -> bool:
-        """Tell whether the connection may serve another request."""
+        """Whether the connection may carry another request."""
         head = self._incoming.parser.head
         if head is None or self._is_broken or not self._incoming.parser.allows_reuse:
             return False
         return not declares_body(self.request.method, head.status_code, dict(head.headers))
 
     def rest(self) -> None:
-        """Let the connection know what response it was, and whether more has come than that."""
+        """Mark the connection as idle, and record the kind of the response and whether surplus bytes arrived."""
         parser = self._incoming.parser
-        assert parser.head is not None  # noqa: S101 - there is no body without it
+        assert parser.head is not None  # noqa: S101 - the body follows the headers
         self._connection.rest(self.request.method, parser.head.status_code)
         self._connection.has_surplus = self._connection.has_surplus or parser.has_surplus
 
     def _send_request(self) -> None:
         self._send(self._request_head)
         size = 0
-        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client has refused an async one
+        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
             self._is_body_begun = True
             size += len(chunk)
             if self._length is not None and size > self._length:
@@ -160,7 +164,7 @@ class Exchange:
             self._send_bytes(memoryview(part))
 
     def _send_bytes(self, data: memoryview) -> None:
-        """Send *data*, but stop when the server has answered or will not take any more."""
+        """Send *data*; stop when an error response has arrived or the connection has failed."""
         if self._connection.is_used and not self._is_sent and not self._connection.is_silent():
             raise NetworkError(f"{self._connection.route} closed the connection or sent what no request asked for")
         limit = None
@@ -178,7 +182,7 @@ class Exchange:
 
     @property
     def _has_stopped(self) -> bool:
-        """Tell whether sending is over: an answer other than success does not wait for the rest (RFC 9112, 9.5)."""
+        """Whether to stop sending: the connection failed, or the status is not a success (RFC 9112, 9.5)."""
         head = self._incoming.parser.head
         return self._is_broken or (head is not None and head.status_code >= 300)
 
@@ -186,7 +190,7 @@ class Exchange:
         try:
             count = self._connection.send_now(data)
         except OSError:
-            self._is_broken = True  # an answer may be there nevertheless, or the reason why there is none
+            self._is_broken = True  # a response may have arrived anyway; otherwise reading reports the cause
             return 0
         self._is_sent = self._is_sent or bool(count or self._connection.tls)
         return count
@@ -199,22 +203,25 @@ class Exchange:
         except TimeoutExpired:
             if self._incoming.parser.head is None:
                 raise
-            self._is_broken = True  # the server has answered; that it left some of the body unread is its own affair
+            self._is_broken = True  # the response has arrived; the server need not read the rest of the body
 
     def _changed(self) -> XapiError:
         return XapiError("the request's body changed while it was sent", hint="send a copy that nothing writes to")
 
 
 def note_sent(error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool, is_harmless: bool = False) -> None:
-    """Let *error* tell whether the request had left, and what that may mean, unless doing it twice *is_harmless*."""
+    """Record in *error* whether the request was sent, and add a hint if resending it may have side effects.
+
+    *is_harmless* says that resending is safe although *method* is not idempotent.
+    """
     error.sent = is_sent
     if is_sent and method not in IDEMPOTENT and not is_harmless:
         error.hint = f"the {method} may have been processed: check before you send it again"
 
 
 def _declared_length(head: h11.Request) -> int | None:
-    """Return the length of the body that *head* announces; None when the body will tell its own end."""
-    headers = {name: value for name, value in head.headers}  # noqa: C416  # the pairs are of h11's own kind
+    """Return the body length that *head* declares in bytes; None with Transfer-Encoding."""
+    headers = {name: value for name, value in head.headers}  # noqa: C416  # the pairs have a type of h11
     if b"transfer-encoding" in headers:
         return None
     return int(headers.get(b"content-length", b"0"))

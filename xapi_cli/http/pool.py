@@ -1,4 +1,4 @@
-"""Keep connections between requests, for threads that share one client."""
+"""A thread-safe pool of connections that are kept open between requests."""
 
 from threading import Lock
 
@@ -8,7 +8,7 @@ from xapi_cli.system import forks
 
 
 class Pool:
-    """Lend out open connections: each to one borrower at a time."""
+    """A pool of connections; each is used by one caller at a time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -19,7 +19,7 @@ class Pool:
         forks.watch(self)
 
     def take(self, route: Route) -> Connection | None:
-        """Lend a connection that is open and silent; None when there is none. Waits for the end of a grace period."""
+        """Return an idle open connection for *route*, None without one; may wait for the end of a grace period."""
         while (connection := self._pop(route)) is not None:
             if self._reuse.is_fit(connection):
                 return connection
@@ -27,7 +27,7 @@ class Pool:
         return None
 
     def add(self, connection: Connection) -> None:
-        """Count the new *connection* among those that are lent."""
+        """Register the new *connection* as in use."""
         with self._lock:
             self._lent.add(connection)
             is_closed = self._is_closed
@@ -35,7 +35,7 @@ class Pool:
             connection.abort()
 
     def give_back(self, connection: Connection) -> None:
-        """Keep *connection*, over which a complete response has come, if another request may go over it."""
+        """Keep *connection*, which has received a complete response, if it is reusable; otherwise close it."""
         if self._reuse.is_allowed(connection):
             with self._lock:
                 if not self._is_closed:
@@ -45,25 +45,25 @@ class Pool:
         self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
-        """Close *connection*."""
+        """Close *connection* and remove it from the pool."""
         self._reuse.note(connection)
         with self._lock:
             self._lent.discard(connection)
             connection.close()
 
     def close(self) -> None:
-        """Close what is idle, and let what other threads are doing fail at once."""
+        """Close idle connections, and make operations of other threads on connections in use fail immediately."""
         with self._lock:
             self._is_closed = True
             idle = [connection for kept in self._idle.values() for connection in kept]
             self._idle.clear()
-            for connection in self._lent:  # still open: drop() takes the lock before it closes one
+            for connection in self._lent:  # all are open, because drop() holds the lock while it closes one
                 connection.abort()
         for connection in idle:
             connection.close()
 
     def after_fork(self) -> None:
-        """Forget the connections of the parent process, and a lock that one of its threads may have held."""
+        """Remove the connections of the parent process, and replace the lock, which another thread may have held."""
         self._lock = Lock()
         self._idle.clear()
         self._lent.clear()

@@ -1,4 +1,4 @@
-"""Choose the proxy that the environment names for a server, by the rules that curl made common."""
+"""Choose the proxy for a server from environment variables, by the same rules as curl."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _HINT = "write it like http://proxy.example.com:3128"
 
 @dataclass(frozen=True)
 class Proxy:
-    """Say where a proxy listens, and what to show it as Proxy-Authorization."""
+    """The address of a proxy, its Proxy-Authorization, and the variable that sets it."""
 
     scheme: str
     host: str
@@ -30,7 +30,10 @@ class Proxy:
 
 
 def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for what is asked of *host*, None to go there directly."""
+    """Return the proxy for requests to *host*, None for a direct connection.
+
+    Raises UsageError if the URL of the proxy is not valid.
+    """
     variable, text = _chosen(scheme, environ)
     if not text or _is_exempt(host, port, _value("NO_PROXY", environ)[1]):
         return None
@@ -41,21 +44,21 @@ def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> 
 
 
 def _chosen(scheme: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return name and value of the variable that decides for *scheme*."""
+    """Return name and value of the variable that applies to *scheme*."""
     variable, text = _value(f"{scheme.upper()}_PROXY", environ)
     return (variable, text) if text else _value("ALL_PROXY", environ)
 
 
 def _value(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the variable *name* as spelt and its value, lower case first; an empty one counts as unset."""
+    """Return the spelling of the variable *name* and its value; lower case takes precedence, empty means unset."""
     lower = environ.get(name.lower(), "").strip()
-    if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:  # a CGI script gets it from a header: httpoxy.org
+    if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:  # in CGI, a request header sets it: httpoxy.org
         return name.lower(), lower if name.lower() in set(environ) else ""  # on Windows, get() ignores case
     return (name.lower(), lower) if lower else (name, environ.get(name, "").strip())
 
 
 def _parsed(text: str, variable: str) -> Proxy:
-    """Read a proxy's URL; nothing of it is echoed, for it may hold a password anywhere."""
+    """Parse the URL of a proxy; errors do not quote it, because it may contain a password."""
     scheme, found, rest = text.partition("://")
     if not found:
         scheme, rest = "http", text
@@ -75,7 +78,7 @@ def _check_scheme(scheme: str) -> None:
 
 
 def _basic(user_info: str) -> bytes:
-    """Return the Proxy-Authorization for a URL's *user_info* (RFC 7617)."""
+    """Return the value of Proxy-Authorization for the *user_info* of a URL (RFC 7617)."""
     from base64 import b64encode
     from urllib.parse import unquote_to_bytes
 
@@ -84,7 +87,7 @@ def _basic(user_info: str) -> bytes:
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Tell whether *no_proxy* names *host*; a malformed entry names no host."""
+    """Return whether *no_proxy* contains *host*; malformed entries match nothing."""
     wanted = host.lower().rstrip(".")
     address = _address(wanted)
     return any(
@@ -95,7 +98,7 @@ def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
 
 
 def _entries(no_proxy: str) -> Iterator[tuple[str, str | None]]:
-    """Return name, address or network, and port, of each entry; an IPv6 address needs brackets only before a port."""
+    """Yield the name, address or network of each entry, and its port; IPv6 needs brackets only before a port."""
     for entry in re.split(r"[\s,]+", no_proxy.lower()):
         if bracketed := re.fullmatch(r"\[([^\]]*)\](/\d+)?(?::(\d+))?", entry):
             yield bracketed[1] + (bracketed[2] or ""), bracketed[3]
@@ -106,9 +109,9 @@ def _entries(no_proxy: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _address(host: str) -> "IPv4Address | IPv6Address | None":
-    """Return *host* as an address, None for a name; a name, too, can end in a digit."""
+    """Return *host* as an address, None for a name, which can also end in a digit."""
     if ":" not in host and not is_numeric(host):
-        return None  # without an import, for most hosts are names
+        return None  # avoids the import, because most hosts are names
     from ipaddress import ip_address
 
     try:
@@ -118,13 +121,13 @@ def _address(host: str) -> "IPv4Address | IPv6Address | None":
 
 
 def _names(name: str, host: str) -> bool:
-    """Tell whether *host* is *name* or below it."""
+    """Return whether *host* is *name* or a subdomain of it."""
     suffix = _ascii(name.removeprefix("*").strip("."))
     return bool(suffix) and f".{host}".endswith(f".{suffix}")
 
 
 def _ascii(name: str) -> str:
-    """Return an international *name* in the form in which hosts are written here; "" for a malformed one."""
+    """Return an internationalized *name* in its normalized ASCII form; "" if it is malformed."""
     if name.isascii():
         return name
     try:
@@ -134,7 +137,7 @@ def _ascii(name: str) -> str:
 
 
 def _contains(network: str, address: "IPv4Address | IPv6Address") -> bool:
-    """Tell whether *network*, which can be a single address, contains *address*, also as the IPv4 address in it."""
+    """Return whether *network*, or a single address, contains *address* or the IPv4 address mapped in it."""
     from ipaddress import ip_network
 
     try:

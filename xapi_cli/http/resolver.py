@@ -1,4 +1,4 @@
-"""Look up host names without waiting longer than a limit allows, which getaddrinfo() itself cannot do."""
+"""DNS lookups with a timeout, which getaddrinfo() does not support."""
 
 import errno
 import socket
@@ -11,13 +11,13 @@ from xapi_cli.system import forks
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Limit
 
-Address = tuple[int, Any]  # the family, and what connect() takes
+Address = tuple[int, Any]  # the family and the argument of connect()
 
 _TCP = socket.SOCK_STREAM
 
 
 class Resolver:
-    """Look up names, each in one thread at a time, however many wait for it or have given up."""
+    """Resolve names; each name is looked up by at most one thread, regardless of the number of waiting callers."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -25,15 +25,18 @@ class Resolver:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """Start over: the threads of the parent process do not run in its child."""
+        """Reset the state: the threads of the parent process do not run in the child process."""
         self._lock = Lock()
         self._lookups.clear()
 
     def addresses(self, host: str, port: int, limit: "Limit") -> list[Address]:
-        """Return the addresses of *host*, in the order in which to try them; OSError when it has none."""
+        """Return the addresses of *host* in the order in which to try them.
+
+        Raises OSError if the lookup fails, TimeoutExpired when *limit* has expired.
+        """
         try:
             return _ordered(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
-        except socket.gaierror:  # a name
+        except socket.gaierror:  # *host* is a name, not an address
             return self._lookup(host, port).result(limit)
 
     def _lookup(self, host: str, port: int) -> "_Lookup":
@@ -50,7 +53,7 @@ class Resolver:
 
 
 class _Lookup(Thread):
-    """One look-up; a daemon, so that one that hangs does not keep the process alive."""
+    """A DNS lookup in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(name=f"look-up of {host}", daemon=True)
@@ -65,7 +68,7 @@ class _Lookup(Thread):
 
     def run(self) -> None:
         try:
-            # Bytes, because for str the resolver loads the idna codec: 4 ms.
+            # Bytes, because with str the socket module loads the idna codec, which takes 4 ms.
             self._addresses = _ordered(socket.getaddrinfo(self._host.encode("ascii"), self._port, type=_TCP))
         except OSError as error:
             self._error = error
@@ -83,7 +86,7 @@ class _Lookup(Thread):
 
 
 def _ordered(infos: list[tuple[Any, ...]]) -> list[Address]:
-    """Return addresses so that the two families take turns (RFC 8305, 4): one of them may lead nowhere."""
+    """Return the addresses with IPv4 and IPv6 interleaved (RFC 8305, 4), because one family may be unreachable."""
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
     first = [entry for entry in addresses if entry[0] == addresses[0][0]]
     others = [entry for entry in addresses if entry[0] != addresses[0][0]]

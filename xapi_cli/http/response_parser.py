@@ -1,7 +1,7 @@
-"""Parse one response from bytes, wherever they come from: the rules of h11, and stricter ones of our own.
+"""Parse one response from bytes, without I/O: the rules of h11, and stricter ones of xapi.
 
-It reads nothing itself: blocking clients and `batch` feed it, so that both accept,
-reject and limit exactly the same, however the bytes are divided.
+Blocking clients and `batch` both use this parser, so that they accept, reject and
+limit responses identically, regardless of how the bytes are split.
 """
 
 import re
@@ -12,7 +12,7 @@ import h11
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.error_text import explained
 
-HEAD_LIMIT = 100_000  # bytes, informational responses included; also of a line that frames a chunk, and of all trailers
+HEAD_LIMIT = 100_000  # bytes, informational responses included; also limits each chunk header line and all trailers
 
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _START = len(_VERSIONS[0])
@@ -27,18 +27,21 @@ _PLAINER = {  # than the messages of h11
 
 
 def new_protocol() -> h11.Connection:
-    """Return the state of one request and its response."""
+    """Return a new h11 state machine for one request and its response."""
     return h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
 
 
 def declares_body(method: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether a response that has no body declares one: its server may send it all the same."""
+    """Return whether a response that must not have a body declares one; the server may send it anyway."""
     has_none = method == "HEAD" or status in (204, 304)
     return has_none and (b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0")
 
 
 class ResponseParser:
-    """Parse the response to the request that *protocol* has sent; messages call its origin *sender*."""
+    """Parse the response to the request sent with *protocol*; *sender* names the server or proxy in messages.
+
+    Without *over_tls*, a TLS record in place of a response is detected.
+    """
 
     def __init__(self, protocol: h11.Connection, sender: str, *, over_tls: bool) -> None:
         self.head: h11.Response | None = None
@@ -47,16 +50,19 @@ class ResponseParser:
         self._protocol = protocol
         self._sender = sender
         self._over_tls = over_tls
-        self._buffer = bytearray()  # of the head
-        self._searched = 0  # up to here there is no blank line in it
+        self._buffer = bytearray()  # of the status line and headers
+        self._searched = 0  # the buffer has no blank line before this position
         self._head_size = 0
         self._body_size = 0
         self._chunks: _ChunkLines | None = None
         self._is_closed = False
-        self._flaw: str | None = None  # of the body
+        self._flaw: str | None = None  # what is invalid in the body
 
     def receive(self, data: bytes) -> None:
-        """Take *data*, or with b"" the end of the connection; raises NetworkError where there will be no head."""
+        """Process *data*, or the end of the connection if it is b"".
+
+        Raises NetworkError if the status line and headers are not valid or not complete.
+        """
         self._is_closed = not data
         if self.head is None:
             if not data:
@@ -68,7 +74,10 @@ class ResponseParser:
             self._protocol.receive_data(data)
 
     def body(self) -> bytes:
-        """Return what has arrived of the body since the last call, and note its end; raises NetworkError at a flaw."""
+        """Return the body data received since the last call, and record the end of the body.
+
+        Raises NetworkError if the body is truncated or not valid, after all valid data was returned.
+        """
         parts: list[bytes] = []
         while not (self.has_ended or self._flaw):
             try:
@@ -83,14 +92,14 @@ class ResponseParser:
                 parts.append(event.data)
             else:
                 self.has_ended = True
-        if self._flaw and not parts:  # what came before the flaw is returned first
+        if self._flaw and not parts:  # the data before the flaw is returned first
             raise self._cut_off(self._flaw)
         block = b"".join(parts)
         self._body_size += len(block)
         return block
 
     def broken(self, error: OSError) -> NetworkError:
-        """Return what it means that the connection failed with *error*."""
+        """Return the error to raise after the connection failed with *error*."""
         reason, hint = explained(error)
         if self.head is not None:
             return self._cut_off(reason)
@@ -98,7 +107,7 @@ class ResponseParser:
 
     @property
     def allows_reuse(self) -> bool:
-        """Whether another request may follow: both messages are complete, and nothing came after them."""
+        """Whether the connection may carry another request: both messages are complete, without surplus bytes."""
         states = self._protocol.states
         is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
         has_flaw = self._chunks is not None and self._chunks.flaw is not None
@@ -106,18 +115,18 @@ class ResponseParser:
 
     @property
     def has_surplus(self) -> bool:
-        """Whether bytes have come after the end of the response."""
+        """Whether bytes arrived after the end of the response."""
         return bool(self._protocol.trailing_data[0])
 
     @property
     def _is_ambiguous(self) -> bool:
-        """Whether the head declares the body's end in two ways (RFC 9112, 6.3): either may be the right one."""
+        """Whether the headers include both Content-Length and Transfer-Encoding, which is ambiguous (RFC 9112, 6.3)."""
         names = {name for name, _ in self.head.headers} if self.head else set()
         return {b"content-length", b"transfer-encoding"} <= names
 
     def _receive_head(self, data: bytes) -> bytes:
-        """Parse the heads in *data*; return what follows the final one."""
-        self._over_tls = self._over_tls or self.has_begun  # only the first byte can be that of a TLS record
+        """Parse status lines and headers in *data*; return the bytes after those of the final response."""
+        self._over_tls = self._over_tls or self.has_begun  # a TLS record is detected by its first byte only
         self.has_begun = True
         self._buffer += data
         while self.head is None:
@@ -137,7 +146,7 @@ class ResponseParser:
         return rest
 
     def _check_start(self) -> None:
-        """Reject another protocol or version at its first bytes: nobody knows where its head would end."""
+        """Reject another protocol or version at its first bytes, because the end of its headers cannot be detected."""
         start = bytes(self._buffer[:_START])
         if any(version.startswith(start) for version in _VERSIONS):
             return
@@ -156,7 +165,7 @@ class ResponseParser:
             if event.status_code == 101:
                 raise self._invalid("a switch to another protocol")
             return
-        assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns nothing else for a whole head
+        assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns no other event for complete headers
         self.head = event
         if any(name == b"transfer-encoding" for name, _ in event.headers):
             self._chunks = _ChunkLines()
@@ -176,20 +185,20 @@ class ResponseParser:
 
 
 class _ChunkLines:
-    """Check the lines that frame chunks, and trailers, before h11 sees them: it would wait for the CRLF of a bare LF.
+    """Check chunk header lines and trailers before h11 parses them, because h11 waits for a CRLF after a bare LF.
 
-    Everything else that may be wrong with them is left to h11.
+    h11 detects all other errors in them.
     """
 
     def __init__(self) -> None:
         self.flaw: str | None = None
         self._line = bytearray()
-        self._skipped = 0  # bytes of a chunk, and of the CRLF after it, until the next line
-        self._trailers: int | None = None  # their size, once they have begun
+        self._skipped = 0  # remaining bytes of a chunk and its CRLF, before the next line
+        self._trailers: int | None = None  # their size in bytes, None before the last chunk
         self._is_over = False
 
     def checked(self, data: bytes) -> bytes:
-        """Return *data* up to the first line with a flaw."""
+        """Return *data* up to the first invalid line."""
         at = 0
         while at < len(data) and not self._is_over:
             if self._skipped:
@@ -233,7 +242,7 @@ class _ChunkLines:
 
 
 def _plain(flaw: str) -> str:
-    """Return h11's *flaw* in words; what it quotes from the server comes after a colon and stays out."""
+    """Return a description of h11's *flaw*, without the data from the server that h11 quotes after a colon."""
     flaw = flaw.partition(":")[0]
     plainer = [words for start, words in _PLAINER.items() if flaw.startswith(start)]
     return plainer[0] if plainer else flaw[:1].lower() + flaw[1:]

@@ -1,4 +1,4 @@
-"""When a request is tried again, and how long to wait before."""
+"""Which requests are retried, and how long to wait before a retry."""
 
 import random
 import time
@@ -6,17 +6,19 @@ from collections.abc import Callable
 
 STATUSES = frozenset({429, 502, 503, 504})
 METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
-LONGEST_WAIT = 300.0  # seconds; a server that wants more ends the tries
+LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0
 
 
 def delay(
     tries: int, retry_after: str | None, *, rng: Callable[[float, float], float] = random.uniform
 ) -> float | None:
-    """Return the seconds to wait before the next try after *tries* failed ones, None when it is not worth it.
+    """Return the seconds to wait before the next attempt after *tries* failed ones, None for no further attempt.
 
-    A `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3), is
-    respected; without one it is exponential back-off with full jitter.
+    *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110,
+    section 10.2.3). It is respected up to LONGEST_WAIT. Without a valid value, the
+    delay is exponential backoff with full jitter; *rng* returns a random number
+    between its arguments.
     """
     asked = _seconds(retry_after) if retry_after is not None else None
     if asked is None:

@@ -1,4 +1,4 @@
-"""Bound every wait of one request, and say which limit it was that has passed."""
+"""Limit every wait of one request, and report which limit expired."""
 
 import time
 from collections.abc import Mapping
@@ -6,12 +6,15 @@ from typing import Any, NamedTuple, Self
 
 from xapi_cli.errors import TimeoutExpired
 
-_LONGEST_PAUSE = 0.5  # seconds of one uninterrupted wait: Windows notices Ctrl-C only between two
+_LONGEST_PAUSE = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
 _DEADLINE_NAME = "--max-time"
 
 
 class Limits(NamedTuple):
-    """Hold the limits of one request: seconds for each kind of wait, and a deadline for all together."""
+    """The limits of one request: a timeout in seconds for each kind of wait, and a deadline for the whole request.
+
+    The deadline is a time of the monotonic clock.
+    """
 
     connect: float | None = None
     read: float | None = None
@@ -21,7 +24,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, extensions: Mapping[str, Any]) -> Self:
-        """Read the limits that httpx, and who calls it, put into a request's *extensions*."""
+        """Return the limits in the *extensions* of a request, which httpx and the caller set."""
         seconds = extensions.get("timeout") or {}
         return cls(
             connect=seconds.get("connect"),
@@ -32,12 +35,12 @@ class Limits(NamedTuple):
         )
 
     def wait(self, seconds: float | None, missing: str) -> "Limit":
-        """Begin a wait of at most *seconds*; an error will call *missing* what did not come."""
+        """Start a wait of at most *seconds*; *missing* is the start of the timeout message."""
         return Limit(self, seconds, missing)
 
 
 class Limit:
-    """One wait, which may consist of many small ones; *phase* tells how far it has come."""
+    """One wait, which may consist of many system calls; `phase` names the current step in the timeout message."""
 
     def __init__(self, limits: Limits, seconds: float | None, missing: str) -> None:
         self._limits = limits
@@ -47,7 +50,7 @@ class Limit:
         self.phase = ""
 
     def left(self) -> float | None:
-        """Return the seconds that are left, None for no limit; raise TimeoutExpired when there are none."""
+        """Return the remaining seconds, None without a limit; raises TimeoutExpired if none remain."""
         now = time.monotonic()
         deadline = self._limits.deadline
         if deadline is not None and deadline <= now:
@@ -58,7 +61,7 @@ class Limit:
         return min(ends) - now if ends else None
 
     def pause(self) -> float:
-        """Return how long to wait before looking again."""
+        """Return the maximum seconds for the next system call; raises TimeoutExpired if none remain."""
         left = self.left()
         return _LONGEST_PAUSE if left is None else min(left, _LONGEST_PAUSE)
 

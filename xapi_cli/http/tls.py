@@ -1,4 +1,4 @@
-"""Decide whom TLS trusts: a CA bundle that the user named, else the operating system."""
+"""TLS configuration: trust the CA bundle that the user set, else the trust store of the operating system."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     import ssl
 
 _CERTIFICATE_SUFFIXES = {".pem", ".crt", ".cer"}
-_HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # what `openssl rehash` makes, and what OpenSSL looks for in a folder
+_HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
 
 
 def context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContext":
-    """Return how TLS is to be spoken: only with servers whose certificate a trusted CA has signed for their name."""
+    """Return a TLS context that requires a certificate for the server's name from a trusted CA.
+
+    Raises UsageError if the configured CA certificates cannot be loaded.
+    """
     sources = list(_named(ca_bundle, environ))
     made = _bundled(sources) if sources else _system()
     _be_strict(made)
@@ -23,7 +26,7 @@ def context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContex
 
 
 def _named(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yield each setting that names trusted certificates, and a file or folder that it names."""
+    """Yield the name of each setting with trusted certificates, and each file or directory that it names."""
     if ca_bundle:
         yield "the CA bundle", Path(ca_bundle).expanduser()
         return
@@ -38,7 +41,7 @@ def _bundled(sources: list[tuple[str, Path]]) -> "ssl.SSLContext":
     import ssl
 
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold just an intermediate CA, as curl allows
+    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may contain only an intermediate CA, as in curl
     for setting, path in sources:
         try:
             _load(made, path)
@@ -52,7 +55,7 @@ def _bundled(sources: list[tuple[str, Path]]) -> "ssl.SSLContext":
 
 
 def _load(made: "ssl.SSLContext", path: Path) -> None:
-    """Trust what is in *path*; OSError or SSLError where that is nothing."""
+    """Load the certificates in *path* into *made*; raises OSError or SSLError if there are none."""
     import re
     import ssl
 
@@ -85,9 +88,9 @@ def _system() -> "ssl.SSLContext":
 
 
 def _be_strict(made: "ssl.SSLContext") -> None:
-    """Refuse what some builds of Python let pass: TLS before 1.2 (RFC 8996), and an end without TLS's own good-bye.
+    """Reject TLS before 1.2 (RFC 8996) and a connection that ends without close_notify.
 
-    A body may have been cut off where a connection just ends.
+    Some builds of Python accept both. Without close_notify, the body may be truncated.
     """
     import ssl
 

@@ -1,7 +1,7 @@
-"""Send httpx's requests over HTTP/1.1 so that whatever a server does ends in bounded memory and time.
+"""Send the requests of httpx over HTTP/1.1 with limits on memory and time, however the server behaves.
 
-httpx's own transport bounds neither the head of a response, nor the time that it
-drips in, nor name look-ups, nor informational responses.
+The transport of httpx does not limit the size of the response headers, the time
+in which they arrive, DNS lookups, or informational responses.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_DISCARDED = 64 * 1024  # bytes of a body that are read away to save a connection
+_DISCARDED = 64 * 1024  # bytes of a body that are discarded to keep a connection reusable
 _DISCARDING = 0.2  # seconds that this may take
 
 
-def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of all that choose one
+def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of the *proxy* parameter
     return None
 
 
@@ -41,18 +41,19 @@ def _nothing() -> None:
 
 
 class Transport(httpx.BaseTransport):
-    """Send requests, from any number of threads, and keep connections open between them.
+    """A thread-safe transport that keeps connections open between requests.
 
-    *tls* is asked once, when the first https request comes, whom to trust;
-    *proxy* which proxy to use for a scheme, host and port; *trace* is told about
-    connections, for people who want to see them.
+    *tls* returns the TLS context; it is called once, for the first https request.
+    *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
+    called with a line about each connection.
 
-    Limits come with each request: httpx's `timeout` extension, where `connect`
-    covers all of the way to an agreed TLS connection, `write` each wait while
-    sending, `read` the wait for the complete head and then each wait for more of
-    the body; and the extension `deadline`, a moment of the monotonic clock that
-    bounds everything. The extension `exposed` is called before the request is
-    sent over a connection that others can read; the response's tells the same.
+    Each request carries its limits. In the `timeout` extension of httpx, in
+    seconds, `connect` covers everything up to the completed TLS handshake, `write`
+    each wait while sending, and `read` the wait for the complete response headers
+    and then each wait for more of the body. The extension `deadline`, a time of
+    the monotonic clock, limits the whole request. The extension `exposed` is a
+    function that is called before the request is sent over a connection that
+    others can read; the extension `exposed` of the response is True then.
     """
 
     def __init__(
@@ -67,7 +68,10 @@ class Transport(httpx.BaseTransport):
         self._pool = Pool()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response to *request*, its body still to come."""
+        """Return the response to *request* with a body that is not read yet.
+
+        Raises UsageError, NetworkError or TimeoutExpired.
+        """
         route = self._route(request.url)
         head = request_head(request, route)
         limits = Limits.of(request.extensions)
@@ -89,10 +93,10 @@ class Transport(httpx.BaseTransport):
         except httpx.StreamConsumed:
             if lost is None:
                 raise
-            raise lost from None  # the body could be had only once, and is gone
+            raise lost from None  # the request body is a stream that can be read only once
 
     def close(self) -> None:
-        """Close all connections; what other threads are doing with them fails."""
+        """Close all connections; operations of other threads on them fail."""
         self._pool.close()
 
     def _route(self, url: httpx.URL) -> Route:
@@ -139,7 +143,7 @@ class Transport(httpx.BaseTransport):
 
 
 class _Body(httpx.SyncByteStream):
-    """The body of a response; *release* is called once, when nobody will read on."""
+    """The body of a response; *release* is called once, when reading ends."""
 
     def __init__(self, exchange: Exchange, release: Callable[[], None]) -> None:
         self._exchange = exchange
@@ -151,11 +155,11 @@ class _Body(httpx.SyncByteStream):
             yield block
 
     def discard(self) -> None:
-        """Do without the rest; read it away if that is quick, so that the connection can serve again."""
+        """Close the body; discard its rest if that is quick, so that the connection can be reused."""
         self._skip(_DISCARDING)
 
     def close(self) -> None:
-        """Do without the rest."""
+        """Close the body; discard only data that has arrived already."""
         self._skip(0)
 
     def _block(self) -> bytes | None:
@@ -182,7 +186,7 @@ class _Body(httpx.SyncByteStream):
 
 
 class _Once:
-    """Call *make* once for all threads together; a child process calls it again."""
+    """Call *make* once for all threads and cache its result; a child process calls it again."""
 
     def __init__(self, make: "Callable[[], ssl.SSLContext]") -> None:
         self._make = make
@@ -197,6 +201,6 @@ class _Once:
             return self._made
 
     def after_fork(self) -> None:
-        """Start over: a thread of the parent process may have held the lock, or one inside the context."""
+        """Reset the state: another thread may have held this lock, or a lock inside the context, during the fork."""
         self._lock = Lock()
         self._made = None

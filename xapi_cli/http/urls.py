@@ -1,7 +1,7 @@
-"""Build every URL that xapi requests, because a URL decides who gets the token.
+"""Build every URL that xapi requests, because the URL determines which server receives the token.
 
-Nothing here echoes what it refuses beyond a scheme, a host or a single character:
-a URL may hold a password before its host and a key in its query.
+Error messages quote at most the scheme, host and port of an invalid URL, or a single character,
+because a URL may contain a password before its host and an API key in its query.
 """
 
 import re
@@ -15,7 +15,7 @@ from xapi_cli.http.hosts import Malformed, host_and_port, refuse_blanks, refuse_
 Origin = tuple[str, str, int]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_LONGEST = 65_536  # what httpx takes, and more than any server does
+_LONGEST = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SCHEME_WITHOUT_SLASHES = re.compile(r"https?:(?!//)", re.IGNORECASE)
@@ -30,7 +30,7 @@ _IN_QUERY = _IN_PATH + "?"
 
 
 def base_url(text: str) -> str:
-    """Return *text* as the one way to write this base URL; UsageError where it cannot be one."""
+    """Return the normalized form of the base URL *text*; raises UsageError if it is not valid."""
     try:
         return _base_url(text)
     except Malformed as flaw:
@@ -38,7 +38,10 @@ def base_url(text: str) -> str:
 
 
 def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the URL that *path* means for the base URL *base*, with *query* appended to its own query."""
+    """Return the URL of *path*, resolved against the base URL *base*, with *query* appended to its query.
+
+    Raises UsageError if *path* is not valid or leads to another origin.
+    """
     try:
         url = _resolved(base, path)
     except Malformed as flaw:
@@ -50,7 +53,10 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def join(url: str, location: str) -> str:
-    """Return where a redirect from *url* to *location* leads, without user info and fragment."""
+    """Return the target of a redirect from *url* to *location*, without user info and fragment.
+
+    Raises RedirectError if *location* is not valid.
+    """
     try:
         target = _joined(url, location.strip(" \t"))
     except Malformed as flaw:
@@ -61,7 +67,7 @@ def join(url: str, location: str) -> str:
 
 
 def origin(url: str) -> Origin:
-    """Return scheme, host (without brackets) and port of *url*."""
+    """Return scheme, host (without brackets) and port of *url*; raises UsageError if it is not valid."""
     try:
         scheme, host, port, _ = _split(url)
     except Malformed as flaw:
@@ -70,12 +76,12 @@ def origin(url: str) -> Origin:
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Tell whether what belongs to *one* may be sent to *other*."""
+    """Return whether the URLs *one* and *other* have the same origin, so that both may receive the token."""
     return origin(one) == origin(other)
 
 
 class _Parts(NamedTuple):
-    """What `_split` finds; *rest* starts after the authority."""
+    """The result of `_split`; *rest* starts after the authority."""
 
     scheme: str
     host: str
@@ -100,7 +106,7 @@ def _base_url(text: str) -> str:
 
 
 def _resolved(base: str, path: str) -> str:
-    if _PLAIN_PATH.fullmatch(path):  # the usual case: nothing to check, nothing to encode
+    if _PLAIN_PATH.fullmatch(path):  # the usual case, which needs no checks and no encoding
         return base + path
     if not path.strip():
         raise Malformed("is empty", "write / for the base URL itself")
@@ -122,7 +128,7 @@ def _resolved(base: str, path: str) -> str:
 
 
 def _whole(base: str, url: str) -> str:
-    """Return *url*, which must be of the origin of *base*."""
+    """Return *url* encoded; raises Malformed if its origin is not that of *base*."""
     parts = _split(url)
     if parts[:3] != origin(base):
         raise Malformed(
@@ -135,7 +141,7 @@ def _whole(base: str, url: str) -> str:
 
 
 def _slashed(base: str, name: str) -> str:
-    """Return *base* with *name* below it; a host is always ended by a slash."""
+    """Return *base* followed by the path *name*; a host without a path gets a trailing slash."""
     if not name:
         return base if _split(base).rest else f"{base}/"
     return f"{base}/{_encoded(name.removeprefix('/'), _IN_PATH)}"
@@ -155,7 +161,7 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
 
 
 def _joined(url: str, reference: str) -> str:
-    """Return the target of *reference* as RFC 3986, 5.2.2 has it."""
+    """Return the target of *reference*, resolved as in RFC 3986, 5.2.2."""
     refuse_controls(reference)
     if not reference:
         raise Malformed("is empty")
@@ -176,12 +182,12 @@ def _joined(url: str, reference: str) -> str:
 
 
 def _without_dots(path: str) -> str:
-    """Return *path* with its dot segments carried out (RFC 3986, 5.2.4)."""
+    """Return *path* with its dot segments removed (RFC 3986, 5.2.4)."""
     kept: list[str] = []
     segments = path.split("/")
     for segment in segments:
         if segment == "..":
-            del kept[max(1, len(kept) - 1) :]  # the root itself stays
+            del kept[max(1, len(kept) - 1) :]  # never removes the root
         elif segment != ".":
             kept.append(segment)
     if segments[-1] in (".", ".."):
@@ -190,7 +196,7 @@ def _without_dots(path: str) -> str:
 
 
 def _split(url: str, *, user_info: bool = False) -> _Parts:
-    """Take an absolute *url* to its parts; what precedes an @ is refused, or dropped with *user_info*."""
+    """Split an absolute *url* into its parts; user info raises Malformed, or is dropped with *user_info*."""
     match = _URL.match(url)
     if not match:
         raise Malformed("is no http or https URL")
@@ -213,7 +219,7 @@ def _root(parts: _Parts) -> str:
 
 
 def _check_path(path: str) -> None:
-    """Refuse a *path* that some server, proxy or library would take for another one."""
+    """Raise Malformed for a *path* that a server, proxy or library may interpret as another path."""
     if "\\" in path:
         raise Malformed("has a backslash", "write / between its parts, or %5C for a backslash in a name")
     if found := _BREAK.search(path):
@@ -226,12 +232,12 @@ def _check_path(path: str) -> None:
 
 
 def _unquoted(path: str) -> str:
-    """Return *path* with the encodings undone that hide a dot or a separator."""
+    """Return *path* with percent-encoded dots and separators decoded."""
     return re.sub("%2e|%2f|%5c", lambda found: _HIDDEN[found[0].lower()], path, flags=re.IGNORECASE)
 
 
 def _encoded(text: str, safe: str) -> str:
-    """Return *text* percent-encoded, with what is encoded already left alone."""
+    """Return *text* percent-encoded; existing percent-encoding does not change."""
     return _quoted(_BARE_PERCENT.sub("%25", text), safe + "%")
 
 
@@ -243,7 +249,7 @@ def _component(text: str) -> str:
 
 
 def _quoted(text: str, safe: str) -> str:
-    """Percent-encode *text*; bytes of an argument that are no UTF-8 stay the bytes they were."""
+    """Percent-encode *text*; bytes of an argument that are not valid UTF-8 are preserved."""
     try:
         return quote(text, safe=safe, errors="surrogateescape")
     except UnicodeEncodeError:

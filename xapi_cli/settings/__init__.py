@@ -1,1 +1,1 @@
-"""Settings: flag, environment variable, profile, default."""
+"""Settings, in order of precedence: flag, environment variable, profile, default."""

@@ -1,4 +1,4 @@
-"""The config file: read it strictly, edit it without losing what a person wrote there."""
+"""The config file: read it strictly, and edit it without losing comments and formatting."""
 
 import errno
 import os
@@ -35,14 +35,14 @@ _TYPE_NAMES: Mapping[object, str] = {str: "a string", list: "an array of strings
 
 
 class Config(NamedTuple):
-    """What the config file says; the file's absence is an empty one."""
+    """The contents of the config file; a missing file is equivalent to an empty one."""
 
     default_profile: str | None = None
     profiles: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 def load(path: Path) -> Config:
-    """Return what the config file *path* says; raises UsageError, naming the place, for anything wrong with it."""
+    """Return the contents of the config file *path*; raise UsageError, which names the place, for any error in it."""
     text = _text(path)
     if text is None:
         return Config()
@@ -58,30 +58,30 @@ def load(path: Path) -> Config:
 
 
 def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
-    """Let *change* alter the config file *path* in place: comments and order stay, the file is replaced atomically.
+    """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
-    Raises UsageError when what is there is broken (it is not overwritten),
-    OutputError when the file cannot be written.
+    Raises UsageError if the existing file is not valid (it is not overwritten), OutputError if the file cannot be
+    written.
     """
     import tomllib
 
     import tomlkit
 
-    load(path)  # never build on what is broken
+    load(path)  # never edit a file that is not valid
     before = _text(path) or ""
     try:
         document = tomlkit.parse(before)
         change(document)
         after = tomlkit.dumps(document)
         changed_well = tomllib.loads(after) == document.unwrap()
-    except ValueError:  # tomlkit's and tomllib's errors are such
+    except ValueError:  # the errors of tomlkit and tomllib are subclasses
         changed_well, after = False, ""
     if not changed_well:
         raise UsageError(f"{_name(path)} is written in a way that xapi cannot change", hint="edit the file by hand")
     if after == before:
         return
     try:
-        with place(path, follow=True, make=True) as file:  # it may be a link into somebody's dotfiles: keep the link
+        with place(path, follow=True, make=True) as file:  # may be a link into the user's dotfiles: keep the link
             private_files.write(file, after.encode())
     except OSError as error:
         raise OutputError(
@@ -90,11 +90,11 @@ def edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
 
 
 def profile_table(document: "TOMLDocument", name: str) -> "Table":
-    """Return the table `[profiles.NAME]` of *document*, added where it is missing."""
+    """Return the table `[profiles.NAME]` of *document*; add it if it is missing."""
     import tomlkit
 
     profiles = document.setdefault("profiles", tomlkit.table(is_super_table=True))
-    inline = isinstance(profiles, tomlkit.items.InlineTable)  # which cannot hold any other table
+    inline = isinstance(profiles, tomlkit.items.InlineTable)  # cannot contain regular tables
     return cast("Table", profiles.setdefault(name, tomlkit.inline_table() if inline else tomlkit.table()))
 
 
@@ -107,19 +107,19 @@ def _text(path: Path) -> str | None:
         raise private_files.Unsafe(error.problem, variable=_VARIABLE) from error
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise  # which has nothing to do with the file
+            raise  # not specific to this file
         raise UsageError(f"{_name(path)} cannot be read: {error.strerror}", hint="check its permissions") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{_name(path)} is not UTF-8 at byte {error.start}", hint=_HINT) from error
 
 
 def _read(path: Path) -> bytes:
-    """Return what is in the config file *path*; raises Unsafe where another user may have written it."""
+    """Return the contents of the config file *path*; raise Unsafe if another user may have written it."""
     with place(path) as link:
         _check_directory(link)
     with place(path, follow=True) as file:
         _check_directory(file)
-        opened = closing(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))  # a FIFO would block
+        opened = closing(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))  # opening a FIFO would block
     with opened as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -134,7 +134,7 @@ def _read(path: Path) -> bytes:
 
 
 def _check_directory(file: Place) -> None:
-    """Raise Unsafe where everyone can put another file in the place of *file*."""
+    """Raise Unsafe if other users can replace *file*."""
     private_files.refuse_unsafe(file.directory_status(), "directory", file.path.parent, variable=_VARIABLE)
 
 

@@ -1,4 +1,4 @@
-"""DURATION: how people write a span of time."""
+"""DURATION: a length of time as users write it."""
 
 import re
 
@@ -6,13 +6,13 @@ from xapi_cli.errors import UsageError
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
-_LONGEST = 10**9  # thirty years; keeps sums of time within what datetime can hold
+_LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
 
 
 def seconds(text: str, *, name: str) -> int:
-    """Return the seconds that *text* means: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number.
+    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number.
 
-    Raises UsageError, naming the setting *name*, for anything else.
+    Raises UsageError, which names the setting *name*, for any other text.
     """
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit():

@@ -1,4 +1,4 @@
-"""What xapi is told: flag, then environment, then profile, then default."""
+"""Resolve the settings, in order of precedence: flag, environment variable, profile, default."""
 
 import math
 import os
@@ -17,10 +17,10 @@ from xapi_cli.system.suggestions import did_you_mean
 
 Storage = Literal["auto", "keyring", "file", "none"]
 STORAGES: tuple[Storage, ...] = ("auto", "keyring", "file", "none")
-SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")  # variables that no child may inherit
+SECRETS = ("XAPI_PASSWORD", "XAPI_TOKEN")  # variables that child processes must not inherit
 _HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 DEFAULT_TIMEOUT = 30.0
-_LONGEST = 10.0**8  # seconds, three years; more than threads and sockets can wait for helps nobody
+_LONGEST = 10.0**8  # seconds, three years; within the limits of threads and sockets
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
 _EXPANSION = re.compile(r"(?<!\\)(?:\$[\w({]|`)")
 _SHELL_SYNTAX = re.compile(r"&&|\|\||[|<>;`]|\$(?=[\w({])|(?<=\s)(?:~|&(?=\s|$))")
@@ -29,14 +29,14 @@ _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
 class Settings(NamedTuple):
-    """Everything that can be set, resolved and checked; seconds are seconds."""
+    """All settings, resolved and validated; times are in seconds."""
 
     profile: str
     base_url: str | None = None
     username: str | None = None
     password: str | None = None
     password_command: tuple[str, ...] | None = None
-    withheld: str | None = None  # why the profile's password_command must not be run
+    withheld: str | None = None  # why the profile's password_command must not run
     token: str | None = None
     storage: Storage = "auto"
     timeout: float = DEFAULT_TIMEOUT
@@ -45,11 +45,11 @@ class Settings(NamedTuple):
     no_input: bool = False
 
     def __repr__(self) -> str:
-        return f"Settings(profile={self.profile!r}, …)"  # of the others some are secrets, and more may hold one
+        return f"Settings(profile={self.profile!r}, …)"  # some of the others are secrets, and more may contain one
 
 
 def profile_in_use(flags: Mapping[str, str | None], environ: Mapping[str, str], found: config_file.Config) -> str:
-    """Return the name of the profile that is asked for, whether it exists or not."""
+    """Return the name of the selected profile, which may not exist."""
     if flags.get("profile") == "":
         raise _empty("--profile")
     return profile_name(flags.get("profile") or environ.get("XAPI_PROFILE") or found.default_profile or "default")
@@ -58,11 +58,11 @@ def profile_in_use(flags: Mapping[str, str | None], environ: Mapping[str, str], 
 def resolve(
     flags: Mapping[str, str | None], environ: Mapping[str, str], *, may_create_profile: bool = False
 ) -> Settings:
-    """Return the settings that *flags*, *environ* and the config file make together.
+    """Return the settings from *flags*, *environ* and the config file.
 
-    *flags* has the values given on the command line under the names of
-    Settings' fields. Raises UsageError, naming the culprit, for a value that
-    cannot be used and, unless *may_create_profile*, for a profile that is not there.
+    *flags* maps the field names of Settings to the values given on the command line. Raises UsageError, which names
+    the invalid value, for a value that is not usable and, unless *may_create_profile*, for a profile that does not
+    exist.
     """
     found = config_file.load(config_path(environ))
     name = profile_in_use(flags, environ, found)
@@ -90,12 +90,12 @@ def resolve(
 
 
 def switched_on(value: str | None) -> bool:
-    """Tell whether a variable's *value* switches something on: unset, empty, 0, false, no and off do not."""
+    """Return whether a variable's *value* enables its option: unset, empty, 0, false, no and off do not."""
     return bool(value) and cast("str", value).strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Return where `config.toml` is, whether it exists or not."""
+    """Return the path of `config.toml`, which may not exist."""
     if chosen := environ.get("XAPI_CONFIG_DIR"):
         return _chosen_directory("XAPI_CONFIG_DIR", chosen) / "config.toml"
     if sys.platform == "win32":
@@ -104,7 +104,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return xapi's own directory of locks, the file store and the index of accounts."""
+    """Return xapi's state directory, for locks, the file store and the index of accounts."""
     if chosen := environ.get("XAPI_STATE_DIR"):
         return _chosen_directory("XAPI_STATE_DIR", chosen) / "xapi"
     if sys.platform not in ("win32", "darwin"):
@@ -124,23 +124,23 @@ def _chosen_directory(name: str, chosen: str) -> Path:
 
 
 def relative_homes(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that should name a directory of the user and name none that is absolute."""
+    """Return the home and XDG variables that are set but do not contain an absolute path."""
     return [name for name in _HOMES if name in environ and not Path(environ[name]).is_absolute()]
 
 
 def _absolute(environ: Mapping[str, str], name: str, default: str) -> Path:
-    # A relative XDG path is to be ignored: https://specifications.freedesktop.org/basedir/
+    # The specification says to ignore a relative XDG path: https://specifications.freedesktop.org/basedir/
     chosen = Path(environ.get(name, ""))
     return chosen if chosen.is_absolute() else safe_paths.home() / default
 
 
 def is_profile_name(name: str) -> bool:
-    """Tell whether *name* can name a profile."""
+    """Return whether *name* is a valid profile name."""
     return _PROFILE_NAME.fullmatch(name) is not None
 
 
 def profile_name(name: str) -> str:
-    """Return *name* when it can name a profile; raises UsageError otherwise."""
+    """Return *name* if it is a valid profile name; raise UsageError otherwise."""
     if not is_profile_name(name):
         raise UsageError(f"{printable(name)!r} is no profile name", hint="use letters, digits and . _ - + @")
     return name
@@ -156,21 +156,21 @@ def missing_profile(name: str, found: config_file.Config) -> UsageError:
 
 
 def username(text: str) -> str:
-    """Return *text* when it can be a username: anything that can be printed."""
+    """Return *text* if it is a valid username, that is, any printable text; raise UsageError otherwise."""
     if not text.strip() or not text.isprintable():
         raise UsageError("it is empty or holds control characters", hint="give the e-mail address of the user")
     return text
 
 
 def storage(text: str) -> str:
-    """Return *text* when it names a storage."""
+    """Return *text* if it is the name of a storage; raise UsageError otherwise."""
     if text not in STORAGES:
         raise UsageError(f"{printable(text)!r} is no storage", hint=f"use {', '.join(STORAGES[:-1])} or {STORAGES[-1]}")
     return text
 
 
 def number_of_seconds(text: str) -> float:
-    """Return the positive number of seconds that *text* is."""
+    """Return *text* as a number of seconds; raise UsageError unless it is a positive number."""
     try:
         value = float(text)
     except ValueError:
@@ -181,7 +181,7 @@ def number_of_seconds(text: str) -> float:
 
 
 class _Given:
-    """The three places a setting can come from, and what each calls it."""
+    """The three sources of a setting (flag, variable, profile), and its name in each."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Given:
         directory: Path,
     ) -> None:
         self._flags, self._environ, self._profile, self._name = flags, environ, profile, name
-        self._directory = directory  # of the config file
+        self._directory = directory  # the directory of the config file
 
     def text(self, key: str, check: Any) -> str | None:
         for where, value in self._places(key):
@@ -207,7 +207,10 @@ class _Given:
         return None
 
     def ca_bundle(self) -> str | None:
-        """Return the flag's or the profile's; None where SSL_CERT_FILE or SSL_CERT_DIR, read by `tls`, come between."""
+        """Return the CA bundle of the flag, else of the profile.
+
+        Returns None if SSL_CERT_FILE or SSL_CERT_DIR, which `tls` reads, takes precedence over the profile.
+        """
         if given := self._given_flag("--ca-bundle", "ca_bundle"):
             return cast("str", _checked("--ca-bundle", absolute, given))
         between = self._environ.get("SSL_CERT_FILE") or self._environ.get("SSL_CERT_DIR")
@@ -221,14 +224,14 @@ class _Given:
         return (self._beside_config(first) if _has_directory(first) else first, *others) if first else None
 
     def _beside_config(self, path: str) -> str:
-        """Return *path* of the profile as an absolute one: what the current directory holds is not the user's."""
+        """Return *path*, relative to the config file, as an absolute path: the current directory is untrusted."""
         return os.path.join(self._directory.absolute(), os.path.expanduser(path))
 
     def withheld(self, base_url: str | None, user: str | None) -> str | None:
-        """Return why the profile's password_command is not for *base_url* and *user*, None if it is or if a flag is.
+        """Return why the profile's password_command must not run for *base_url* and *user*, or None if it may.
 
-        A secret source of a profile belongs to the base URL and to the username in that profile, as far as it has
-        them: a flag or variable must not lead the password elsewhere.
+        A secret source of a profile belongs to the base URL and the username of that profile, as far as it sets them:
+        a flag or variable must not send the password elsewhere. A command from a flag is not restricted.
         """
         if self._flags.get("password_command") or not self._profile.get("password_command"):
             return None
@@ -239,9 +242,9 @@ class _Given:
         return None
 
     def check_token_is_for(self, base_url: str | None) -> None:
-        """Raise UsageError if XAPI_TOKEN_BASE_URL differs from *base_url*, or from that of a profile that is named.
+        """Raise UsageError if XAPI_TOKEN_BASE_URL differs from *base_url*, or from that of a profile selected by name.
 
-        `exec` sets XAPI_BASE_URL too, which takes precedence over a profile: without the second comparison,
+        `exec` also sets XAPI_BASE_URL, which takes precedence over a profile: without the second comparison,
         `--profile` and XAPI_PROFILE would be without effect in its command.
         """
         text = self._environ.get("XAPI_TOKEN_BASE_URL")
@@ -258,7 +261,7 @@ class _Given:
                 )
 
     def _of_profile(self, key: str, check: Any) -> str | None:
-        """Return the *key* of the profile alone."""
+        """Return *key* from the profile alone, without flags and variables."""
         where, value = self._places(key)[-1]
         return cast("str", _checked(where, check, str(value))) if value else None
 
@@ -278,9 +281,9 @@ class _Given:
 
 
 def split_command(words: str) -> tuple[str, ...]:
-    """Return *words* split as a POSIX shell splits them, a program that is named by its path by an absolute one.
+    """Return *words* split as a POSIX shell splits them, with the path of the program, if given, made absolute.
 
-    Raises UsageError for an open quote, nothing at all, or a relative path in a directory that was deleted.
+    Raises UsageError for an unclosed quote, an empty command, or a relative path in a directory that was deleted.
     """
     import shlex
 
@@ -294,7 +297,7 @@ def split_command(words: str) -> tuple[str, ...]:
 
 
 def shell_syntax(words: str) -> str | None:
-    """Return what of the password command *words* only a shell understands, None where there is no such thing."""
+    """Return the first part of the password command *words* that only a shell understands, or None."""
     runs_shell = _RUNS_SHELL.match(words) is not None
 
     def without_quotes(match: re.Match[str]) -> str:
@@ -305,7 +308,7 @@ def shell_syntax(words: str) -> str | None:
 
 
 def absolute(path: str) -> str:
-    """Return *path* as it is stored: with `~` expanded, and absolute, since the next command may run elsewhere."""
+    """Return *path* for storage: absolute, because the next command may run elsewhere, and with `~` expanded."""
     if not path:
         raise UsageError("it is empty", hint="give a path")
     try:
@@ -317,7 +320,7 @@ def absolute(path: str) -> str:
 
 
 def _has_directory(word: str) -> bool:
-    return bool(os.path.dirname(word))  # else the program is looked up in the directories of PATH
+    return bool(os.path.dirname(word))  # otherwise the program is searched for in PATH
 
 
 def _checked(where: str, check: Any, value: str) -> object:
@@ -345,5 +348,5 @@ def _token(environ: Mapping[str, str]) -> str | None:
 
 
 def is_token(text: str) -> bool:
-    """Tell whether *text* can be sent as a bearer token: visible ASCII, and some of it."""
+    """Return whether *text* can be sent as a bearer token: visible ASCII, and not empty."""
     return bool(text) and all("!" <= char <= "~" for char in text)

@@ -1,8 +1,7 @@
-"""The index of accounts that something is stored for, without secrets, so that `logout --all` finds them.
+"""The index of accounts that have a stored record, without secrets, so that `logout --all` finds them.
 
-An entry is also how a logout reaches a login that is under way elsewhere: it
-leaves an empty one with another mark, and the login, which finds another mark
-than the one it began with, stores nothing.
+A logout also uses the entry to stop a login in progress in another process: it leaves an empty entry with another
+mark. A login that finds a mark other than the one it began with stores nothing.
 """
 
 import json
@@ -22,38 +21,38 @@ _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began 
 
 
 class AccountIndex:
-    """The index in *folder*; every OSError passes through."""
+    """The index in the directory *folder*; methods let every OSError propagate."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
 
     def mark(self, identity: Identity) -> str:
-        """Return the mark of the account's entry, which a logout changes; it is empty where there was none."""
+        """Return the mark of the account's entry, which a logout changes; it is empty if there is no entry."""
         entry = self._read(self._path(identity))
         return str(entry["mark"]) if entry else ""
 
     def holds(self, identity: Identity, mark: str) -> bool:
-        """Tell whether no logout has come since the entry had this *mark*."""
+        """Return whether the account was not logged out since its entry had this *mark*."""
         return self.mark(identity) in ("", mark)
 
     def storages(self, identity: Identity) -> list[str]:
-        """Return the names of the stores that hold something of *identity*."""
+        """Return the names of the stores that hold a record of *identity*."""
         entry = self._read(self._path(identity))
         return [str(name) for name in entry["storages"]] if entry else []
 
     def add(self, identity: Identity, storage: str) -> None:
-        """Note that the store named *storage* holds something of *identity*."""
+        """Record that the store named *storage* holds a record of *identity*."""
         known = self.storages(identity)
         if storage not in known:
             self._write(identity, self.mark(identity), [*known, storage])
 
     def forget(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
-        """Remove the account from the index, or leave it with those stores in *but*; logins under way will see it."""
+        """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
         self._sweep()
         self._write(identity, os.urandom(8).hex(), [name for name in self.storages(identity) if name in but])
 
     def all(self) -> list[Identity]:
-        """Return every account that something is stored for."""
+        """Return every account that has a stored record."""
         entries = (self._read(path) for path in private_files.files(self._folder, _OWN))
         return [
             Identity(entry["base_url"], entry["username"])
@@ -79,12 +78,12 @@ class AccountIndex:
     def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
         private_files.private(self._folder)
         entry: dict[str, Any] = {"mark": mark, "storages": storages}
-        if storages:  # an empty entry tells nothing about whom it was of
+        if storages:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
         private_files.replace(self._path(identity), json.dumps(entry).encode())
 
     def _sweep(self) -> None:
-        """Remove the empty entries that logouts left long ago."""
+        """Remove the empty entries that logouts left more than an hour ago."""
         with suppress(OSError):
             private_files.remove_old(self._folder, _OWN, self._is_obsolete)
 

@@ -1,4 +1,4 @@
-"""Storage `file`: one private file an account, in one private folder."""
+"""Storage `file`: one private file per account, in one private directory."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from xapi_cli.tokens import Identity, Record
 
 
 class FileStore:
-    """Keep tokens, and no password, in the folder `tokens` under the folder *state*."""
+    """Store tokens, without passwords, in the directory `tokens` of the state directory *state*."""
 
     name: Literal["file"] = "file"
     remembers = False
@@ -22,19 +22,19 @@ class FileStore:
         self._notify = notify
 
     def probe(self) -> None:
-        """Raise StoreError unless a file of a usual record's size can be written."""
+        """Raise StoreError unless a file of the usual record size can be written."""
         with _failures("write", self._folder / "probe"):
             private_files.probe(self._folder, 4096)
 
     def read(self, identity: Identity) -> Record | None:
-        """Return the record of *identity*, or None where there is none, or one that cannot be used."""
+        """Return the record of *identity*, or None if there is none or it is not usable."""
         path = self._path(identity)
         with _failures("read", path):
             data = private_files.read(path, limit=records.LIMIT, notify=self._notify)
         return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
-        """Keep the token of *record*; it is on disk when this returns, and the old one is intact when it fails."""
+        """Store the token of *record*; on return it is on disk, and after a failure the previous one is intact."""
         path = self._path(identity)
         data = records.encode(identity, Record(record.token)).encode("ascii")
         with _failures("write", path):
@@ -42,7 +42,7 @@ class FileStore:
             private_files.replace(path, data)
 
     def delete(self, identity: Identity) -> bool:
-        """Remove the file of *identity*; tell whether there was one."""
+        """Delete the file of *identity*; return whether there was one."""
         path = self._path(identity)
         with _failures("remove", path):
             return private_files.remove(path)
@@ -53,7 +53,7 @@ class FileStore:
 
 @contextlib.contextmanager
 def _failures(doing: str, path: Path) -> Iterator[None]:
-    """Let what the operating system reports about *path* leave as a StoreError."""
+    """Convert an OSError about *path* to StoreError."""
     try:
         yield
     except OSError as error:

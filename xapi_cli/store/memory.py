@@ -1,4 +1,4 @@
-"""Storage `none`: records live as long as the process."""
+"""Storage `none`: records exist as long as the process."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from xapi_cli.tokens import Identity, Record
 
 
 class MemoryStore:
-    """Keep tokens for the life of the process."""
+    """Store tokens in the memory of the process."""
 
     name: Literal["none"] = "none"
     remembers = False
@@ -15,16 +15,16 @@ class MemoryStore:
         self._records: dict[Identity, Record] = {}
 
     def probe(self) -> None:
-        """Do nothing: memory is there."""
+        """Do nothing: memory is always available."""
 
     def read(self, identity: Identity) -> Record | None:
-        """Return the record of *identity*."""
+        """Return the record of *identity*, or None if there is none."""
         return self._records.get(identity)
 
     def write(self, identity: Identity, record: Record) -> None:
-        """Keep the token of *record*."""
+        """Store the token of *record*, without the password."""
         self._records[identity] = Record(record.token)
 
     def delete(self, identity: Identity) -> bool:
-        """Forget *identity*; tell whether there was something to forget."""
+        """Delete the record of *identity*; return whether there was one."""
         return self._records.pop(identity, None) is not None

@@ -1,4 +1,4 @@
-"""A record as text: JSON in ASCII, which every backend keeps unharmed; whatever else is found there is no record."""
+"""A record as text: JSON in ASCII, which every backend stores unchanged; any other text is not a record."""
 
 import json
 from datetime import UTC, datetime
@@ -7,12 +7,12 @@ from typing import Any
 from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record, Token
 
-LIMIT = 256 * 1024  # characters; a record is hardly longer than its token, of which 64 KiB are promised to be kept
+LIMIT = 256 * 1024  # characters; a record is little longer than its token, and 64 KiB are guaranteed for that
 _VERSION = 1
 
 
 def encode(identity: Identity, record: Record) -> str:
-    """Return *record* of the account *identity* as text."""
+    """Return *record* of the account *identity* as text; raise StoreError if it is too long."""
     token = record.token
     members = {
         "version": _VERSION,
@@ -32,7 +32,7 @@ def encode(identity: Identity, record: Record) -> str:
 
 
 def decode(identity: Identity, text: str | None) -> Record | None:
-    """Return the record of the account *identity* that *text* holds, or None when it holds no such thing."""
+    """Return the record of the account *identity* in *text*, or None if *text* is not a valid record of it."""
     if text is None or len(text) > LIMIT:
         return None
     try:
@@ -42,7 +42,7 @@ def decode(identity: Identity, text: str | None) -> Record | None:
 
 
 def _record(identity: Identity, members: Any) -> Record:
-    """Return the record made of *members*; raise one of the errors that `decode` knows when they make none."""
+    """Return the record made of *members*; raise one of the errors that `decode` catches if they are not valid."""
     version, base_url, username = members["version"], members["base_url"], members["username"]
     if type(version) is not int or (version, base_url, username) != (_VERSION, identity.base_url, identity.username):
         raise ValueError
@@ -57,7 +57,7 @@ def _record(identity: Identity, members: Any) -> Record:
 
 
 def _visible(value: Any) -> str:
-    """Return *value* if it may stand in a header: text of visible ASCII."""
+    """Return *value* if it is valid in a header field, that is, visible ASCII; raise ValueError otherwise."""
     if not all("!" <= character <= "~" for character in _non_empty(value)):
         raise ValueError
     return str(value)

@@ -1,4 +1,4 @@
-"""What keeps the record of an account: the keyring, a file, or nothing but the process."""
+"""The stores for the record of an account: the keyring, a file, or the memory of the process."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,27 +10,27 @@ StoreName = Literal["keyring", "file", "none"]
 
 
 class Store(Protocol):
-    """A place for records; each method raises StoreError when the place cannot be used."""
+    """A store for records; each method raises StoreError if the store is not usable."""
 
     @property
     def name(self) -> StoreName:
-        """What the setting `storage` calls it."""
+        """The value of the setting `storage` that selects the store."""
 
     @property
     def remembers(self) -> bool:
-        """Whether it keeps passwords; where not, it drops them from the records it is given."""
+        """Whether the store can store passwords; if not, it drops them from records."""
 
     def probe(self) -> None:
-        """Raise StoreError unless a record could be kept."""
+        """Raise StoreError unless a record could be stored."""
 
     def read(self, identity: Identity) -> Record | None:
-        """Return the record of *identity*, or None where there is none, or one that cannot be used."""
+        """Return the record of *identity*, or None if there is none or it is not usable."""
 
     def write(self, identity: Identity, record: Record) -> None:
-        """Keep *record*; when that fails, the old one is still there."""
+        """Store *record*; after a failure, the previous one is intact."""
 
     def delete(self, identity: Identity) -> bool:
-        """Leave nothing of *identity* behind; tell whether there was anything."""
+        """Delete everything that is stored for *identity*; return whether there was anything."""
 
 
 def open_store(
@@ -45,9 +45,10 @@ def open_store(
 ) -> Store:
     """Return the store called *name*.
 
-    *state* is the folder for files and locks, *notify* is told what a person should know. A keyring gets *patience*
-    seconds to answer; with *unlock_wait* somebody is there to unlock it, and it gets that many, after saying so.
-    While it is visited, *quietly*, nobody in this process reads from or writes to the standard streams.
+    *state* is the directory for files and locks; *notify* receives messages for the user. The timeout of a keyring is
+    *patience* seconds. With *unlock_wait*, the user is present to unlock it: the timeout is then at least that many
+    seconds, and a message is shown. If *quietly*, the standard streams of this process are redirected to the null
+    device during each visit.
     """
     if name == "none":
         from xapi_cli.store.memory import MemoryStore

@@ -1,4 +1,4 @@
-"""The record of one account: in which store it is kept, read once, written unless a logout came between."""
+"""The record of one account: select its store, read it once, write it unless a logout came in between."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from xapi_cli.settings.resolve import Storage
     from xapi_cli.store.registry import Store, StoreName
 
-UNLOCK_WAIT = 60.0  # seconds a person is given to unlock the keyring
-_WRITE_WAIT = 20.0  # seconds; writes of one account queue behind each other, each of them short
+UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
+_WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
 
 
 class TokenRepository:
-    """What is stored for *identity*; *warn* hears what does not stop a command."""
+    """The stored record of *identity*; *warn* receives problems that do not stop a command."""
 
     def __init__(
         self,
@@ -47,23 +47,23 @@ class TokenRepository:
 
     @property
     def storage(self) -> str:
-        """The name of the store in use; `auto` as long as nothing has been read."""
+        """The name of the store in use; `auto` until something has been read."""
         return self._store.name if self._store else self._storage
 
     @property
     def may_ask_to_remember(self) -> bool:
-        """Whether the store in use could keep a password, and has none: a person says yes once."""
+        """Whether the store in use can store a password and has none: the user has to consent once."""
         return self._store is not None and self._store.remembers and not (self._record and self._record.password)
 
     @property
     def remembers(self) -> bool:
-        """Whether a password is kept beside the token, as far as is known."""
+        """Whether a password is stored with the token, as far as is known."""
         return bool(self._store and self._store.remembers and self._record and self._record.password)
 
     def read(self, *, again: bool = False) -> Record | None:
-        """Return the stored record, read once a command, or once more where *again* is given.
+        """Return the stored record, read once per command; with *again*, re-read it.
 
-        Raises StoreError where the store cannot be used; `auto` goes on without one then, after a warning.
+        Raises StoreError if the store is not usable; with `auto`, warns instead and continues without a store.
         """
         if self._store is None:
             self._store, self._record = self._opened()
@@ -73,27 +73,27 @@ class TokenRepository:
         return self._record
 
     def probe(self) -> None:
-        """Raise StoreError unless a login's token would be kept: `auto` without a keyring keeps none."""
+        """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
         self._store = self._open(self._chosen)
         self._store.probe()
 
     def of(self, identity: Identity) -> "TokenRepository":
-        """Return what keeps the record of *identity* in the store that this one has probed."""
+        """Return a repository for *identity* that uses the store that this one has probed."""
         other = copy(self)
         other.identity = identity
         return other
 
     def begin(self) -> None:
-        """Note that a login begins, so that a logout during it is seen by `write`."""
+        """Record that a login begins, so that `write` detects a logout during it."""
         try:
             self._mark = self._known.mark(self.identity) if self.storage != "none" else None
         except OSError:
-            self._mark = None  # who takes the lock, which is next, complains
+            self._mark = None  # taking the lock, which is next, reports the error
 
     def write(self, record: Record) -> bool:
-        """Keep *record*; return False, having kept nothing, where the account was logged out since `begin`.
+        """Store *record*; return False, without storing it, if the account was logged out since `begin`.
 
-        Raises StoreError when it cannot be kept.
+        Raises StoreError if it cannot be stored.
         """
         store = self._store or self._open(self._chosen)
         self._store, self._record, self._read = store, record, True
@@ -105,17 +105,17 @@ class TokenRepository:
         return True
 
     def forget(self) -> bool:
-        """Delete what is stored in every store the account is known in; tell whether there was anything."""
+        """Delete the record from every store that may hold it; return whether there was one."""
         with self._writing():
             known = self._known_storages()
-            self._forget_known(but=known)  # whatever happens next, no login under way stores anything more
+            self._forget_known(but=known)  # from here on, no login in progress stores anything
             found, failed = False, dict[str, StoreError]()
             for name in self._stores_to_clear(known):
                 try:
                     found = self._delete(name, surely=name in known) or found
                 except StoreError as error:
                     failed[name] = error
-            self._forget_known(but=tuple(failed))  # what could not be deleted must stay known
+            self._forget_known(but=tuple(failed))  # what could not be deleted must stay in the index
         for failure in failed.values():
             raise failure
         return found or bool(known)
@@ -162,7 +162,7 @@ class TokenRepository:
         return [name for name in names if name in {*known, *chosen}]
 
     def _delete(self, name: "StoreName", *, surely: bool) -> bool:
-        """Delete from the store *name*; that this cannot be done matters only where something is *surely* in it."""
+        """Delete from the store *name*; failure is an error only if the store was selected or *surely* has a record."""
         from xapi_cli.store.keyring.store import NoKeyring
 
         try:
@@ -178,7 +178,7 @@ class TokenRepository:
         try:
             return tuple(self._known.storages(self.identity))
         except OSError:
-            return ()  # the stores still tell
+            return ()  # the stores are still searched
 
     def _forget_known(self, *, but: tuple[str, ...]) -> None:
         try:
@@ -217,7 +217,7 @@ class TokenRepository:
             yield
 
     def cannot_write_state(self, error: OSError | LockUnavailable) -> None:
-        """Complain of the state directory: `file` can do nothing without it, else a warning, once, is enough."""
+        """Report that the state directory is not writable: an error for `file`, else a warning, at most once."""
         if self.storage == "file":
             problem, remedy = about_state(self._state, error)
             raise StoreError(problem, hint=remedy) from error

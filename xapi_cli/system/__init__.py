@@ -1,1 +1,1 @@
-"""The operating system: terminal, files, locks, signals."""
+"""Operating system services: terminal, files, locks, signals."""

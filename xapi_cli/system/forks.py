@@ -1,4 +1,4 @@
-"""Let a child process of os.fork() begin without the connections and locks of its parent."""
+"""Release the connections and locks of the parent process in a child process of os.fork()."""
 
 import os
 from typing import Protocol
@@ -6,17 +6,17 @@ from weakref import WeakSet
 
 
 class Forked(Protocol):
-    """Have something that a child process must not share with its parent."""
+    """An object with a resource that a child process must not share with its parent."""
 
     def after_fork(self) -> None:
-        """Give it up: this is the child, and the thread that forked is its only one."""
+        """Release the resource; called in the child process, which has only the thread that forked."""
 
 
 _watched: "WeakSet[Forked]" = WeakSet()
 
 
 def watch(forked: Forked) -> None:
-    """Have `after_fork` of *forked* called in each child process, as long as *forked* exists."""
+    """Register *forked*, so that its `after_fork` is called in each child process while *forked* exists."""
     _watched.add(forked)
 
 

@@ -1,11 +1,11 @@
-"""One process at a time: a file that is locked, never deleted, and free again the moment its holder is gone.
+"""Mutual exclusion of processes by a lock file, which is never deleted and is unlocked when its holder exits.
 
-The lock itself is filelock's; the file is opened here, so that no symbolic link is followed, no other user's file
-used, and no child process inherits it. Two threads of one process exclude each other as two processes do.
+The lock itself is filelock's. This module opens the file so that no symbolic link is followed, no file of another user
+is used, and no child process inherits it. Two threads of one process exclude each other as two processes do.
 
-Who has to wait stands in the line that the operating system keeps, in a thread of its own, since it has no time limit
-there: Linux serves it in order of arrival, it costs no processor time however many stand in it, and who is killed or
-stopped while waiting holds up nobody.
+A waiting process blocks in flock(), in a separate thread, because flock() has no timeout. Linux serves the waiting
+processes in order of arrival. Waiting uses no processor time, however many processes wait, and a process that is
+killed or stopped while it waits does not block the others.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from xapi_cli.system import forks, private_files
 from xapi_cli.system.render import printable
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-_SLICE = 0.1  # seconds between two looks at the time that is left, or, on Windows, at the lock
+_SLICE = 0.1  # seconds between two checks of the remaining time or, on Windows, of the lock
 
 
 class _Descriptors:
-    """The open lock files of this process: a child of os.fork() that kept one would prolong its parent's lock."""
+    """The open lock files of this process; a child of os.fork() closes them, to not prolong the lock of its parent."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
@@ -34,7 +34,7 @@ class _Descriptors:
         self._open.add(descriptor)
 
     def close(self, descriptor: int) -> None:
-        if descriptor in self._open:  # not one that a child process has closed already
+        if descriptor in self._open:  # in a child process, after_fork() has closed it already
             self._open.remove(descriptor)
             os.close(descriptor)
 
@@ -47,11 +47,11 @@ _descriptors = _Descriptors()
 
 
 class LockTimeout(Exception):
-    """Report that the lock was not free in time."""
+    """The lock was not acquired before the timeout."""
 
 
 class LockUnavailable(Exception):
-    """Report that there can be no lock here, for a *reason* such as a directory that cannot be written."""
+    """The file cannot be locked; `reason` says why, such as a directory that is not writable."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class LockUnavailable(Exception):
 
 
 def about_state(state: Path, error: OSError | LockUnavailable) -> tuple[str, str]:
-    """Return what *error* says about the directory *state*, and the remedy."""
+    """Return a description of *error* for the state directory *state*, and a remedy."""
     if isinstance(error, LockUnavailable) and error.is_unsupported:
         problem = f"the file system of the state directory {printable(str(state))} does not support locks"
         return f"{problem} ({error.reason})", "set XAPI_STATE_DIR to a directory on a local file system"
@@ -74,9 +74,10 @@ def about_state(state: Path, error: OSError | LockUnavailable) -> tuple[str, str
 def locked(
     path: Path, *, limit: float | Callable[[], float], waiting: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Hold the lock on the file *path*; wait for it *limit* seconds, or as long as *limit*() says that some are left.
+    """Hold the lock on the file *path*; creates a missing parent directory.
 
-    The directory of *path* is made where it is missing. *waiting* is called once, before the first wait.
+    *limit* is the timeout in seconds, or a function that returns the remaining seconds. *waiting* is called once,
+    before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
     """
     descriptor = _acquire(path, _seconds_left(limit), waiting)
     try:
@@ -93,7 +94,7 @@ def _seconds_left(limit: float | Callable[[], float]) -> Callable[[], float]:
 
 
 def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[], None] | None) -> int:
-    """Return the descriptor of the file *path*, locked."""
+    """Return the descriptor of the file *path*, locked; raises LockTimeout or LockUnavailable."""
     try:
         descriptor = _try(path)
         if descriptor is None and waiting is not None:
@@ -108,8 +109,8 @@ def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[]
 
 
 def _try(path: Path) -> int | None:
-    """Return the descriptor of the file *path*, locked, or None when someone else has it."""
-    import filelock  # costs 10 to 35 ms, and most commands take no lock
+    """Return the descriptor of the file *path*, locked, or None if another holder has the lock."""
+    import filelock  # takes 10 to 35 ms to import, and most commands use no lock
 
     descriptor = _open(path)
     try:
@@ -123,7 +124,7 @@ def _try(path: Path) -> int | None:
 
 
 def _after_waiting(path: Path, seconds_left: Callable[[], float]) -> int | None:
-    """Return the descriptor of the file *path*, locked, or None when there is something to be looked at anew."""
+    """Wait; return the descriptor of the file *path*, locked, or None if the caller must check again."""
     if os.name == "nt":
         time.sleep(_SLICE)
         return _try(path)
@@ -131,7 +132,7 @@ def _after_waiting(path: Path, seconds_left: Callable[[], float]) -> int | None:
 
 
 class _Turn:
-    """A place in the line for the lock on the file *path*."""
+    """A wait for the lock on the file *path*, in a separate thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -143,7 +144,7 @@ class _Turn:
         threading.Thread(target=self._stand_in_line, name="xapi-lock", daemon=True).start()
 
     def come(self, seconds_left: Callable[[], float]) -> int | None:
-        """Return the descriptor once it is locked, or None when no seconds are left, or the file is another one."""
+        """Return the descriptor once it is locked, or None after a timeout or if the file was replaced."""
         try:
             while (left := seconds_left()) > 0 and _is_still(self._path, self._descriptor):
                 if self._come.wait(min(left, _SLICE)):
@@ -167,12 +168,12 @@ class _Turn:
         import fcntl  # not on Windows
 
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # the lock that filelock takes, which would only poll for it
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # the same lock as filelock's, which can only poll for it
         except OSError as error:
             self._error = error
         with self._deciding:
             if self._given_up:
-                _descriptors.close(self._descriptor)  # whoever is next shall not wait for it
+                _descriptors.close(self._descriptor)  # unlocks it for the next process
             self._come.set()
 
 
@@ -183,9 +184,9 @@ def _open(path: Path) -> int:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Tell whether *path* still names the open file: a lock on one that was removed or replaced excludes nobody."""
+    """Return whether *path* still names the open file; a lock on a removed or replaced file has no effect."""
     if os.name == "nt":
-        return True  # an open file can be neither removed nor replaced there
+        return True  # an open file cannot be removed or replaced on Windows
     try:
         return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Private directories and files: what xapi stores is the owner's alone, and a file is the old one or the new one.
+"""Private directories and files: only the owner can access what xapi stores, and files are replaced atomically.
 
-Each function looks at the directory that it is about to use: one that another user owns, or that everyone can write
-to, raises Unsafe. No directory that exists has its mode changed. Every OSError passes through; the caller knows what
-the file is for.
+Each function checks the directory that it uses and raises Unsafe if another user owns it or if it is world-writable.
+The mode of an existing directory is never changed. Every OSError propagates, because the caller knows the purpose of
+the file.
 """
 
 import errno
@@ -18,40 +18,44 @@ from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import POSIX, ForeignLink, Place, is_trusted, place
 
-_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # what a file is called that is still being written
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # the name of a file that is still being written
 _ATTEMPTS = 4
 _VARIABLE = "XAPI_STATE_DIR"
-_ANY = "any"  # a name in a directory of which only the directory matters
+_ANY = "any"  # a placeholder name, where only the directory matters
 
 Notify = Callable[[str], None]
 
 
 class Unsafe(UsageError):
-    """Report a file or directory that another user may have written."""
+    """Another user may have written to the file or directory."""
 
     def __init__(self, problem: str, *, variable: str, remedy: str = "") -> None:
         super().__init__(problem, hint=f"{remedy}set {variable} to a directory of your own")
 
 
 def check(path: Path) -> None:
-    """Raise Unsafe unless the directory *path*, and the one that it is in, are safe to use or cannot be looked at."""
+    """Raise Unsafe if the directory *path* or its parent is not safe to use; an OSError is ignored."""
     for directory in (path.parent, path):
         with suppress(OSError), _place(directory / _ANY):
             pass
 
 
 def private(path: Path, *, notify: Notify | None = None) -> Path:
-    """Make the directory *path* exist and return it; tell *notify* when one that was there is open to others."""
+    """Create the directory *path* if it does not exist, and return it.
+
+    Calls *notify* with a message if other users can access an existing directory.
+    """
     with _place(path / _ANY, make=True) as here:
         _report_directory(here, notify)
     return path
 
 
 def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | None:
-    """Return what the private file *path* holds, at most *limit* + 1 bytes of it, or None when there is no such file.
+    """Return at most *limit* + 1 bytes of the private file *path*, or None if it does not exist.
 
-    Symbolic links, other users' files and what is no regular file are refused; a file that others can read is closed,
-    and *notify* told of it, and of a directory that is open to others.
+    Raises OSError for a symbolic link, a file of another user, and anything other than a regular file. The mode of a
+    file that other users can access is changed to 0600. *notify* is called with a message about such a file, and about
+    a directory that other users can access.
     """
     try:
         with _place(path) as file:
@@ -65,7 +69,7 @@ def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | Non
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Return the descriptor of the private file *path*, opened with *flags*."""
+    """Return the descriptor of the private file *path*, opened with *flags*; creates missing parent directories."""
     with _place(path, make=True) as file:
         descriptor = file.open(flags | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -77,14 +81,14 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Make the private file *path* hold *data*; at every moment it is the old file or the new one, complete."""
+    """Replace the content of the private file *path* with *data*, atomically; with *sync*, flush it to disk."""
     with _place(path) as file:
         sweep(file, _UNFINISHED)
         _replace(file, data, sync=sync)
 
 
 def remove(path: Path) -> bool:
-    """Remove the private file *path* and all that killed writers left beside it; tell whether there was such a file."""
+    """Remove the private file *path* and the unfinished files of killed writers; return whether *path* existed."""
     try:
         with _place(path) as file:
             sweep(file, _UNFINISHED)
@@ -96,7 +100,7 @@ def remove(path: Path) -> bool:
 
 
 def remove_old(folder: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
-    """Remove the private files in *folder* whose names match *pattern* and of which *is_old* (path, mtime) holds."""
+    """Remove the private files in *folder* whose names match *pattern* and for which *is_old* (path, mtime) is true."""
     for path in files(folder, pattern):
         with suppress(OSError), _place(path) as file:
             found = file.status()
@@ -114,13 +118,13 @@ def files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def touch(path: Path) -> None:
-    """Set the times of the private file *path* to now."""
+    """Set the access and modification times of the private file *path* to now."""
     with _place(path) as file:
         file.touch()
 
 
 def touched(path: Path) -> int | None:
-    """Return when the private file *path* was touched last, None where nobody can tell."""
+    """Return the modification time of the private file *path* in nanoseconds, None if it is unknown."""
     with suppress(OSError), _place(path) as file:
         return file.status().st_mtime_ns
     return None
@@ -142,16 +146,16 @@ def probe(folder: Path, size: int = 0) -> None:
 
 
 def write(file: Place, data: bytes) -> None:
-    """Put *data* in *file*, anywhere, mode 0600; at every moment it is the old file or the new one, complete.
+    """Replace the content of *file*, in any directory, with *data*, atomically and with mode 0600.
 
-    It is on disk when this returns.
+    The data is on disk when this returns.
     """
     sweep(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
     _replace(file, data, sync=True)
 
 
 def sweep(file: Place, pattern: re.Pattern[str]) -> None:
-    """Remove the unfinished files beside *file*, of names like *pattern*, that writers who were killed left."""
+    """Remove the unfinished files of killed writers in the directory of *file* whose names match *pattern*."""
     for name in file.names():
         if pattern.fullmatch(name):
             with suppress(OSError):
@@ -159,13 +163,13 @@ def sweep(file: Place, pattern: re.Pattern[str]) -> None:
 
 
 def unfinished(file: Place) -> Place:
-    """Return a new place beside *file* for what is to replace it; `sweep` knows it."""
+    """Return a new place in the directory of *file* for its replacement, with a name that `sweep` recognizes."""
     return file.sibling(f".{file.path.name}.{os.urandom(8).hex()}.new")
 
 
 def claim(descriptor: int) -> bool:
-    """Tell sweepers that the writer of the open file lives; tell whether none of them has removed it before."""
-    with suppress(OSError, ImportError):  # no locks: nobody sweeps there either
+    """Lock the open file against removal by `sweep`; return whether it still exists."""
+    with suppress(OSError, ImportError):  # without locks, `sweep` does not remove it either
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -173,24 +177,31 @@ def claim(descriptor: int) -> bool:
 
 
 def close_to_others(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
-    """Make the open file *path* mode 0600; raise OSError when it is no regular file, or another user's."""
+    """Set the mode of the open file *path* to 0600.
+
+    Raises OSError if it is not a regular file or belongs to another user. *notify* is called with a message if other
+    users could access the file.
+    """
     found = os.fstat(descriptor)
     _refuse_irregular(found, path)
     if POSIX and stat.S_IMODE(found.st_mode) != 0o600:
-        with suppress(OSError):  # a read-only disk, or a file system without permissions
+        with suppress(OSError):  # a read-only file system, or one without permissions
             os.fchmod(descriptor, 0o600)
         if notify and _is_open(found):
             _report(path, notify, still_open=_is_open(os.fstat(descriptor)))
 
 
 def refuse_unsafe(found: os.stat_result, what: str, path: Path, *, variable: str) -> None:
-    """Raise Unsafe when *what* was *found* at *path* belongs to another user, or everyone can write to it."""
+    """Raise Unsafe if *found*, the status of *path*, shows that another user owns it or that it is world-writable.
+
+    Sticky directories are accepted. *what* is what the message calls *path*; *variable* is the variable in the hint.
+    """
     shown = printable(str(path))
     if not is_trusted(found):
         raise Unsafe(f"the {what} {shown} belongs to another user", variable=variable)
     is_sticky = (
         stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-    )  # nobody can replace what others have there
+    )  # users cannot replace the files of other users there
     if POSIX and found.st_mode & stat.S_IWOTH and not is_sticky:
         remedy = f"run `chmod o-w {shown}`, or "
         raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
@@ -198,7 +209,7 @@ def refuse_unsafe(found: os.stat_result, what: str, path: Path, *, variable: str
 
 @contextmanager
 def _place(path: Path, *, make: bool = False) -> Iterator[Place]:
-    """Hold the place of the private file *path*; raises Unsafe where its directory must not be used."""
+    """Hold the place of the private file *path*; raises Unsafe if its directory is not safe to use."""
     try:
         found = place(path, make=make)
     except ForeignLink as error:
@@ -234,7 +245,7 @@ def _report(path: Path, notify: Notify, *, still_open: bool) -> None:
 
 def _replace(file: Place, data: bytes, *, sync: bool) -> None:
     for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError):  # a sweeper met the new file in the instant before it was locked
+        with suppress(FileNotFoundError):  # `sweep` in another process removed the new file before it was locked
             _replace_once(file, data, sync=sync)
             return
     _replace_once(file, data, sync=sync)
@@ -246,7 +257,7 @@ def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
         descriptor = _written(new, data, sync=sync)
         try:
             if POSIX:
-                new.rename(file)  # while it is locked, so that no sweeper takes it away
+                new.rename(file)  # while it is locked, so that `sweep` does not remove it
         finally:
             os.close(descriptor)
         if not POSIX:
@@ -260,12 +271,12 @@ def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
 
 
 def _written(new: Place, data: bytes, *, sync: bool) -> int:
-    """Return the descriptor of the *new* file with *data* in it, locked: that tells sweepers that its writer lives."""
+    """Write *data* to the *new* file and return its descriptor, locked so that `sweep` does not remove the file."""
     descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         _try_lock(descriptor)
         if POSIX:
-            with suppress(PermissionError):  # file systems without permissions; `read` complains of them
+            with suppress(PermissionError):  # file systems without permissions; `read` reports them
                 os.fchmod(descriptor, 0o600)
         view = memoryview(data)
         while view:
@@ -279,7 +290,7 @@ def _written(new: Place, data: bytes, *, sync: bool) -> int:
 
 
 def _rename_on_windows(new: Place, file: Place) -> None:
-    """Rename *new* to *file*, trying for a second: whoever reads *file* at the moment is in the way."""
+    """Rename *new* to *file*; retry for one second, because Windows refuses it while a process reads *file*."""
     for _ in range(50):
         with suppress(PermissionError):
             new.rename(file)
@@ -289,9 +300,9 @@ def _rename_on_windows(new: Place, file: Place) -> None:
 
 
 def _remove_if_abandoned(file: Place) -> None:
-    """Remove the unfinished *file* unless its writer is still at it."""
+    """Remove the unfinished *file* unless its writer is still running."""
     if not POSIX:
-        file.unlink()  # refused by Windows while a writer has it open
+        file.unlink()  # Windows refuses this while the writer has it open
         return
     descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
     try:
@@ -303,9 +314,9 @@ def _remove_if_abandoned(file: Place) -> None:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock the open file, unless someone else has; tell whether that went well."""
+    """Lock the open file without waiting; return whether it is locked."""
     try:
-        import fcntl  # not on Windows, where an open file cannot be removed anyway
+        import fcntl  # not on Windows, where an open file cannot be removed
     except ImportError:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Keep secrets from who reads the memory of a process: core dumps (CWE-528), and other processes of the same user."""
+"""Protect secrets in memory from core dumps (CWE-528) and from other processes of the same user."""
 
 import sys
 
@@ -7,8 +7,8 @@ _before: tuple[int, int] | None = None
 
 
 def forbid() -> None:
-    """Let no core be dumped, of xapi or of a child that it starts for a password, and let nobody look into xapi."""
-    global _before  # noqa: PLW0603  # the limit is the process's, and so is what it was
+    """Disable core dumps of xapi and of a password_command, and access to the memory of xapi by other processes."""
+    global _before  # noqa: PLW0603  # the limit belongs to the process, and so does its previous value
     if sys.platform == "win32":
         return
     import resource
@@ -22,21 +22,21 @@ def forbid() -> None:
 
 
 def _make_undumpable() -> None:
-    """Close /proc/PID/environ and the memory to other processes of the user, as ssh-agent does; execve() undoes it.
+    """Deny other processes of the user access to /proc/PID/environ and the memory, as ssh-agent does.
 
-    It also stops a core that is piped to a program, to which the limit does not apply.
+    execve() reverts it. It also prevents core dumps that are piped to a program, to which RLIMIT_CORE does not apply.
     """
     try:
-        import _ctypes  # ctypes, which imports it, takes 2 ms instead of 0.5 ms
+        import _ctypes  # takes 0.5 ms; ctypes, which imports it, takes 2 ms
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is the program itself
         _ctypes.call_function(prctl, (_PR_SET_DUMPABLE, 0, 0, 0, 0))
     except (ImportError, OSError):
-        pass  # a Python without ctypes: the limit is all there is
+        pass  # without ctypes, only the limit applies
 
 
 def allow_again() -> None:
-    """Restore what the person had allowed, for a program that takes xapi's place."""
+    """Restore the previous RLIMIT_CORE, for a program that replaces xapi with execve()."""
     if sys.platform != "win32" and _before is not None:
         import resource
 

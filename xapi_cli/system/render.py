@@ -1,4 +1,4 @@
-"""Turn values into text a person can read safely; nothing here prints."""
+"""Format values as text that is safe to show on a terminal; this module prints nothing."""
 
 import json
 import re
@@ -9,14 +9,14 @@ from itertools import chain, pairwise
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-_DEEPEST_INDENT = 40  # levels; what is nested deeper would become many times its size
+_DEEPEST_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
 _BLANKS = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return *text* with control, format and bidi characters made visible, those in *keep* excepted.
+    """Return *text* with control, format and bidi characters escaped, except those in *keep*.
 
-    What a server, a backend or a file says reaches a terminal only through here (CWE-150).
+    All text from a server, a backend or a file MUST pass through this function before it is shown (CWE-150).
     """
     if text.isprintable():
         return text
@@ -24,7 +24,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def _is_harmless(char: str) -> bool:
-    return char.isprintable() or char in _BLANKS  # which Python takes for unprintable, but French and Japanese need
+    return char.isprintable() or char in _BLANKS  # not printable for Python, but French and Japanese use them
 
 
 def _escaped(char: str) -> str:
@@ -38,13 +38,13 @@ def json_line(value: object) -> str:
 
 
 def pretty_json(text: str, *, colours: bool) -> Iterator[str] | None:
-    """Return the JSON document *text* indented, piece by piece, or None when it is no JSON.
+    """Return an iterator over the indented JSON document *text*, or None if it is not valid JSON.
 
-    Numbers, escapes, the order of keys and duplicate keys stay as they were
-    written; characters that a terminal would obey become JSON escapes.
+    Numbers, escapes, the order of keys and duplicate keys do not change;
+    control characters become JSON escapes. *colours* adds color.
     """
     try:
-        json.loads(text, parse_int=str, parse_float=str)  # only whether it is JSON; huge integers stay text
+        json.loads(text, parse_int=str, parse_float=str)  # only validates; huge integers are not converted
     except (ValueError, RecursionError):
         return None
     return _indented((match[0] for match in _JSON_TOKEN.finditer(text)), colours)
@@ -89,16 +89,16 @@ def _json_escape(char: str) -> str:
 
 
 def inert_json(line: str) -> str:
-    """Return the JSON *line* with the characters that a terminal would obey as JSON escapes."""
+    """Return the JSON *line* with control characters, except tabs, as JSON escapes."""
     if line.isprintable():
         return line
     return "".join(char if char == "\t" or _is_harmless(char) else _json_escape(char) for char in line)
 
 
 def inert_shell(command: str) -> str:
-    """Return the shell *command* with `printf` writing the characters that a terminal would obey.
+    """Return the shell *command* with each control character replaced by a `printf` call that writes it.
 
-    They have to be within single quotes, where `shell_quoted` puts them.
+    The characters MUST be within single quotes, where `shell_quoted` puts them.
     """
     if command.isprintable():
         return command
@@ -111,13 +111,13 @@ def _by_printf(char: str) -> str:
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
-    """Return *rows* of name and value, the values in one column."""
+    """Return *rows* of name and value as text, with the values aligned in one column."""
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{width}}  {printable(value)}".rstrip() for name, value in rows)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return *rows* with each column as wide as its widest cell."""
+    """Return *rows* as text, with each column as wide as its widest cell."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))] if cells else []
     return "\n".join(
@@ -131,17 +131,17 @@ def instant(moment: datetime) -> str:
 
 
 def until(moment: datetime | None, now: datetime) -> str:
-    """Say when *moment* is, absolutely and from *now*: `2026-12-21 08:00 UTC (in 29 days)`."""
+    """Return *moment* as absolute time and relative to *now*: `2026-12-21 08:00 UTC (in 29 days)`."""
     if moment is None:
         return "an unknown time"
     return f"{moment:%Y-%m-%d %H:%M} UTC ({relative(moment - now)})"
 
 
 def relative(span: timedelta) -> str:
-    """Say how far away *span* is: `in 30 days`, `36 hours ago`, `now`.
+    """Return *span* as relative time: `in 30 days`, `36 hours ago`, `now`.
 
-    It is rounded to the nearest of a unit of which there are at least two, so that 30 days are 30 days also a second
-    later, and what is said is never off by more than a quarter.
+    The value is rounded to the nearest multiple of the largest unit of which *span* has at least two. So 30 days are
+    still 30 days one second later, and the result is never off by more than a quarter.
     """
     seconds = int(abs(span.total_seconds()) + 0.5)
     if seconds == 0:
@@ -153,7 +153,7 @@ def relative(span: timedelta) -> str:
 
 
 def size(count: int) -> str:
-    """Return *count* bytes for people: `1.5 MiB`."""
+    """Return *count* bytes in human-readable form: `1.5 MiB`."""
     amount, unit = float(count), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:
@@ -163,5 +163,5 @@ def size(count: int) -> str:
 
 
 def shell_quoted(text: str) -> str:
-    """Return *text* as one word for a POSIX shell, always quoted."""
+    """Return *text* as one word for a POSIX shell, always in single quotes."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -1,7 +1,7 @@
-"""Find the place that a path leads to, and hold it: no symbolic link of another user is followed on the way.
+"""Resolve a path and keep its directory open, without following symbolic links of other users.
 
-A kernel that protects users from each other's links does so in sticky directories only, and only for paths that it
-resolves itself. So each step is taken here, from one open directory to the next. Every OSError passes through.
+Kernel protection against links of other users applies only to sticky directories, and only to paths that the kernel
+resolves. So this module resolves each path component itself, relative to an open directory. Every OSError propagates.
 """
 
 import errno
@@ -15,14 +15,14 @@ from typing import Self
 from xapi_cli.system.render import printable
 
 POSIX = os.name == "posix"
-_MOST_LINKS = 40  # as many as Linux follows
-_STEP = 0  # how a directory is opened to go through it, which needs less permission than to list it
+_MOST_LINKS = 40  # the limit of Linux
+_STEP = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
 if POSIX:
     _STEP = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class ForeignLink(PermissionError):
-    """Report a symbolic link that belongs to another user."""
+    """A symbolic link on the path belongs to another user."""
 
     def __init__(self, path: Path) -> None:
         self.problem = f"the symbolic link {printable(str(path))} belongs to another user"
@@ -30,7 +30,7 @@ class ForeignLink(PermissionError):
 
 
 def home() -> Path:
-    """Return the home directory: HOME where it is absolute, else what the password database says."""
+    """Return the home directory: HOME if it is an absolute path, else the one in the password database."""
     if not POSIX:
         return Path.home()
     if os.path.isabs(chosen := os.environ.get("HOME", "")):
@@ -44,14 +44,14 @@ def home() -> Path:
 
 
 def is_trusted(found: os.stat_result) -> bool:
-    """Tell whether what was *found* belongs to this user or to root, who can do everything anyway."""
+    """Return whether the file with the status *found* belongs to this user or to root."""
     return not POSIX or found.st_uid in (0, os.geteuid())
 
 
 class Place:
-    """A name in a directory that is held open: whatever becomes of the path, it is a name in that directory.
+    """A name in a directory that is kept open, so that a later change of the path has no effect.
 
-    On Windows, which has no such thing, it is the path itself.
+    On Windows, which does not support this, it is the path itself.
     """
 
     def __init__(self, path: Path, directory: int | None) -> None:
@@ -66,13 +66,13 @@ class Place:
         self.close()
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
 
     def sibling(self, name: str) -> "Place":
-        """Return the place called *name* in the same directory, which this place continues to hold."""
+        """Return the place called *name* in the same directory; it is valid until this place is closed."""
         return Place(self.path.with_name(name), self._directory)
 
     def directory_status(self) -> os.stat_result:
@@ -80,7 +80,7 @@ class Place:
         return os.stat(self.path.parent if self._directory is None else self._directory)
 
     def status(self) -> os.stat_result:
-        """Return the status of what has the name, also where it is a symbolic link."""
+        """Return the status of the file; a symbolic link is not followed."""
         return os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
 
     def open(self, flags: int, mode: int = 0o600) -> int:
@@ -94,49 +94,50 @@ class Place:
         return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
 
     def link(self, descriptor: int) -> None:
-        """Give the name to the open file, which has none yet; Linux only."""
+        """Give the name to the open file, which has no name yet; Linux only."""
         source = f"/proc/self/fd/{descriptor}"
-        # without src_dir_fd it would call link(), which does not follow
+        # without src_dir_fd, Python would call link(), which does not follow the symbolic link in /proc
         os.link(source, self._name, src_dir_fd=descriptor, dst_dir_fd=self._directory, follow_symlinks=True)
 
     def is_writable(self) -> bool:
-        """Tell whether the permissions of the file let it be written."""
+        """Return whether the permissions of the file allow writing."""
         return os.access(self._name, os.W_OK, dir_fd=self._directory)
 
     def rename(self, target: "Place") -> None:
-        """Move the file to *target*, in place of what is there."""
-        name, directory = target._name, target._directory  # noqa: SLF001 - of the same class
+        """Rename the file to *target*, replacing an existing file."""
+        name, directory = target._name, target._directory  # noqa: SLF001 - an instance of the same class
         os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
 
     def unlink(self) -> None:
-        """Remove the name."""
+        """Remove the file."""
         os.unlink(self._name, dir_fd=self._directory)
 
     def touch(self) -> None:
-        """Set the times of the file to now."""
+        """Set the access and modification times of the file to now."""
         if self._directory is None:
             os.utime(self._name)
         else:
             os.utime(self._name, dir_fd=self._directory, follow_symlinks=False)
 
     def names(self) -> list[str]:
-        """Return the names in the directory."""
+        """Return the names of all files in the directory."""
         if self._directory is None:
             return os.listdir(self.path.parent)
         with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._directory)) as descriptor:
             return os.listdir(descriptor)
 
     def sync(self) -> None:
-        """Put the names in the directory on disk, where the platform can."""
+        """Flush the directory to disk, if the platform supports it."""
         if self._directory is not None:
             _sync(self._directory)
 
 
 def place(path: str | Path, *, follow: bool = False, make: bool = False) -> Place:
-    """Return the place of *path*; a symbolic link at its end is *follow*-ed or is the place.
+    """Return the place of *path*.
 
-    With *make*, missing directories are made, for this user alone.
-    Raises ForeignLink where another user's link would have to be followed.
+    With *follow*, a symbolic link as the last component is followed. With *make*,
+    missing directories are created with mode 0700. Raises ForeignLink instead of
+    following a link of another user.
     """
     if not POSIX:
         found = Path(os.path.realpath(path) if follow else path)
@@ -154,7 +155,7 @@ def place(path: str | Path, *, follow: bool = False, make: bool = False) -> Plac
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Close the open file at the end of `with`."""
+    """Return a context manager that closes the open file *descriptor*."""
     try:
         yield descriptor
     finally:
@@ -162,7 +163,7 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 class _Walk:
-    """The way along *path*: `here` is the directory reached, which is open, and `path` what it is called."""
+    """The resolution of *path*: `here` is the descriptor of the current directory, and `path` is its path."""
 
     def __init__(self, path: Path, *, make: bool) -> None:
         self.path = Path("/" if path.is_absolute() else ".")
@@ -172,7 +173,7 @@ class _Walk:
         self._make = make
 
     def go(self, *, follow: bool) -> None:
-        """Go to the directory that holds the last name."""
+        """Resolve up to the directory that contains the last name; with *follow*, follow a link there."""
         while len(self._ahead) > 1 or follow:
             name = self._ahead.pop() if self._ahead else "."
             target = self._target(name)
@@ -186,14 +187,14 @@ class _Walk:
         self.path /= self._ahead.pop() if self._ahead else "."
 
     def _target(self, name: str) -> str | None:
-        """Return where the symbolic link *name* leads to, None where it is none; raises ForeignLink."""
+        """Return the target of the symbolic link *name*, None if it is not a link; raises ForeignLink."""
         while (before := self._status(name)) is not None and stat.S_ISLNK(before.st_mode):
             if not is_trusted(before):
                 raise ForeignLink(self.path / name)
             target = os.readlink(name, dir_fd=self.here)
             after = self._status(name)
             if after is not None and (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
-                return target  # of the link whose owner was looked at
+                return target  # the link did not change after its owner was checked
         return None
 
     def _status(self, name: str) -> os.stat_result | None:
@@ -228,7 +229,7 @@ class _Walk:
     def _make_directory(self, name: str, path: Path) -> None:
         if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
             raise FileNotFoundError(errno.ENOENT, f"there is no home directory {printable(str(home()))}", str(path))
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process created it first
             os.mkdir(name, 0o700, dir_fd=self.here)
             if os.stat(name, dir_fd=self.here, follow_symlinks=False).st_mode & 0o700 != 0o700:  # an unusual umask
                 os.chmod(name, 0o700, dir_fd=self.here)
@@ -236,11 +237,11 @@ class _Walk:
 
 
 def _names(path: str) -> list[str]:
-    """Return the names that *path* consists of, the first one last."""
+    """Return the components of *path* in reverse order."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
 def _sync(directory: int) -> None:
     flags = os.O_RDONLY | os.O_DIRECTORY
     with suppress(OSError), closing(os.open(".", flags, dir_fd=directory)) as descriptor:
-        os.fsync(descriptor)  # some network and FUSE file systems cannot
+        os.fsync(descriptor)  # some network and FUSE file systems do not support it

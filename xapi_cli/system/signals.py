@@ -1,4 +1,4 @@
-"""What ends a command from outside: Ctrl-C and other signals, and the alarm that rings when --max-time is over."""
+"""Signal handling: terminate a command on Ctrl-C and other signals, and on the alarm for --max-time."""
 
 import os
 import signal
@@ -11,17 +11,17 @@ from typing import NoReturn
 
 from xapi_cli.errors import Interrupted, TimeoutExpired, XapiError
 
-_GRACE = 0.1  # seconds; what waits for the network notices the end by itself, and can say what it waited for
-_AGAIN = 1.0  # seconds; Python swallows what is raised in a finaliser, so that one alarm may not be enough
-_CLEANING = 0.4  # seconds that tidying up may take after a signal
+_GRACE = 0.1  # seconds; network code times out first, and its error message names the operation
+_AGAIN = 1.0  # seconds; Python ignores exceptions in a finalizer, so one alarm may not be enough
+_CLEANING = 0.4  # seconds that cleanup may take after a signal
 _SOON = 0.01  # seconds
-_LONGEST = 1e8  # seconds; a timer takes no more
+_LONGEST = 1e8  # seconds; the maximum of a timer
 
 
 class Ended(BaseException):
-    """Unwind the stack: temporary files are removed, the terminal's echo is restored.
+    """Terminates the command and unwinds the stack, so that temporary files are removed and terminal echo is restored.
 
-    It is no Exception, because nothing that copes with failures may cope with this.
+    It is not an Exception, so that error handlers do not catch it. `failure` is the error to report.
     """
 
     def __init__(self, failure: XapiError) -> None:
@@ -30,7 +30,10 @@ class Ended(BaseException):
 
 
 def obey() -> None:
-    """End the command at SIGINT, SIGTERM and SIGHUP, unless whoever started it wants them ignored, as nohup does."""
+    """Install handlers for SIGINT, SIGTERM and SIGHUP that terminate the command.
+
+    A signal that the parent process set to be ignored, as nohup does, remains ignored.
+    """
     for number in _numbers():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
@@ -39,7 +42,7 @@ def obey() -> None:
 
 @contextmanager
 def gently(stop: Callable[[int], bool]) -> Iterator[None]:
-    """Let the first signal call *stop* with its number; a second one, or a *stop* that says False, ends the command."""
+    """Call *stop* with the number of the first signal; terminate at the second one, or if *stop* returns False."""
     handled = [number for number in _numbers() if signal.getsignal(number) is _end]
 
     def once(number: int, frame: FrameType | None) -> None:
@@ -59,9 +62,9 @@ def gently(stop: Callable[[int], bool]) -> Iterator[None]:
 
 
 def end_within(seconds: float, started: float) -> None:
-    """End the command *seconds* after it was *started*, by the monotonic clock, whatever it is doing then."""
+    """Terminate the command *seconds* after *started*, a time of the monotonic clock; without effect on Windows."""
     if sys.platform == "win32":
-        return  # there only the network's own limits
+        return  # only the network timeouts apply there
 
     def ring(number: int, frame: FrameType | None) -> NoReturn:
         raise Ended(TimeoutExpired(f"the command was not over within {seconds:g} s", hint="raise --max-time"))
@@ -72,18 +75,18 @@ def end_within(seconds: float, started: float) -> None:
 
 
 def release() -> None:
-    """Let no alarm ring any more: the command is over, or another program takes its place."""
+    """Cancel the alarm, because the command has finished or another program replaces it."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _numbers() -> list[int]:
-    """Return the signals that ask for an end; Windows has no SIGHUP."""
+    """Return the numbers of the termination signals; Windows has no SIGHUP."""
     return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Unwind; a second signal cannot disturb that, and what has not come to its end in time is ended the hard way."""
+    """Unwind the stack; ignore further signals, and exit the process if cleanup exceeds its time limit."""
     if sys.platform != "win32":
         for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(handled, signal.SIG_IGN)
@@ -95,7 +98,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(swallowed: "sys.UnraisableHookArgs") -> None:
-    """Raise once more, a moment later, what was to end the command when Python was in a finaliser or an import."""
+    """Raise Ended or KeyboardInterrupt again after 10 ms if Python ignored it in a finalizer or an import."""
     error = swallowed.exc_value
     if sys.platform == "win32" or not isinstance(error, Ended | KeyboardInterrupt):
         sys.__unraisablehook__(swallowed)

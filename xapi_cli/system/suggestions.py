@@ -1,12 +1,12 @@
-"""What somebody may have meant who wrote something else."""
+"""Suggest known names for misspelled ones."""
 
 from collections.abc import Iterable
 
-_TELLING = 3  # letters of a name from which one can tell which
+_TELLING = 3  # the minimum length of a prefix that can identify a name
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the one of *names* that *word* looks most like, None where it looks like none of them."""
+    """Return the name in *names* that is most similar to *word*, None if no name is similar."""
     from difflib import get_close_matches
 
     folded, by_folded = _folded(word), {_folded(name): name for name in names}
@@ -16,7 +16,7 @@ def closest(word: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
-    """Return the hint that names what *word* looks like, and *otherwise* where it looks like none of *names*."""
+    """Return a hint that suggests the name most similar to *word*, or only *otherwise* if no name is similar."""
     close = closest(word, names)
     return f"did you mean {close}? {otherwise[:1].upper()}{otherwise[1:]}" if close else otherwise
 

@@ -1,4 +1,4 @@
-"""The one place that writes to people and scripts, and that asks people."""
+"""Terminal input and output: all writes to stdout and stderr, and all prompts."""
 
 import errno
 import os
@@ -17,40 +17,40 @@ from xapi_cli.system.render import inert_json, inert_shell, json_line, printable
 
 
 class Terminal:
-    """stdin, stdout, stderr and the person at the keyboard, as far as there is one.
+    """Standard streams and prompts.
 
-    stdout carries answers and nothing else; everything said about them goes to
-    stderr, where a failing write is never a reason to fail.
+    stdout carries only results. Messages go to stderr, where a failed write
+    does not make the command fail.
     """
 
     def __init__(self, environ: Mapping[str, str], *, no_input: bool = False, has_streams: bool = True) -> None:
         self._environ = environ
         self.no_input = no_input
-        self.has_streams = has_streams  # else they are not ours to use
+        self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self._stdout: BinaryIO | None = _open_descriptor(1) if has_streams else None
         self._stderr = _duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
         self._secrets: set[str] = set()
 
-    # what a script reads
+    # stdout
 
     def out(self, text: str) -> None:
         """Write *text* and a newline to stdout."""
         self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def out_json(self, value: object) -> None:
-        """Write *value* to stdout as one line of JSON, on a terminal with escapes for what that would obey."""
+        """Write *value* to stdout as one line of JSON; on a terminal, control characters are escaped."""
         line = json_line(value)
         self.out(inert_json(line) if self.stdout_is_terminal else line)
 
     def out_command(self, command: str) -> None:
-        """Write the shell *command* to stdout, on a terminal with `printf` for what that would obey."""
+        """Write the shell *command* to stdout; on a terminal, control characters become `printf` calls."""
         self.out(inert_shell(command) if self.stdout_is_terminal else command)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write *data* to stdout, at once and whole.
+        """Write all of *data* to stdout, unbuffered.
 
-        Raises ClosedPipe when the reader has gone, OutputError when it cannot be written.
+        Raises ClosedPipe if the pipe is closed, OutputError if writing fails for another reason.
         """
         if self._stdout is None:
             raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
@@ -58,7 +58,7 @@ class Terminal:
         try:
             while rest:
                 written = self._stdout.write(rest)
-                if written is None:  # a non-blocking pipe that is full: wait for its reader
+                if written is None:  # a full non-blocking pipe: wait until it is writable
                     select.select([], [self._stdout], [])
                     continue
                 rest = rest[written:]
@@ -70,25 +70,25 @@ class Terminal:
             ) from error
 
     def writes_to(self, file: os.stat_result) -> bool:
-        """Tell whether stdout is the regular *file*."""
+        """Return whether stdout is the regular *file*."""
         if self._stdout is None:
             return False
         ours = os.fstat(self._stdout.fileno())
         return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
 
-    # what a person reads
+    # stderr
 
     def say(self, text: str) -> None:
         """Write *text* and a newline to stderr."""
         self.say_bytes(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def say_bytes(self, data: bytes) -> None:
-        """Write *data* to stderr as it is."""
-        with suppress(OSError):  # nobody listens; the exit code still tells
+        """Write *data* to stderr unchanged."""
+        with suppress(OSError):  # stderr may be closed; the exit code still reports the failure
             self._write_stderr(data)
 
     def answer_aside(self, data: bytes) -> None:
-        """Write to stderr *data* that was asked for there; raises what `write` raises."""
+        """Write *data*, a result for stderr, to stderr; raises the exceptions of `write`."""
         try:
             self._write_stderr(data)
         except OSError as error:
@@ -98,26 +98,26 @@ class Terminal:
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
-        """Tell what xapi did: one line on stderr."""
+        """Write a message about what xapi did to stderr, as one line."""
         self.say(f"xapi: {printable(self.without_secrets(text))}")
 
     def warn(self, text: str) -> None:
-        """Tell what needs attention, though the command goes on: one line on stderr, once."""
+        """Write a warning to stderr, as one line; the same warning is written only once."""
         if text not in self._warned:
             self._warned.add(text)
             self.say(f"xapi: warning: {printable(self.without_secrets(text))}")
 
     def fail(self, error: XapiError) -> None:
-        """Tell why the command failed: one line on stderr."""
+        """Write the error message to stderr, as one line."""
         self.say(f"xapi: error: {printable(self.without_secrets(str(error)))}")
 
     def hide(self, secret: str | None) -> None:
-        """Never show *secret* in what is told, as it is or percent-encoded: servers repeat what they got."""
+        """Hide *secret*, as it is or percent-encoded, in all messages, because servers may echo it."""
         if secret and len(secret) >= _SHORTEST_SECRET:
             self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
     def without_secrets(self, text: str) -> str:
-        """Return *text* with what `hide` was told covered."""
+        """Return *text* with all hidden secrets replaced by `***`."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -130,31 +130,31 @@ class Terminal:
             except BlockingIOError:
                 select.select([], [self._stderr], [])
 
-    # what kind of terminal it is
+    # terminal properties
 
     @cached_property
     def interactive(self) -> bool:
-        """Whether there is a person to ask: /dev/tty opens, and stdin or stderr is a terminal."""
+        """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
         return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and _can_open_tty()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
-        """Whether a person reads stdout."""
+        """Whether stdout is a terminal."""
         return _isatty(1)
 
     @cached_property
     def stderr_is_terminal(self) -> bool:
-        """Whether a person reads stderr."""
+        """Whether stderr is a terminal."""
         return _isatty(2)
 
     @cached_property
     def shows_progress(self) -> bool:
-        """Whether stderr is a terminal that can write a line over."""
+        """Whether stderr is a terminal that can overwrite a line."""
         return self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
 
     @property
     def columns(self) -> int:
-        """How wide stderr is at the moment."""
+        """The current width of stderr in columns, 80 if it is unknown."""
         try:
             return os.get_terminal_size(self._stderr).columns or 80
         except OSError:
@@ -162,32 +162,32 @@ class Terminal:
 
     @cached_property
     def colours(self) -> bool:
-        """Whether stdout shows colours: a terminal that can, and no NO_COLOR (https://no-color.org)."""
+        """Whether stdout shows color: it is a capable terminal, and NO_COLOR (https://no-color.org) is not set."""
         return self.stdout_is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
 
-    # asking
+    # prompts
 
     def ask(self, question: str, *, hidden: bool = False) -> str:
-        """Return what the person answers to *question*, typed unseen when *hidden*.
+        """Prompt with *question* and return the input of the user, read without echo if *hidden*.
 
-        Asks on /dev/tty only: stdin may carry the body of a request, which
-        must never be taken for a password. Raises LoginNeeded when the
-        terminal closes instead of answering.
+        Prompts on /dev/tty only, because stdin may carry the body of a request,
+        which must never be used as a password. Raises LoginNeeded at end of file
+        or if the terminal is closed.
         """
         try:
             answer = _ask_hidden(question) if hidden else _ask_aloud(question)
         except (EOFError, OSError) as error:
-            self.say("")  # Ctrl-D leaves the cursor behind the question
+            self.say("")  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
                 "there was no answer at the prompt", hint="run it again and answer, or see `xapi help environment`"
             ) from error
         except BaseException:
-            self.say("")  # Ctrl-C leaves the cursor behind the question
+            self.say("")  # Ctrl-C leaves the cursor on the line of the prompt
             raise
         return answer.rstrip("\r\n")
 
     def confirm(self, question: str, *, default: bool = True) -> bool:
-        """Return whether the user agrees to *question*; Enter alone means *default*."""
+        """Return whether the user confirms *question*; an empty input means *default*."""
         choices = "[Y/n]" if default else "[y/N]"
         while True:
             answer = self.ask(f"{question} {choices} ").strip().lower()
@@ -195,30 +195,30 @@ class Terminal:
                 return answer.startswith("y") if answer else default
 
     def stdin(self) -> BinaryIO | None:
-        """Return stdin as bytes, None when it is closed."""
+        """Return stdin as a binary stream, None if it is closed."""
         return None if 0 in _CLOSED else _Patient(os.dup(0), closefd=False)
 
 
 def reserve_standard_streams() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed, so that no socket or file takes its number."""
+    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             _CLOSED.add(number)
-            os.open(os.devnull, os.O_RDONLY)  # takes the lowest free number: this one; writing to it still fails
-    if sys.stdout is None:  # Typer would print a help or a version to nobody, and call that a success
-        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - for the life of the process
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is this one; writing still fails
+    if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
+        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
         sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
 
 
 def abandon_stdout() -> None:
-    """Let what Python still holds for stdout go nowhere: it would fail once more when the program ends."""
+    """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
     except OSError:  # too many open files
         os.close(1)
-        os.open(os.devnull, os.O_WRONLY)  # takes the lowest free number, which is the one just closed
+        os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number, which is the one just closed
         return
     os.dup2(null, 1)
     os.close(null)
@@ -226,11 +226,11 @@ def abandon_stdout() -> None:
 
 _CLOSED: set[int] = set()
 _NO_READER = frozenset({errno.EPIPE, errno.ECONNRESET})
-_SHORTEST_SECRET = 4  # characters; hiding less would garble every message, and tell it by doing so
+_SHORTEST_SECRET = 4  # characters; hiding a shorter secret would garble messages and thereby reveal it
 
 
 class _Patient(FileIO):
-    """A stream whose `read` waits, also where whoever shares it made it non-blocking: nothing yet is not the end."""
+    """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         while (data := super().read(-1 if size is None else size)) is None:
@@ -239,9 +239,9 @@ class _Patient(FileIO):
 
 
 def _open_descriptor(number: int) -> BinaryIO | None:
-    """Return a duplicate of standard stream *number*, unbuffered; None when that was closed before we started.
+    """Return an unbuffered duplicate of standard stream *number*; None if it was closed when xapi started.
 
-    A duplicate stays what it is while `store.quiet` points the standard one elsewhere, for all threads.
+    The duplicate remains valid while `store.keyring.silence` redirects the standard stream for all threads.
     """
     if number in _CLOSED:
         return None
@@ -249,7 +249,7 @@ def _open_descriptor(number: int) -> BinaryIO | None:
 
 
 def _duplicate_of_stderr() -> int:
-    """Return a descriptor that stays stderr's while `store.quiet` points the standard one elsewhere."""
+    """Return a duplicate of stderr, which remains valid while `store.keyring.silence` redirects the standard stream."""
     try:
         return os.dup(2)
     except OSError:
@@ -274,9 +274,9 @@ def _ask_hidden(question: str) -> str:
     from getpass import getpass
 
     try:
-        return getpass(printable(question))  # on /dev/tty, which `interactive` has opened before
+        return getpass(printable(question))  # uses /dev/tty; `interactive` has checked that it can be opened
     except UnicodeDecodeError:
-        raise UsageError(  # from None: the error has what was typed
+        raise UsageError(  # from None, because the original error contains the input
             "what was typed is not in the terminal's character set", hint="check LANG, or use --password-stdin"
         ) from None
 

@@ -1,4 +1,4 @@
-"""One `xapi batch`, from the first line in to the exit code."""
+"""Run `xapi batch`, from the first input line to the exit code."""
 
 import codecs
 import os
@@ -41,8 +41,8 @@ from xapi_cli.tokens import Identity
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-_DRAIN = 8.0  # seconds for what is under way at a SIGTERM or SIGHUP, whose senders mostly kill after ten
-_TURN = 0.02  # seconds for lines that need no request, before it is the turn of those that are under way
+_DRAIN = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
+_TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 _FAILURES: dict[int, type[XapiError]] = {
     each.exit_code: each
     for each in (UsageError, ClientStatusError, ServerStatusError, AuthenticationError, NetworkError, TimeoutExpired)
@@ -51,7 +51,7 @@ _FAILURES: dict[int, type[XapiError]] = {
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     file: str | None = None
     jobs: int = 16
@@ -62,22 +62,22 @@ class BatchOptions:
 
 
 class Batch:
-    """Send what the lines ask for, many at once, and print a line for each."""
+    """Send the requests of the input lines concurrently, and print one line of output for each."""
 
     def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._base_url = runtime.base_url
         self._shared = TokenSource(runtime.credentials())
         self._tally = _Tally()
-        self._decoder = codecs.getincrementaldecoder("utf-8")()  # of what a terminal shows
-        self._ending: XapiError | None = None  # what kept lines from being sent
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # for output to a terminal
+        self._ending: XapiError | None = None  # why the remaining lines are not sent
         self._has_failed_fast = False
-        self._drained = float("inf")  # when those under way are given up, after a signal
+        self._drained = float("inf")  # after a signal: when requests in flight are canceled
 
     def run(self) -> None:
-        """Do it all; raises what the worst line means, or what kept lines from being sent."""
+        """Run the batch; raises the error for the worst line, or the reason why lines were not sent."""
         with ExitStack() as stack:
-            self._terminal.write(b"")  # raises, before anything is sent, where stdout is closed
+            self._terminal.write(b"")  # raises if stdout is closed, before anything is sent
             source = self._source(stack)
             self._progress = self._new_progress(source)
             self._journal = self._opened_journal(stack, source)
@@ -93,8 +93,7 @@ class Batch:
                     self._check_time()
         self._tell()
 
-    # what is needed
-
+    # setup
     def _source(self, stack: ExitStack) -> BinaryIO:
         name = self._options.file
         if name in (None, "-"):
@@ -106,7 +105,7 @@ class Batch:
             return stdin
         shown = printable(str(name))
         try:
-            file = open(str(name), "rb", buffering=0)  # noqa: SIM115 - the stack closes it
+            file = open(str(name), "rb", buffering=0)  # noqa: SIM115 - the exit stack closes it
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "its name is not valid"
             raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
@@ -125,7 +124,7 @@ class Batch:
     def _opened_journal(self, stack: ExitStack, source: BinaryIO) -> Journal | None:
         if self._options.journal is None:
             return None
-        with suppress(OSError, ValueError):  # the file is not there yet
+        with suppress(OSError, ValueError):  # the file does not exist yet
             found = os.stat(self._options.journal)
             if os.path.samestat(found, os.fstat(source.fileno())):
                 raise UsageError("FILE and --journal are the same file", hint="choose two names")
@@ -160,7 +159,7 @@ class Batch:
 
     @contextmanager
     def _flying(self) -> Iterator[None]:
-        """Whatever ends it, let what has been answered come out."""
+        """Print the available results, however the block ends."""
         try:
             yield
         except XapiError as error:
@@ -173,13 +172,13 @@ class Batch:
         finally:
             self._hide_progress()
 
-    # lines in
+    # input
 
     def _has_more(self) -> bool:
         return not self._lines.has_ended
 
     def _take(self) -> Entry | None:
-        """Return the next line that has to be sent; settle those on the way that need not be."""
+        """Return the next entry to send, or None if there is none yet; print the results of lines that are not sent."""
         end = time.monotonic() + _TURN
         while time.monotonic() < end:
             if not self._writer.has_room or self._ending is not None or self._has_failed_fast:
@@ -190,7 +189,7 @@ class Batch:
                     self._end_input()
                     return None
                 entry = self._entry(line)
-            except UsageError as error:  # the input has changed, or cannot be read any more
+            except UsageError as error:  # the input has changed or cannot be read
                 self._stop(error)
                 return None
             if entry is not None:
@@ -205,7 +204,7 @@ class Batch:
             self._journal.end_input(self._lines.number, self._lines.digest())
 
     def _entry(self, line: Line) -> Entry | None:
-        """Return what *line* asks for; None where an earlier run has the answer, or there is nothing to ask for."""
+        """Return the entry of *line*, or None if the journal has its result or the line is not valid."""
         kept = self._journal.answer(line.number, line.seen) if self._journal else None
         self._writer.announce(line.number)
         if kept is not None:
@@ -217,10 +216,10 @@ class Batch:
             return None
         return entry
 
-    # lines out
+    # output
 
     def _landed(self, flight: InFlight, outcome: Answer | XapiError) -> Iterator[None] | None:
-        """Settle the line of *flight*; return the steps to that where they are many."""
+        """Print the result of *flight*; if its body is long, return the steps that remain instead."""
         entry = flight.entry
         if isinstance(outcome, Answer) and outcome.reply.head.status == 401 and outcome.from_api:
             outcome = self._rejected(entry)
@@ -229,7 +228,7 @@ class Batch:
             return None
         try:
             result = results.answered(entry, outcome, flight.elapsed_ms)
-        except NetworkError as error:  # its body cannot be decoded
+        except NetworkError as error:  # the body cannot be decoded
             result = self._failed(entry, error)
         if isinstance(result, Result):
             self._settle(result)
@@ -239,7 +238,7 @@ class Batch:
     def _settle_long(self, entry: Entry, steps: Generator[None, None, Result]) -> Iterator[None]:
         try:
             result = yield from steps
-        except NetworkError as error:  # its body cannot be decoded, or is too large then
+        except NetworkError as error:  # the body cannot be decoded or is too large after decoding
             result = self._failed(entry, error)
         self._settle(result)
 
@@ -268,15 +267,15 @@ class Batch:
             data = "\n".join(map(inert_json, text.split("\n"))).encode()
         self._terminal.write(data)
 
-    # what ends it early
+    # early end
 
     def _stop(self, why: XapiError) -> None:
-        """Send nothing more, because of *why*, and let what is under way come to its end."""
+        """Send no more requests, because of *why*; those in flight can finish."""
         self._ending = self._ending or why
         self._engine.stop()
 
     def _interrupt(self, number: int) -> bool:
-        """Stop gently at the signal *number*; False where there is nothing to wait for."""
+        """Stop gracefully after the signal *number*; return False to stop immediately, during an interactive login."""
         if self._engine.is_asking:
             return False
         self._stop(Interrupted(number))
@@ -295,10 +294,10 @@ class Batch:
             self._stop(TimeoutExpired(f"the batch was not over within {limit}", hint="raise --max-time"))
             self._engine.give_up(TimeoutExpired("no answer before --max-time ran out", hint="raise --max-time"))
 
-    # what people see
+    # messages
 
     def _tell(self) -> None:
-        """Say how it went, in one line; raises that line where it did not go well."""
+        """Report the outcome in one line; if the batch failed, raise an error with that line."""
         told, code = self._tally.told() + self._damage(), self._tally.code
         if isinstance(self._ending, Interrupted):
             self._terminal.note(f"{told}; {self._how_to_go_on()}")
@@ -340,7 +339,7 @@ class Batch:
 
 
 class _Tally:
-    """Count lines and what became of them."""
+    """Count lines and their outcomes."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -351,7 +350,7 @@ class _Tally:
         self._started = time.monotonic()
 
     def count(self, result: Result, *, is_new: bool) -> None:
-        """Count one line, *is_new* or from the journal."""
+        """Count one line; *is_new* is False if its result is from the journal."""
         self.lines += 1
         self._kept += not is_new
         self.code = max(self.code, result.code)
@@ -360,7 +359,7 @@ class _Tally:
             self._notable[result.kind] += 1
 
     def told(self) -> str:
-        """Return the counts as a sentence."""
+        """Return the counts as text for the user."""
         seconds = max(0.001, time.monotonic() - self._started)
         text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
         if self.failed:

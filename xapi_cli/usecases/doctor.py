@@ -1,6 +1,6 @@
-"""Check everything xapi needs, in the order in which it needs it; a check that cannot be made says why.
+"""Check everything that xapi needs, in the order of use; a check that cannot run reports the reason.
 
-Each check is made for real, and in bounded time: a network that hangs costs ten seconds, a keyring six.
+Each check performs the real operation, with a timeout: ten seconds for the network, six for the keyring.
 """
 
 import os
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from xapi_cli.store.repository import TokenRepository
 
 _PACKAGES = ("httpx", "h11", "keyring", "truststore", "typer")
-_CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has whole ones, and answers take their time
+_CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has a resolution of one second, and responses take time
 _COLOURS = {"pass": "\x1b[1;32m", "warn": "\x1b[1;33m", "fail": "\x1b[1;31m"}
-_INDENT = " " * 16  # the columns of status and name
+_INDENT = " " * 16  # width of the status and name columns
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found, and what to do about it."""
+    """The result of a check, and a hint for the user."""
 
     name: str
     status: Literal["pass", "warn", "fail"]
@@ -41,12 +41,12 @@ class Check:
     hint: str | None = None
 
     def line(self) -> str:
-        """Return it as the one line that scripts get."""
+        """Return the result as one line, for scripts."""
         hint = f"; {self.hint}" if self.hint else ""
         return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
 
     def shown(self, columns: int, *, colours: bool) -> str:
-        """Return it as a person reads it, in lines of at most *columns* where its words allow that."""
+        """Return the result for a terminal, wrapped to *columns* where the length of the words allows it."""
         from textwrap import fill
 
         label = "" if self.status == "pass" else "To do: "
@@ -66,14 +66,14 @@ class Check:
 
 
 class _NotChecked(XapiError):
-    """Report that a check depends on what another check, named *see*, has complained of."""
+    """A check cannot run because the check named *see* has failed."""
 
     def __init__(self, why: str, see: str) -> None:
         super().__init__(f"not checked: {why}", hint=f"see {see}")
 
 
 class Doctor:
-    """Make all checks, the failure of one keeping no other from being made."""
+    """Run all checks; the failure of one does not prevent the others."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -85,7 +85,7 @@ class Doctor:
         self._warnings: list[str] = []
 
     def tell(self, *, as_json: bool) -> None:
-        """Print every check as soon as it is made; raises XapiError where one failed."""
+        """Print each result as soon as it is available; raises XapiError if a check failed."""
         from shutil import get_terminal_size
 
         terminal, checks = self._runtime.terminal, []
@@ -147,7 +147,7 @@ class Doctor:
         self._config_file = found = config_file.load(path)
         if not path.exists():
             return Check("config", "pass", f"{path} does not exist yet", "`xapi login` writes it")
-        if sys.platform != "win32" and path.stat().st_mode & 0o020:  # what everyone can write to is refused
+        if sys.platform != "win32" and path.stat().st_mode & 0o020:  # config_file.load() rejects world-writable
             return Check("config", "warn", f"{path} can be changed by its group", "run `chmod g-w` on it")
         return Check("config", "pass", f"{path}, profiles: {', '.join(found.profiles) or 'none'}")
 
@@ -240,7 +240,7 @@ class Doctor:
             with locked(state / "locks" / "config.lock", limit=0.1):
                 pass
         except LockTimeout:
-            pass  # that is what locks are for
+            pass  # another process holds the lock, so locking works
         except (LockUnavailable, OSError) as error:
             return Check("state", status, *about_state(state, error))
         return Check("state", "pass", f"{state} can be written")
@@ -259,7 +259,7 @@ class Doctor:
         except StoreError as error:
             return Check("keyring", "fail" if self._storage == "keyring" else "warn", error.message, error.hint)
         self._keyring_works = True
-        about_state, others = _parted(self._warnings)  # the line on the state has told of that
+        about_state, others = _parted(self._warnings)  # the state check has reported these
         if others:
             return Check("keyring", "warn", "; ".join(others), REMEDY)
         done = f"{getattr(store, 'backend', None) or 'a backend'}: an item was written, read and deleted"
@@ -306,7 +306,7 @@ class Doctor:
 
     @cached_property
     def _repository(self) -> "TokenRepository":
-        """What keeps the record of the account; its warnings are the lines of other checks."""
+        """Return the token repository of the account; its warnings are reported by other checks."""
         from xapi_cli.store.repository import TokenRepository
 
         runtime = self._runtime
@@ -316,44 +316,44 @@ class Doctor:
             state=self._usable_state,
             environ=runtime.environ,
             warn=self._warnings.append,
-            interactive=False,  # nobody is given a minute to unlock anything: that it is locked is the finding
+            interactive=False,  # do not wait for the user to unlock the keyring: report that it is locked
         )
 
     def _readable_repository(self) -> "TokenRepository | None":
-        """Return the repository, None if its keyring does not work; raises _NotChecked without an account."""
+        """Return the repository, or None if its keyring does not work; raises _NotChecked if there is no account."""
         if self._settled.base_url is None or self._settled.username is None:
             raise _NotChecked("there is no account", "profile")
         return self._repository if self._storage in ("file", "none") or self._keyring_works else None
 
     @property
     def _settled(self) -> "Settings":
-        """The settings; raises _NotChecked where they cannot be used."""
+        """Return the settings; raises _NotChecked if they are not valid."""
         if self._settings is None:
             raise _NotChecked("the settings cannot be used", "config" if self._config_file is None else "profile")
         return self._settings
 
     @property
     def _usable_state(self) -> "Path":
-        """The directory of state; raises _NotChecked where it must not be used."""
+        """Return the state directory; raises _NotChecked if it must not be used."""
         if self._state_directory is None:
             raise _NotChecked("the state directory must not be used", "state")
         return self._state_directory
 
     @property
     def _storage(self) -> "Storage":
-        """The storage in use, as far as that is known."""
+        """Return the storage setting, or the default if the settings are not valid."""
         return self._settings.storage if self._settings else "auto"
 
     @property
     def _base_url(self) -> str:
-        """The base URL; raises _NotChecked where there is none."""
+        """Return the base URL; raises _NotChecked if it is not set."""
         if self._settled.base_url is None:
             raise _NotChecked("there is no base URL", "profile")
         return self._settled.base_url
 
 
 def _of_command(name: str, environ: Mapping[str, str]) -> Check:
-    """Tell whether the password command *name* is there; it is not run, because it may ask somebody something."""
+    """Check whether the password command *name* exists; it is not run, because it may prompt the user."""
     from xapi_cli.auth import password_sources
 
     with suppress(OSError, ValueError):
@@ -365,6 +365,6 @@ def _of_command(name: str, environ: Mapping[str, str]) -> Check:
 
 
 def _parted(warnings: list[str]) -> tuple[list[str], list[str]]:
-    """Part *warnings* into those about the state directory and all others."""
+    """Split *warnings* into those about the state directory and all others."""
     about_state = [text for text in warnings if " the state directory " in f" {text}"]
     return about_state, [text for text in warnings if text not in about_state]

@@ -13,10 +13,11 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
 def environment(environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None) -> dict[str, str]:
-    """Return *environ* with the *token*, bound to the *base_url*, and without the password.
+    """Return *environ* with the *token*, bound to *base_url*, and without the password.
 
-    The *profile* that the base URL comes from is selected too. If it comes from elsewhere (None), no profile is:
-    an XAPI_PROFILE that is set in the command can then be told from one that xapi itself has read.
+    XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
+    *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
+    be distinguished from one that xapi itself has read.
     """
     changed = {name: value for name, value in environ.items() if name != "XAPI_PASSWORD"} | {"XAPI_TOKEN": token}
     if not base_url:
@@ -29,7 +30,10 @@ def environment(environ: Mapping[str, str], *, token: str, base_url: str | None,
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) -> int:
-    """Become *command*; return an exit code where that cannot be or, on Windows, when it has ended."""
+    """Replace this process with *command*.
+
+    Return an exit code if the command cannot be run or, on Windows, after it has ended.
+    """
     name = printable(command[0])
     try:
         if not command[0]:
@@ -38,9 +42,9 @@ def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) 
             import subprocess
 
             return subprocess.run(command, env=environ, check=False).returncode
-        signals.release()  # a timer would go on in the new program, and kill it
+        signals.release()  # a pending alarm survives exec() and would kill the new program
         process_hardening.allow_again()
-        # Python ignores these, and so would the new program: `xapi exec -- yes | head` would not end.
+        # Python ignores these signals, and the new program would inherit that: `xapi exec -- yes | head` would not end.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], list(command), environ)

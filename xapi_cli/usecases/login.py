@@ -1,4 +1,4 @@
-"""A person's own login: what it asks, what it keeps, what it says."""
+"""An explicit login with `xapi login`: its prompts, the data that it stores, and its messages."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,14 +23,14 @@ _REMEMBER = "Remember the password in the keyring, so that xapi can log in again
 
 @dataclass
 class Login:
-    """Log in as the settings and the person say; *remember* is None where they said nothing."""
+    """Log in with the settings and the user's input; *remember* is None if neither option was given."""
 
     runtime: "Runtime"
     password_stdin: bool
     remember: bool | None
 
     def run(self) -> None:
-        """Get a token, keep it, write the profile, and say so; raises what stands in the way of any of it."""
+        """Get a token, store it, write the profile and report the result; raises XapiError if a step fails."""
         runtime = self.runtime
         runtime.warn_of_shell_syntax("--password-command", runtime.flags.get("password_command"))
         self._refuse_what_nobody_can_be_asked()
@@ -38,7 +38,7 @@ class Login:
             runtime.check_password_command()
         repository = runtime.repository(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
         if runtime.settings.storage != "none":
-            repository.probe()  # before anything is asked, and anything secret sent
+            repository.probe()  # before any prompt, and before a secret is sent
         identity = self._identity()
         account = runtime.account(identity, repository=repository.of(identity))
         token, typed = self._log_in(identity, account)
@@ -47,7 +47,7 @@ class Login:
         self._tell(account, token, remembered=remembered, written=written)
 
     def _refuse_what_nobody_can_be_asked(self) -> None:
-        """Raise UsageError for a missing setting where there is no terminal to ask on."""
+        """Raise UsageError for a missing setting if there is no terminal for a prompt."""
         settled = self.runtime.settings
         if self.runtime.terminal.interactive:
             return
@@ -75,9 +75,9 @@ class Login:
                 self.runtime.terminal.fail(error)
 
     def _accepts(self, base_url: str) -> bool:
-        """Look whether the token endpoint is there; where that is in doubt, let the user decide.
+        """Probe the token endpoint and return whether to use *base_url*; in case of doubt, ask the user.
 
-        Raises NetworkError or TimeoutExpired where no server responds.
+        Raises NetworkError or TimeoutExpired if no server responds.
         """
         from xapi_cli.auth import endpoint_probe
 
@@ -91,7 +91,7 @@ class Login:
         return runtime.terminal.confirm(f"Use {base_url} all the same?", default=False)
 
     def _ask(self, question: str, check: "Callable[[str], str]") -> str:
-        """Return what a person answers to *question*, asked again until *check* takes it."""
+        """Prompt with *question* until *check* accepts the input; return the result of *check*."""
         terminal = self.runtime.terminal
         while True:
             try:
@@ -106,7 +106,7 @@ class Login:
         return not given and self.runtime.terminal.interactive
 
     def _log_in(self, identity: Identity, account: "Account") -> "tuple[Token, str | None]":
-        """Return a new token, and the password where the user typed it."""
+        """Return a new token, and the password if the user typed it, else None."""
 
         def log_in(password: str) -> "Token":
             return account.log_in(password, remember=self.remember)
@@ -118,7 +118,7 @@ class Login:
         return log_in_with_prompt(lambda: self.runtime.ask_password(identity), log_in, self.runtime.terminal.note)
 
     def _password(self, identity: Identity, account: "Account") -> str:
-        """Return the password that no user has to type."""
+        """Return the password from a non-interactive source; raises LoginNeeded if there is none."""
         settled = self.runtime.settings
         if self.password_stdin:
             return self._from_stdin()
@@ -149,9 +149,9 @@ class Login:
         return line.decode("utf-8", "surrogateescape")
 
     def _ask_to_remember(self, account: "Account", token: "Token", typed: str | None) -> bool:
-        """Ask for consent, once, where the user *typed* the password and the storage is a keyring (RFC 6749, 4.3).
+        """Ask once for consent to store the password (RFC 6749, 4.3) and return whether it is stored.
 
-        Tells whether the password is kept.
+        The user is asked only after having *typed* the password, and only if the storage is a keyring.
         """
         may_ask = self.remember is None and account.repository.may_ask_to_remember
         if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER):
@@ -159,7 +159,10 @@ class Login:
         return account.repository.remembers
 
     def _write_profile(self, identity: Identity) -> bool:
-        """Put what the next command needs into the profile; a config file that cannot be written is only a warning."""
+        """Write the settings that the next command needs to the profile; return whether that succeeded.
+
+        If the config file cannot be written, print only a warning.
+        """
         flags = self.runtime.flags
         values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
         if storage := flags.get("storage"):
@@ -174,7 +177,7 @@ class Login:
         def change(document: "TOMLDocument") -> None:
             table = config_file.profile_table(document, name)
             if withheld:
-                table.pop("password_command", None)  # or it would be run for the new account
+                table.pop("password_command", None)  # it would be run for the new account otherwise
             for key, value in values.items():
                 if table.get(key) != value:
                     table[key] = value
@@ -208,7 +211,7 @@ class Login:
         self.runtime.warn_of_token_in_environment("commands go on using the variable until you unset it")
 
     def _nowhere(self, *, written: bool) -> str:
-        """Say that nothing was stored, and what follows from that for the next command."""
+        """Return the message that nothing was stored, and its consequence for the next command."""
         profile = self.runtime.settings.profile
         if written and self.runtime.flags.get("storage") == "none":
             return f"not stored: profile {profile} has storage none now, so each command logs in anew"
@@ -216,7 +219,7 @@ class Login:
 
 
 def _first_line(read: "Callable[[int], bytes]") -> bytes:
-    """Return what comes before the first newline, reading no further than the chunk it is in."""
+    """Return the data before the first newline; read no further than the chunk that contains it."""
     held = b""
     while b"\n" not in held:
         chunk = read(4096)

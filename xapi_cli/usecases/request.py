@@ -1,4 +1,4 @@
-"""One `xapi request`, from the words of the command line to the exit code."""
+"""Run `xapi request`, from the command-line arguments to the exit code."""
 
 import os
 import time
@@ -28,7 +28,7 @@ _WHY_POST = "a body makes it a POST: for a query parameter write name==value; an
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What the command line asks for."""
+    """The arguments and options of the command line."""
 
     words: Sequence[str] = field(repr=False)
     query: Sequence[str] = field(default=(), repr=False)
@@ -46,7 +46,7 @@ class RequestOptions:
 
 
 class Request:
-    """Read the words at once, so that nothing is sent, and nothing opened, before they are known to be right."""
+    """Parse all arguments first, so that nothing is sent or opened if they are not valid."""
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         self._runtime, self._options = runtime, options
@@ -58,11 +58,11 @@ class Request:
         self._refuse_contradictions()
 
     def run(self) -> None:
-        """Send the request and deliver the answer; raises what its status, or the lack of one, means."""
+        """Send the request and write the response; raises XapiError for an error status or a failed request."""
         with ExitStack() as stack:
             credentials = self._credentials()
             if credentials is not None:
-                credentials.check()  # before stdin is read, which may take long, or never end
+                credentials.check()  # before stdin is read, which may block for long
             file = self._file(stack, self._options.output)
             meta = self._file(stack, self._options.meta)
             call = self._call(stack)
@@ -80,7 +80,7 @@ class Request:
         self._raise_failure(report.answer, credentials)
 
     def print_curl(self) -> None:
-        """Print the curl command that does the same."""
+        """Print the equivalent curl command."""
         from xapi_cli.request.curl import CurlCommand
         from xapi_cli.settings.resolve import DEFAULT_TIMEOUT
 
@@ -121,19 +121,19 @@ class Request:
             raise UsageError("-o and --meta name the same file", hint="choose two names")
 
     def _credentials(self) -> "Credentials | None":
-        """Return what gives the token, None where the user gave or removed Authorization."""
+        """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if any(name.lower() == "authorization" for name, _ in self._items.headers):
             return None
         return self._runtime.credentials(automatic=self._options.automatic)
 
     def _file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
-        """Open the file *name* before anything is sent: an answer that cannot be kept would be lost."""
+        """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
         if name in (None, "-"):
             return None
         from xapi_cli.request.atomic_file import AtomicFile
 
         file = AtomicFile(str(name))
-        stack.push(file)  # before it is there: a signal between the two would leave it lying about
+        stack.push(file)  # before the file is created: a signal in between would leave a temporary file
         file.open()
         return file
 
@@ -178,7 +178,7 @@ class Request:
         )
 
     def _report_failure(self, report: "_Report", file: "AtomicFile | None") -> None:
-        """Write the report of a call that failed, which is what its user is to hear of."""
+        """Write the --meta report of a failed call; an error in writing it must not hide the failure."""
         try:
             self._report(report, file)
         except XapiError as error:
@@ -200,7 +200,7 @@ class Request:
 
 
 class _Report:
-    """The facts about a call that --meta writes, whatever became of it."""
+    """The data that --meta writes about a call, whether it succeeds or fails."""
 
     def __init__(
         self, runtime: "Runtime", exchange: "Exchange", delivery: "ResponseOutput", credentials: "Credentials | None"
@@ -210,7 +210,7 @@ class _Report:
         self.answer: Answer | None = None
 
     def write(self, file: "AtomicFile | None") -> None:
-        """Write them to *file*, else to stderr; raises OutputError and ClosedPipe."""
+        """Write the data to *file*, or to stderr if it is None; raises OutputError or ClosedPipe."""
         import json
 
         line = json.dumps(self._facts())

@@ -1,4 +1,4 @@
-"""How the stored token stands: by its expiry, and, if wanted, by the API's own word."""
+"""The status of the stored token, from its expiry time and, if requested, from a call to the API."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ State = Literal["valid", "short", "expired", "none", "rejected"]
 
 
 def state_of(token: "Token | None", now: "datetime", min_ttl: float) -> State:
-    """Return how *token* stands by its expiry; `short` has less than *min_ttl* seconds left."""
+    """Return the state of *token* from its expiry time; `short` means less than *min_ttl* seconds left."""
     if token is None:
         return "none"
     if not token.lasts(now):
@@ -28,14 +28,14 @@ def state_of(token: "Token | None", now: "datetime", min_ttl: float) -> State:
 
 @dataclass
 class Status:
-    """Tell how the token stands that the settings point at; *check* is the PATH to ask the API for."""
+    """Report the status of the token for the current settings; *check* is the PATH to request from the API."""
 
     runtime: "Runtime"
     min_ttl: float
     check: str | None
 
     def tell(self, *, as_json: bool) -> None:
-        """Print it, as a table for people; raises AuthenticationError unless the state is `valid`."""
+        """Print the status as a table, or as JSON; raises AuthenticationError unless the state is `valid`."""
         runtime = self.runtime
         url = None if self.check is None else urls.resolve(runtime.base_url, self.check)
         runtime.warn_of_token_in_environment("this is about the variable")
@@ -51,7 +51,10 @@ class Status:
             raise _failure(state, is_supplied=subject.source == "env")
 
     def _accepted(self, token: "Token", url: str) -> bool:
-        """Ask the API; raises ServerStatusError, NetworkError or TimeoutExpired where it gives no usable answer."""
+        """Return whether the API accepts *token* for a GET request to *url*.
+
+        Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
+        """
         from xapi_cli.auth.account import SuppliedToken
         from xapi_cli.request.calls import Call
         from xapi_cli.request.send import Exchange
@@ -63,7 +66,7 @@ class Status:
         try:
             response = exchange.send(Call("GET", url)).response
         except RedirectError:
-            return True  # to nowhere, but it is no 401
+            return True  # the redirect cannot be followed, but the status is not 401
         response.close()
         if response.status_code >= 500:
             raise ServerStatusError(

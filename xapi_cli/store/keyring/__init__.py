@@ -1,1 +1,1 @@
-"""Storage `keyring`: the keyring library, bounded in time."""
+"""Storage `keyring`: the keyring library, with time limits."""

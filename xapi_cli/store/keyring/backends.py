@@ -1,8 +1,8 @@
-"""Which backend of the `keyring` library to use: the one a person named, else the one found before, else the best.
+"""Select the backend of the `keyring` library: the one that the user named, else the remembered one, else the best.
 
-Finding it loads every backend that is installed and asks the desktop's services about each, so what was found is
-remembered in the state folder, together with all it depended on. Everything here imports keyring and may take its
-time: it is called from `patience`'s threads only.
+The search loads every installed backend and queries the desktop's services for each, so its result is stored in the
+state directory, with a fingerprint of everything that it depends on. All functions here import keyring and may be
+slow: they are called only in threads of `watchdog`.
 """
 
 import hashlib
@@ -34,15 +34,15 @@ _DEPENDED_ON = (
     "XDG_CURRENT_DESKTOP",
     "XDG_RUNTIME_DIR",
 )
-_REMEMBERED = 8  # a desktop, an ssh session, a virtual environment or two
+_REMEMBERED = 8  # a desktop, an ssh session, one or two virtual environments
 
 
 class NoKeyring(StoreError):
-    """Report that this machine has no keyring that xapi can use."""
+    """There is no keyring that xapi can use on the machine."""
 
 
 class Backends:
-    """Choose a backend; *state* is where the choice is remembered."""
+    """Select a backend; the selection is stored in the directory *state*."""
 
     def __init__(self, state: Path, environ: Mapping[str, str]) -> None:
         self._file = state / "keyring-backend"
@@ -50,23 +50,23 @@ class Backends:
         self.found_before = False
 
     def without_asking(self) -> "KeyringBackend | None":
-        """Return the backend if it is known without asking any service: named in the environment, or found before."""
-        logging.getLogger("keyring").addHandler(logging.NullHandler())  # it prints tracebacks of plug-ins otherwise
+        """Return the backend if it is known without querying a service: named in the environment, or remembered."""
+        logging.getLogger("keyring").addHandler(logging.NullHandler())  # without it, tracebacks of plug-ins are printed
         if name := self._environ.get("PYTHON_KEYRING_BACKEND"):
             backend = _load(name)
             return None if _is_chain(backend) else _usable(backend, named=True)
         return None if _configuration().exists() else self._found_before()
 
     def found(self) -> "KeyringBackend":
-        """Return the backend that keyring's configuration names, else the best there is, and remember that one."""
+        """Return the backend that keyring's configuration names, else the best one, and remember the latter."""
         from keyring.backend import get_all_keyring
         from keyring.core import load_config
 
         self.found_before = False
         _configuration()
         if sys.platform != "darwin":
-            # It looks for Apple's libraries with the help of a compiler, for half a second, wherever it is imported.
-            sys.modules.setdefault("keyring.backends.macOS.api", None)  # type: ignore[arg-type]  # an import of it fails
+            # On import, it searches for Apple's libraries with the help of a compiler, which takes half a second.
+            sys.modules.setdefault("keyring.backends.macOS.api", None)  # type: ignore[arg-type]  # its import fails
         if (configured := load_config()) is not None:
             return _usable(configured, named=True)
         backend = _best(get_all_keyring())
@@ -76,7 +76,7 @@ class Backends:
     def _found_before(self) -> "KeyringBackend | None":
         for fingerprint, name in self._lines():
             if fingerprint == self._fingerprint():
-                with suppress(Exception):  # it has been removed since; then another will be found
+                with suppress(Exception):  # it was removed since; another one is then searched for
                     backend = _usable(_load(name), named=False)
                     self.found_before = True
                     return backend
@@ -85,7 +85,7 @@ class Backends:
     def _remember(self, name: str) -> None:
         own = self._fingerprint()
         lines = [(own, name), *(line for line in self._lines() if line[0] != own)][:_REMEMBERED]
-        with suppress(OSError):  # finding it again only takes longer
+        with suppress(OSError):  # without it, only the next search takes longer
             private_files.replace(self._file, "".join(f"{a} {b}\n" for a, b in lines).encode(), sync=False)
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -96,21 +96,22 @@ class Backends:
         return re.findall(r"^([0-9a-f]{64}) ([\w.]+)$", data.decode("utf-8", "replace"), re.MULTILINE)
 
     def _fingerprint(self) -> str:
-        """Return a digest of what finding a backend depends on: this Python, its packages, the desktop session."""
+        """Return a digest of what the search depends on: this Python, its packages, the desktop session."""
         facts = [sys.version, sys.prefix, *(f"{name}={self._environ.get(name)}" for name in _DEPENDED_ON)]
         for folder in sys.path:
             if folder.endswith("-packages"):
-                with suppress(OSError):  # the time changes when a package comes or goes
+                with suppress(OSError):  # the time changes when a package is installed or removed
                     facts.append(f"{folder}={os.stat(folder).st_mtime_ns}")
         return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _configuration() -> Path:
-    """Return the path of keyring's configuration, which names code to run; raise NoKeyring where others may write it.
+    """Return the path of keyring's configuration, which names code to run; raise NoKeyring if others may write it.
 
-    That may be so in a program that uses xapi as a library, whose environment is not xapi's to change.
+    That is possible in a program that uses xapi as a library, whose environment xapi must not change. Also raises
+    NoKeyring if the path is relative.
     """
-    from keyring.util import platform_  # loads all of keyring
+    from keyring.util import platform_  # imports all of keyring
 
     path = Path(platform_.config_root() / "keyringrc.cfg")
     if not path.is_absolute():
@@ -130,7 +131,7 @@ _RELATIVE_REMEDY = f"set HOME and XDG_CONFIG_HOME to absolute paths, or {REMEDY}
 
 
 def _load(name: str) -> "KeyringBackend":
-    """Return the backend of the class called *name*, without asking whether its service is there."""
+    """Return the backend of the class *name*, without querying its service; raise NoKeyring if it cannot be loaded."""
     module, _, class_name = name.rpartition(".")
     try:
         backend: KeyringBackend = getattr(importlib.import_module(module), class_name)()
@@ -143,10 +144,10 @@ _NAMED_REMEDY = f"correct PYTHON_KEYRING_BACKEND, or {REMEDY}"
 
 
 def _best(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
-    """Return the usable one of *backends* with the highest priority."""
+    """Return the usable one of *backends* with the highest priority; raise NoKeyring if there is none."""
     ranked: list[tuple[float, KeyringBackend]] = []
     for backend in backends:
-        with suppress(Exception):  # a priority asks for the service, which can go away any time
+        with suppress(Exception):  # a priority queries the service, which may exit at any time
             priority = float(backend.priority)
             if priority > 0 and not _is_chain(backend):
                 ranked.append((priority, _usable(backend, named=False)))
@@ -156,11 +157,14 @@ def _best(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
 
 
 def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
-    """Return *backend*, or of a chain the best part; raise NoKeyring when it keeps nothing, or plain text unasked."""
+    """Return *backend*, or the best part of a chain.
+
+    Raises NoKeyring if it stores nothing, or if it stores plain text and was not *named* by the user.
+    """
     from keyring.backends import fail, null
 
     if _is_chain(backend):
-        return _best(backend.backends)  # type: ignore[attr-defined]  # a chain has them
+        return _best(backend.backends)  # type: ignore[attr-defined]  # chains have this attribute
     if isinstance(backend, (fail.Keyring, null.Keyring)):
         raise NoKeyring(f"the keyring backend {_name(backend)} keeps nothing", hint=REMEDY)
     if not named and (_name(backend).startswith("keyrings.alt.") or "plaintext" in _name(backend).lower()):

@@ -1,11 +1,13 @@
-"""One text over items of a keyring: a single item, or pieces where the backend refuses the size.
+"""Store one text in items of a keyring: in a single item, or in chunks if the backend rejects its size.
 
-The text is in the item HEAD. A backend that refuses it there gets it in pieces, items `#a.0`, `#a.1` … or `#b.0` …;
-HEAD then tells which, how many, and the text's SHA-256. The old text stays readable until the new HEAD is written,
-because pieces go to the generation, a or b, that HEAD does not name, and what is old is deleted last. HEAD is marked
-before the first piece is written, so that pieces of a writer who was killed are known to lie about and swept.
+The text is stored in the item HEAD. If the backend rejects it there, it is split into chunks, items `#a.0`, `#a.1` …
+or `#b.0` …; HEAD then holds the generation, the number of chunks and the text's SHA-256. The old text stays readable
+until the new HEAD is written, because chunks are written to the generation, a or b, that HEAD does not name, and old
+items are deleted last. HEAD is marked before the first chunk is written, so that the chunks of a writer that was
+killed are detected and deleted.
 
-There must be one reader or writer at a time, and the text must be a JSON object, the first member not called "pieces".
+There must be only one reader or writer at a time. The text must be a JSON object whose first member is not called
+"pieces".
 """
 
 import hashlib
@@ -14,35 +16,35 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 HEAD = ""
-SIZE = 1000  # characters; Windows takes 1,280 at most
-_OPENING, _MARK = "{", "~"  # every text starts with the first; in its place the other marks, and costs no length
-_MOST = 2000  # more pieces, or duplicates, than there can be: ends every loop over them
+SIZE = 1000  # characters; Windows accepts 1,280 at most
+_OPENING, _MARK = "{", "~"  # every text starts with the first; the mark replaces it, so the length is the same
+_MOST = 2000  # more chunks, or duplicates, than can exist: limits every loop over them
 
 
 class Items(Protocol):
     """The items of one account, by name."""
 
     def get(self, name: str, /) -> str | None:
-        """Return the text of the item *name*."""
+        """Return the text of the item *name*, or None if there is none."""
 
     def set(self, name: str, text: str, /) -> None:
-        """Keep *text* as the item *name*."""
+        """Store *text* as the item *name*; raise Refused if it is rejected."""
 
     def delete(self, name: str, /) -> None:
-        """Delete the item *name*, which is there."""
+        """Delete the item *name*, which must exist."""
 
 
 class Refused(Exception):
-    """Report, from `Items.set`, that the text was not taken, perhaps for its length."""
+    """`Items.set` rejected the text, perhaps because of its length."""
 
 
 class Forgotten(Exception):
-    """Report that an item written does not read back."""
+    """A written item cannot be read back."""
 
 
 @dataclass(frozen=True)
 class _Head:
-    """What the item HEAD says: a text of its own, or a generation of pieces; *marked* when others may lie about."""
+    """The content of the item HEAD: a text, or a generation of chunks; *marked* if other chunks may exist."""
 
     text: str | None = None
     generation: str = ""
@@ -73,14 +75,14 @@ class _Head:
 
 
 class ChunkedItem:
-    """Read, replace and delete the one text that *items* keep."""
+    """Read, replace and delete the one text that *items* store."""
 
     def __init__(self, items: Items, *, plain: bool = False) -> None:
         self._items = items
-        self.plain = plain  # HEAD had a text of its own, or none, and no mark: writing a short one need not look first
+        self.plain = plain  # HEAD was an unmarked text, or missing: a short text can be written without reading HEAD
 
     def read(self) -> str | None:
-        """Return the text, or None when there is none, or not all of it."""
+        """Return the text, or None if it is missing or incomplete."""
         head = self._look()
         if not head.generation:
             return head.text
@@ -94,7 +96,7 @@ class ChunkedItem:
         return text if _sha256(text) == head.sha256 else None
 
     def write(self, text: str) -> None:
-        """Replace the text, and read back what was written."""
+        """Replace the text, and verify it by reading it back."""
         head = _Head() if self.plain and len(text) <= SIZE else self._look()
         if len(text) > SIZE and head.generation:
             self._write_pieces(text, head)
@@ -107,11 +109,11 @@ class ChunkedItem:
             self._write_pieces(text, head)
 
     def delete(self) -> bool:
-        """Leave nothing behind; tell whether there was anything."""
+        """Delete all items; return whether there was a text."""
         head = self._look()
         for generation in ("a", "b"):
             self._trim(generation, 0, head)
-        for _ in range(_MOST):  # secret services keep duplicates that other programs made
+        for _ in range(_MOST):  # secret services keep duplicates that other programs created
             if self._items.get(HEAD) is None:
                 return head != _Head(marked=True) and head != _Head()
             self._items.delete(HEAD)
@@ -143,7 +145,7 @@ class ChunkedItem:
         self._trim(generation, len(pieces), head)
 
     def _put(self, name: str, text: str) -> None:
-        """Write one item and read it back."""
+        """Write one item and read it back; raise Forgotten if the text differs."""
         self._items.set(name, text)
         back = self._items.get(name)
         for _ in range(_MOST):
@@ -151,14 +153,14 @@ class ChunkedItem:
                 return
             if back is None or text.startswith(back):
                 raise Forgotten
-            self._items.delete(name)  # a duplicate that another program made hides the item just written
+            self._items.delete(name)  # a duplicate that another program created hides the item just written
             back = self._items.get(name)
         raise Forgotten
 
     def _trim(self, generation: str, start: int, head: _Head) -> None:
-        """Delete the pieces of *generation* from number *start* on, the highest first: no gap ever hides one.
+        """Delete the chunks of *generation* from number *start* on, in descending order, so that no gap hides one.
 
-        Those that *head* counts are looked for behind any gap that others have made.
+        Chunks that *head* counts are found even behind a gap that another program has caused.
         """
         counted = head.count if head.generation == generation else 0
         there = []

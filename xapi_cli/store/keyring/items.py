@@ -1,4 +1,4 @@
-"""The items of an account in a backend of the `keyring` library, and what goes wrong with them, in xapi's words."""
+"""The items of an account in a backend of the `keyring` library; backend errors are converted to StoreError."""
 
 import time
 from collections.abc import Callable
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # stands for bytes that another program put there
-_PAUSES = (0.05, 0.1, 0.2)  # seconds before trying again
-_PASSING = frozenset(  # what secret services raise while they start, or now and then for no reason
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # placeholder for bytes, stored by another program, that cannot be decoded
+_PAUSES = (0.05, 0.1, 0.2)  # seconds before each retry
+_PASSING = frozenset(  # transient errors: secret services raise them during startup, or occasionally without cause
     {
         "BrokenPipeError",
         "ConnectionResetError",
@@ -29,30 +29,30 @@ _PASSING = frozenset(  # what secret services raise while they start, or now and
 
 
 class KeyringLocked(StoreError):
-    """Report that the keyring is locked and nobody unlocked it."""
+    """The keyring is locked, and the user has not unlocked it."""
 
 
 class KeyringTimeout(StoreError):
-    """Report that the keyring did not answer in time."""
+    """The keyring did not respond in time."""
 
 
 class KeyringNotPersistent(StoreError):
-    """Report that the keyring takes what it is given and does not keep it."""
+    """The keyring accepts items but does not store them."""
 
 
 class Visit(Protocol):
-    """Who waits while a backend works."""
+    """The caller that waits while a backend works."""
 
     @property
     def is_given_up(self) -> bool:
-        """Whether nobody waits any more, so that nothing more is to be done."""
+        """Whether the caller no longer waits, so that nothing more may be done."""
 
     def answered(self) -> None:
-        """Hear that the backend has done one thing of perhaps many: a slow one is not a silent one."""
+        """Record that the backend has completed one of possibly many operations: it is slow, not unresponsive."""
 
 
 class BackendItems:
-    """The items of one *service* and *username*; what a backend raises leaves as a StoreError without its text."""
+    """The items of one *service* and *username*; backend errors become StoreError, without their text."""
 
     def __init__(self, backend: "KeyringBackend", service: str, username: str, visit: Visit) -> None:
         self._backend = backend
@@ -61,12 +61,12 @@ class BackendItems:
         self._visit = visit
 
     def get(self, name: str) -> str | None:
-        """Return the text of the item *name*."""
+        """Return the text of the item *name*, or None if there is none."""
         value = self._call("reading the keyring", self._text, self._service + name, self._username)
         return value if isinstance(value, str) else None
 
     def set(self, name: str, text: str) -> None:
-        """Keep *text* as the item *name*; raise Refused when it may be too long."""
+        """Store *text* as the item *name*; raise Refused if it may be too long."""
         try:
             self._call("writing to the keyring", self._backend.set_password, self._service + name, self._username, text)
         except (KeyringLocked, NoKeyring):
@@ -88,7 +88,7 @@ class BackendItems:
             return _NO_TEXT
 
     def _call(self, doing: str, function: Callable[..., Any], *arguments: str) -> Any:
-        """Return what *function* of the backend returns; try again when it fails in passing."""
+        """Return what *function* of the backend returns; retry after a transient error."""
         for pause in _PAUSES:
             value, failure = self._outcome(function, *arguments)
             if failure is None or not _is_passing(failure):
@@ -101,19 +101,19 @@ class BackendItems:
         return value
 
     def _outcome(self, function: Callable[..., Any], *arguments: str) -> tuple[Any, BaseException | None]:
-        """Return what *function* returns, or what it raises, so that nothing of that sticks to an error of xapi's."""
+        """Return what *function* returns, or what it raises, so that it is not attached to an error of xapi."""
         if self._visit.is_given_up:
             return None, KeyringTimeout("the keyring answers too late")
         try:
             result = function(*arguments)
-        except BaseException as error:  # noqa: BLE001  # backends raise anything, each its own
+        except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
             return None, error
         self._visit.answered()
         return result, None
 
 
 def translated(doing: str, function: Callable[[], T]) -> T:
-    """Return what *function* returns, and let whatever it raises leave as a StoreError, with nothing attached."""
+    """Return what *function* returns; convert any exception to StoreError, with nothing attached."""
     failure: StoreError
     try:
         return function()
@@ -121,13 +121,13 @@ def translated(doing: str, function: Callable[[], T]) -> T:
         raise
     except Forgotten:
         failure = KeyringNotPersistent("the keyring takes records and does not keep them", hint=REMEDY)
-    except BaseException as error:  # noqa: BLE001  # backends raise anything, each its own
+    except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
         failure = _store_error(doing, error)
     raise failure
 
 
 def _store_error(doing: str, error: BaseException) -> StoreError:
-    """Return a StoreError for what a backend raised; not its text, which may hold secrets."""
+    """Return a StoreError for a backend's exception, without its text, which may contain secrets."""
     if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint=f"unlock it, or {REMEDY}")
     kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -148,10 +148,10 @@ def _is_passing(error: BaseException) -> bool:
 
 
 def service_of(identity: Identity) -> str:
-    """Return a service name of the account's own: Windows moves an item when its service gets a second username."""
+    """Return a service name unique to the account: Windows moves an item when its service gets a second username."""
     return f"xapi:{inert(identity.username)}@{identity.base_url}"
 
 
 def inert(text: str) -> str:
-    """Return *text* with what a backend might choke on escaped: control characters, and bytes that are no UTF-8."""
+    """Return *text* with characters escaped that a backend may reject: control characters, and non-UTF-8 bytes."""
     return "".join(c if c.isprintable() and c != "\\" else f"\\u{ord(c):04x}" for c in text)

@@ -1,4 +1,4 @@
-"""Keep somebody else's code from speaking on our streams: a backend that prints or logs may print secrets."""
+"""Keep third-party code from using the standard streams: a backend that prints or logs may print secrets."""
 
 import contextlib
 import os
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Point stdin, stdout and stderr at nothing, for this process and what it starts, while the body runs."""
-    _flush()  # what is ours still goes where it belongs
+    """Redirect stdin, stdout and stderr to the null device, for this process and its children, during the body."""
+    _flush()  # xapi's own output still reaches the original streams
     saved = [_duplicate(number) for number in range(3)]
     null = os.open(os.devnull, os.O_RDWR)
     try:
@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         os.close(null)
-        _flush()  # what is theirs goes nowhere
+        _flush()  # output of the third-party code is discarded
         for number, copy in enumerate(saved):
             if copy is not None:
                 os.dup2(copy, number, inheritable=True)
@@ -28,7 +28,7 @@ def quiet() -> Iterator[None]:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or not be there at all
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed or None
             stream.flush()
 
 
@@ -36,4 +36,4 @@ def _duplicate(number: int) -> int | None:
     try:
         return os.dup(number)
     except OSError:
-        return None  # it is closed, and stays so
+        return None  # it is closed, and stays closed

@@ -1,7 +1,8 @@
-"""Storage `keyring`: one item an account in the operating system's keyring, which is not trusted to answer.
+"""Storage `keyring`: one item per account in the operating system's keyring, which may not respond.
 
-Keyring services hang, and gnome-keyring dies of many clients at once (GNOME/gnome-keyring#190). So one xapi process at
-a time talks to it, for as long as the lock file shows that others are served, and nobody waits for one that is silent.
+Keyring services hang, and gnome-keyring crashes with many concurrent clients (GNOME/gnome-keyring#190). Therefore,
+only one xapi process at a time uses the keyring. The others wait as long as the lock file shows that processes are
+served; no process waits for an unresponsive keyring.
 """
 
 import contextlib
@@ -36,13 +37,13 @@ __all__ = ["KeyringLocked", "KeyringNotPersistent", "KeyringStore", "KeyringTime
 
 T = TypeVar("T")
 
-_LONGEST_QUEUE = 60.0  # seconds to stand in line behind healthy processes
-_OWN_TURN = 0.5  # seconds left for one's own operation after standing in line
+_LONGEST_QUEUE = 60.0  # seconds to wait in a queue behind healthy processes
+_OWN_TURN = 0.5  # seconds left for the operation after waiting in the queue
 _PROBE = "xapi: probe"
 
 
 class KeyringStore:
-    """Keep records, passwords included, in the keyring; one call of a method is one visit to it."""
+    """Store records, passwords included, in the keyring; each method call is one visit, which holds the lock once."""
 
     name: Literal["keyring"] = "keyring"
     remembers = True
@@ -67,16 +68,16 @@ class KeyringStore:
         self._notice = None if unlock_wait is None else self._say_waiting
         self._seconds = patience if unlock_wait is None else max(patience, unlock_wait)
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
-        self._patience: Watchdog | None = None  # that of the latest visit
+        self._patience: Watchdog | None = None  # the one of the latest visit
         self.is_given_up = False
 
     @property
     def backend(self) -> str | None:
-        """The class of the backend in use, None before the first visit that got so far."""
+        """The class of the backend in use, or None until a visit has loaded one."""
         return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
 
     def probe(self) -> None:
-        """Write an item and read it back; raise StoreError when that fails. That it cannot be deleted is a warning."""
+        """Write an item and read it back; raise StoreError on failure. If it cannot be deleted, only warn."""
         text = f"probe {os.urandom(8).hex()}"
 
         def probe(backend: "KeyringBackend") -> StoreError | None:
@@ -92,16 +93,16 @@ class KeyringStore:
             self._notify(f"{failure.message}: `xapi logout` may have to leave there what it should delete")
 
     def read(self, identity: Identity) -> Record | None:
-        """Return the record of *identity*, or None where there is none, or one that cannot be used."""
+        """Return the record of *identity*, or None if there is none or it is not usable."""
         return records.decode(identity, self._visit("reading the keyring", self._for(identity, ChunkedItem.read)))
 
     def write(self, identity: Identity, record: Record) -> None:
-        """Keep *record* and read it back; the old one is there until the new one is complete."""
+        """Store *record* and read it back; the previous one is kept until the new one is complete."""
         text = records.encode(identity, record)
         self._visit("writing to the keyring", self._for(identity, lambda pieces: pieces.write(text)))
 
     def delete(self, identity: Identity) -> bool:
-        """Leave nothing of *identity* behind; tell whether there was anything."""
+        """Delete everything that is stored for *identity*; return whether there was anything."""
         return self._visit("deleting from the keyring", self._for(identity, ChunkedItem.delete))
 
     def _for(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> "Callable[[KeyringBackend], T]":
@@ -117,7 +118,7 @@ class KeyringStore:
         return on_backend
 
     def _visit(self, doing: str, operation: "Callable[[KeyringBackend], T]") -> T:
-        """Return the result of *operation*, done while no other xapi process talks to the keyring."""
+        """Return the result of *operation*, run while no other xapi process uses the keyring."""
         if self.is_given_up:
             raise self._no_answer()
         patience = Watchdog(self._seconds, longest=self._seconds + _LONGEST_QUEUE, notice=self._notice)
@@ -128,7 +129,7 @@ class KeyringStore:
                     self._backend = patience.call(
                         lambda: translated("loading the keyring", self._backends.without_asking), at_work=patience.renew
                     )
-            at_work = self.answered if self._backend is None else None  # then all there are have to be loaded
+            at_work = self.answered if self._backend is None else None  # if None, all backends must be imported
             with self._turn(patience), self._quiet():
                 return patience.call(lambda: translated(doing, lambda: self._operate(operation)), at_work=at_work)
         except WatchdogTimeout:
@@ -136,14 +137,14 @@ class KeyringStore:
             raise self._no_answer() from None
 
     def answered(self) -> None:
-        """Take note of a sign of life, and let those in line see it."""
+        """Record activity, and show it to waiting processes."""
         if self._patience is not None and not self.is_given_up:
             self._patience.renew()
             self._touch()
 
     @contextlib.contextmanager
     def _turn(self, patience: Watchdog) -> Iterator[None]:
-        """Hold the lock of the keyring; it is touched at every sign of life, which those in line look for."""
+        """Hold the lock of the keyring; it is touched at every activity, which waiting processes check for."""
         served = private_files.touched(self._lock)
 
         def left() -> float:
@@ -165,7 +166,7 @@ class KeyringStore:
             yield
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
-        """Return the result of *operation* on the backend; find another one if that found earlier fails."""
+        """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
         if self._backend is None:
             self._backend = self._backends.found()
         try:
@@ -186,7 +187,7 @@ class KeyringStore:
         self._notify("waiting for the keyring, which may be asking to be unlocked")
 
     def _touch(self) -> None:
-        with contextlib.suppress(OSError):  # without a folder of state there is no line either
+        with contextlib.suppress(OSError):  # without a state directory there is no queue either
             private_files.touch(self._lock)
 
     def _warn_once(self, text: str) -> None:

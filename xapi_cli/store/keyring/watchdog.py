@@ -1,4 +1,4 @@
-"""Waiting for somebody else's code, which may never return: in a thread that cannot keep the process from ending."""
+"""A timeout for third-party code that may hang: it runs in a daemon thread, which cannot keep the process alive."""
 
 import threading
 import time
@@ -8,39 +8,39 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _SLICE = 0.05
-_LONGEST_SLICE = 0.12  # of a slice that took longer, the process was stopped or starved: nobody else's fault
-_WINDOW, _WORK = 0.2, 0.004  # a process that uses so many CPU seconds within so many is at work, on an import say
-_LONGEST_WORK = 10.0  # seconds for which such work counts, call by call
+_LONGEST_SLICE = 0.12  # of a longer slice, only this counts: the process was stopped or starved
+_WINDOW, _WORK = 0.2, 0.004  # more CPU seconds than _WORK per _WINDOW: the process is busy, importing for example
+_LONGEST_WORK = 10.0  # seconds per call for which such work counts
 _NOTICE = 1.5
 
 
 class WatchdogTimeout(Exception):
-    """Report that nothing has stirred for too long."""
+    """The time limit has expired."""
 
 
 class Watchdog:
-    """Wait *seconds* from the last sign of life, at most *longest* in all; call *notice* when it takes a while."""
+    """A timeout of *seconds* since the last activity, *longest* in total; *notice* is called during a long wait."""
 
     def __init__(self, seconds: float, *, longest: float, notice: Callable[[], None] | None = None) -> None:
         self._seconds = seconds
         self._longest = longest
         self._notice = notice
         self._start = self._looked = time.monotonic()
-        self._window = self._worked = 0.0  # when the process was looked at last, and its CPU seconds then
+        self._window = self._worked = 0.0  # time of the last check, and the CPU seconds of the process then
         self._quiet = 0.0
         self._renewed = False
 
     def renew(self) -> None:
-        """Take note of a sign of life; any thread may."""
+        """Record activity, which restarts the timeout; any thread may call this."""
         self._renewed = True
 
     def grant(self, seconds: float) -> None:
-        """See to it that *seconds* are left."""
+        """Ensure that at least *seconds* are left."""
         self._quiet = min(self._quiet, self._seconds - seconds)
         self._start = max(self._start, time.monotonic() + seconds - self._longest)
 
     def left(self) -> float:
-        """Return the seconds left, negative when there are none."""
+        """Return the seconds left; zero or less if the time has expired."""
         now = time.monotonic()
         if self._renewed:
             self._renewed, self._quiet = False, 0.0
@@ -53,10 +53,10 @@ class Watchdog:
         return min(self._seconds - self._quiet, self._start + self._longest - now)
 
     def call(self, function: Callable[[], T], *, at_work: Callable[[], None] | None = None) -> T:
-        """Return what *function* returns, or raise what it raises, or WatchdogTimeout; then it is left to itself.
+        """Return what *function* returns, or raise what it raises; on timeout, raise WatchdogTimeout and abandon it.
 
-        *at_work* is given where *function* imports, which is our own work and not somebody's silence; it is called
-        while the process is seen to work, and may well be `renew`.
+        *at_work* is given if *function* imports modules, which is work of this process and not an unresponsive
+        service. It is called while the process is busy, and may be `renew`.
         """
         results: list[T] = []
         errors: list[BaseException] = []
@@ -64,7 +64,7 @@ class Watchdog:
         def run() -> None:
             try:
                 results.append(function())
-            except BaseException as error:  # noqa: BLE001  # passed on by whoever waits
+            except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
                 errors.append(error)
 
         thread = threading.Thread(target=run, name="xapi-keyring", daemon=True)
