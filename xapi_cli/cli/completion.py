@@ -1,11 +1,11 @@
-"""What makes bash, zsh and fish complete `xapi`: Typer's scripts, with their faults mended.
+"""Completion scripts of `xapi` for bash, zsh and fish: fixed versions of Typer's scripts.
 
-Typer's own do not complete `--flag=value` in any shell; in bash they fail for `~/bin/xapi`, with an error in the middle
-of what is being typed; in zsh the first Tab after a start does nothing where the script is autoloaded. What they ask
-the program, and what it answers, is Typer's. PowerShell gets Typer's script as it is.
+Typer's scripts do not complete `--flag=value` in any shell. In bash they fail for `~/bin/xapi`, and print an error into
+the command line. In zsh, the first Tab after startup has no effect if the script is autoloaded. The protocol between
+the scripts and the program is Typer's. PowerShell uses Typer's script unchanged.
 """
 
-# bash splits `--flag=value` into three words; Typer wants two. Whatever else bash splits, at `:` say, is an ITEM.
+# bash splits `--flag=value` into three words, but Typer expects two. Other split words, as at `:`, are ITEMs.
 _BASH = r"""_xapi_completion() {
     local IFS=$'\n' program=${1/#\~\//$HOME/} words=() position=$COMP_CWORD last= index
     for index in "${!COMP_WORDS[@]}"; do
@@ -62,8 +62,8 @@ complete --command xapi --no-files --arguments "(__xapi_completion get-args)" --
 
 
 def fix_scripts() -> None:
-    """Let Typer print and install these scripts in place of its own."""
+    """Make Typer print and install these scripts instead of its own."""
     from typer._completion_shared import _completion_scripts
 
     for shell, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH)):
-        _completion_scripts[shell] = script.replace("%", "%%")  # Typer fills in names with the % operator
+        _completion_scripts[shell] = script.replace("%", "%%")  # Typer formats the scripts with the % operator

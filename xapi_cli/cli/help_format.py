@@ -1,7 +1,7 @@
-"""What `--help` looks like: plain text that fits the terminal, its headings and names set off where that can be shown.
+"""The format of `--help`: plain text that fits the terminal, with styled headings and names where supported.
 
-A page ends with its examples, which is what a person sees first on a terminal. The styled page is the plain one, with
-nothing added but bold and underline: both say the same, to eyes, to pipes and to screen readers.
+A help page ends with its examples, so that they are next to the prompt on a terminal. The styled page adds only bold
+and underline to the plain one: terminals, pipes and screen readers receive the same text.
 """
 
 import inspect
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 SETTINGS = "Settings"
 _OWN = "Options"
 _MARK = "Examples:"
-_WIDE = 70  # columns; with fewer, a long name stands on a line of its own
+_WIDE = 70  # columns; in a narrower terminal, a long name has its own line
 _HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
 _NAME = re.compile(r"^  (-\S+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
 
 
 class Command(TyperCommand):
-    """A command: what it does, its options in groups, its examples."""
+    """A command; its help has a description, grouped options and examples."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage as people write it: NAME, not {NAME}."""
+        """Return the usage in the conventional form: NAME, not {NAME}."""
         return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
 
     def get_help(self, ctx: Any) -> str:
-        """Return the page, styled where stdout shows it."""
+        """Return the help page, styled if stdout supports it."""
         return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the page: usage, text, options, examples."""
+        """Write the help page: usage, description, options, examples."""
         text, examples = parts(self.help)
         self.format_usage(ctx, formatter)
         _write_text(formatter, text)
@@ -44,23 +44,23 @@ class Command(TyperCommand):
         _write_examples(formatter, examples)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words; whatever is wrong with them is said with this command's own help in the hint."""
+        """Parse the arguments; raise UsageError, with a hint for this command, if they are not valid."""
         with usage_errors.of(ctx):
             return super().parse_args(ctx, args)
 
 
 class Group(TyperGroup):
-    """Commands under one name, under *headings* where there are many; a word that is none gets a suggestion."""
+    """A group of commands, listed under `headings`; the error for an unknown command contains a suggestion."""
 
     headings: Mapping[str, Sequence[str]] = {"Commands": ()}
     footer = ""
 
     def get_help(self, ctx: Any) -> str:
-        """Return the page, styled where stdout shows it."""
+        """Return the help page, styled if stdout supports it."""
         return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the page: usage, text, commands, options, examples, where there is more."""
+        """Write the help page: usage, description, commands, options, examples, footer."""
         text, examples = parts(self.help)
         self.format_usage(ctx, formatter)
         _write_text(formatter, text)
@@ -72,12 +72,12 @@ class Group(TyperGroup):
         _write_text(formatter, self.footer)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words before the command; whatever is wrong with them is said with this page in the hint."""
+        """Parse the arguments before the command; raise UsageError, with a hint for this group, if they are invalid."""
         with usage_errors.of(ctx):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is the first of *args*; raises UsageError, with a suggestion, where there is none."""
+        """Return the command that *args* begin with; raise UsageError, with a suggestion, if it is unknown."""
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing:
             raise usage_errors.no_such_command(ctx.command_path, args[0], names)
@@ -89,7 +89,7 @@ class Group(TyperGroup):
 
 
 def of_topic(formatter: Any, topic: "Topic") -> str:
-    """Return the page of *topic*."""
+    """Return the help page of *topic*."""
     with formatter.section(topic.title):
         formatter.write_text(topic.text)
         formatter.write_paragraph()
@@ -101,7 +101,7 @@ def of_topic(formatter: Any, topic: "Topic") -> str:
 
 
 def parts(text: str | None) -> tuple[str, list[str]]:
-    """Return the help *text* of a command without its examples, and the lines of those."""
+    """Split the help *text* of a command; return the text without the examples, and the lines of the examples."""
     told, _, examples = inspect.cleandoc(text or "").partition(_MARK)
     return told.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
 
@@ -122,7 +122,7 @@ def _write_text(formatter: Any, text: str) -> None:
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the options under their headings, the settings, which most commands have, last."""
+    """Write the options under their headings; the settings, which most commands share, are last."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
@@ -147,5 +147,5 @@ def _write_examples(formatter: Any, examples: list[str]) -> None:
 
 
 def _write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
-    """Write *rows* of a name and what it means, the meanings in one column."""
+    """Write *rows* of names and descriptions, with the descriptions aligned in one column."""
     formatter.write_dl(rows, col_max=30 if formatter.width >= _WIDE else 16)

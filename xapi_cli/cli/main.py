@@ -1,4 +1,4 @@
-"""The program `xapi`: its commands, each imported when it is called, and what turns a failure into an exit code."""
+"""The program `xapi`: its commands, each imported on first use, and the conversion of failures to exit codes."""
 
 import builtins
 import errno
@@ -18,7 +18,7 @@ from xapi_cli.settings.resolve import SECRETS, relative_homes
 from xapi_cli.system import safe_paths, signals
 from xapi_cli.system.terminal import abandon_stdout, reserve_standard_streams
 
-# The commands, and the verbs of those that have some: `commands/NAME.py` holds a function for each.
+# The commands and their subcommands, if any: `commands/NAME.py` has a function for each.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "login": (),
     "logout": (),
@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": (),
 }
 
-# How `xapi --help` groups them.
+# The groups of commands in `xapi --help`.
 _HEADINGS: Mapping[str, tuple[str, ...]] = {
     "Log in": ("login", "logout", "token"),
     "Call the API": ("request", "batch", "exec"),
@@ -44,7 +44,7 @@ _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
 class _Xapi(Group):
-    """The commands by name, made when they are asked for."""
+    """The top-level commands; each is created on demand."""
 
     headings = _HEADINGS
     footer = (
@@ -61,13 +61,13 @@ class _Xapi(Group):
 
 
 def _command(name: str, verbs: tuple[str, ...]) -> typer.Typer:
-    """Return the command *name*, with its *verbs* where it has some."""
+    """Return the command *name* with its subcommands *verbs*, if any."""
     module = import_module(f"xapi_cli.commands.{name}")
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if verbs:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_help_without_verb)
     for verb in verbs or (name,):
-        # A function named like one of Python's own, such as `list`, has an underscore after its name.
+        # A function whose name would shadow a builtin, such as `list`, has a trailing underscore.
         function = getattr(module, f"{verb}_" if hasattr(builtins, verb) else verb)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
         command.command(verb, cls=Command, context_settings=settings)(function)
@@ -112,17 +112,17 @@ def xapi(
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and end the process with its exit code."""
     reserve_standard_streams()
-    # Where click is installed, httpx imports its own command line, rich and pygments included: 35 ms for nobody.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: an import of it fails, as httpx expects
+    # If click is installed, httpx imports its command line with rich and pygments: 35 ms without benefit.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails, as httpx expects
     _leave(run(sys.argv[1:], _environ()))
 
 
 def _environ() -> Mapping[str, str]:
-    """Return the environment; take out of that which libraries see what they must not pass on, or would believe.
+    """Return a copy of the environment; then remove secrets and relative home directories from `os.environ`.
 
-    They start processes, which inherit the secrets, and run code from below a relative directory.
+    Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
     environ = dict(os.environ)
     for name in (*SECRETS, *relative_homes(environ)):
@@ -140,11 +140,11 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         signals.release()
         _flush()
         return code if isinstance(code, int) else 0
-    except BaseException as error:  # noqa: BLE001 - everything ends here: it is what turns a failure into an exit code
+    except BaseException as error:  # noqa: BLE001 - the only place that converts failures to exit codes
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            return error.code if isinstance(error.code, int) else 0  # completion ends so; to fish 1 means "none"
+            return error.code if isinstance(error.code, int) else 0  # raised by completion; 1 means "none" to fish
         failure = _as_failure(error)
-        if not isinstance(failure, Interrupted):  # whose alarm makes sure that this ends
+        if not isinstance(failure, Interrupted):  # its alarm limits the time until the exit
             signals.release()
         if isinstance(failure, OutputError | ClosedPipe):
             abandon_stdout()
@@ -157,7 +157,7 @@ def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _fix_completion(args: Sequence[str]) -> None:
-    """Where *args* ask for a completion script, make sure that it is ours, and is installed in the user's own home."""
+    """If *args* request a completion script, use the fixed one; install it only in the user's own home directory."""
     words = {word.partition("=")[0] for word in args[:1]}
     if "--install-completion" in words:
         _refuse_others_home()
@@ -168,7 +168,7 @@ def _fix_completion(args: Sequence[str]) -> None:
 
 
 def _refuse_others_home() -> None:
-    """Raise OutputError where Typer would make the home directory, or write to that of another user."""
+    """Raise OutputError if Typer would create the home directory or write to that of another user."""
     home = safe_paths.home()
     try:
         found = home.stat()
@@ -181,7 +181,7 @@ def _refuse_others_home() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process with *code* at once: to take the interpreter apart first costs as much as a tenth of a call."""
+    """End the process with *code*, without interpreter shutdown, which would take a tenth of the time of a call."""
     try:
         _flush()
     except BrokenPipeError:
@@ -198,7 +198,7 @@ def _flush() -> None:
 
 
 def _as_failure(error: BaseException) -> XapiError:
-    """Return *error* as a failure that has an exit code and may be shown."""
+    """Convert *error* to a failure that has an exit code and a message that is safe to show."""
     if isinstance(error, XapiError):
         return error
     if isinstance(error, signals.Ended):
@@ -206,7 +206,7 @@ def _as_failure(error: BaseException) -> XapiError:
     if isinstance(error, KeyboardInterrupt):
         return Interrupted()
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-        return ClosedPipe("the reader of stdout has gone")  # while the help was printed
+        return ClosedPipe("the reader of stdout has gone")  # while printing the help
     if isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     ):
@@ -227,7 +227,7 @@ def _last_frame(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> str:
-    """Return where *error* came from: files, lines and types, but no message and no value, which may hold secrets."""
+    """Return the traceback of *error*: files, lines and types; no messages or values, which may contain secrets."""
     from traceback import extract_tb, format_list
 
     lines: list[str] = []

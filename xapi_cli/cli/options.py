@@ -1,4 +1,4 @@
-"""The options that commands share: how each setting is given as a flag."""
+"""The options that commands share: a flag for each setting."""
 
 import inspect
 from collections.abc import Callable
@@ -13,20 +13,20 @@ _PANEL = help_format.SETTINGS
 
 
 def profile_names(incomplete: str) -> list[str]:
-    """Return the profiles whose names begin with *incomplete*; whatever is wrong, completion stays quiet."""
+    """Return the profiles whose names begin with *incomplete*; on any error, return an empty list."""
     import os
 
     from xapi_cli.settings import config_file, resolve
 
     try:
         found = config_file.load(resolve.config_path(os.environ))
-    except Exception:  # noqa: BLE001 - a broken config must not break the shell
+    except Exception:  # noqa: BLE001 - an invalid config must not break the shell
         return []
-    usable = resolve.is_profile_name  # a shell evaluates what it is offered
+    usable = resolve.is_profile_name  # the shell evaluates the completions
     return [name for name in found.profiles if name.startswith(incomplete) and usable(name)]
 
 
-def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 - Typer's own word
+def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 - the name that Typer uses
     return Annotated[str | None, typer.Option(*names, help=help, rich_help_panel=_PANEL, **more)]
 
 
@@ -60,9 +60,9 @@ WIRE = ("timeout", "max_time", "ca_bundle", "no_input")
 
 
 def settings_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of the settings *names*, and the runtime what they say.
+    """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
 
-    The command need not name them: it finds the outcome in `runtime.settings`.
+    The command does not declare the flags: it reads the resulting values from `runtime.settings`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -85,9 +85,9 @@ def settings_flags(*names: str) -> Callable[[Callable[..., None]], Callable[...,
             ctx.obj.flags = flags
             command(ctx, **given)
 
-        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]  # inspect's
+        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]  # for inspect
         with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in extra}
-        del with_settings.__wrapped__  # the wrapper's own signature counts
+        del with_settings.__wrapped__  # inspect would otherwise use the signature of the command
         return with_settings
 
     return decorate

@@ -1,6 +1,6 @@
-"""What Typer finds wrong with the words of a command line, in one line of ours that says what to do.
+"""Convert Typer's usage errors to UsageError: one line, with a hint.
 
-A word that is no option may be a secret in the wrong place: it is never repeated.
+An argument that is not an option may be a misplaced secret, so messages never repeat it.
 """
 
 import re
@@ -14,7 +14,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import closest
 
-# What people type who know other tools, and what it is called here; the keys of a group are its name.
+# Commands of other tools and their equivalents in xapi, by the path of the command group.
 CALLED_HERE: Mapping[str, Mapping[str, str]] = {
     "xapi": {
         **dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), "request"),
@@ -45,7 +45,7 @@ CALLED_HERE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("rm", "del", "delete"), "remove"),
     },
 }
-# Words of curl's and HTTPie's that are said otherwise here.
+# Options of curl and HTTPie that xapi expresses differently.
 _ELSEWHERE = {
     **dict.fromkeys(("-X", "--request", "--method"), "METHOD stands before PATH: `xapi request POST /path`"),
     **dict.fromkeys(("--json", "-j"), "fields are ITEMs: name=value, name:=JSON; -d takes a whole body"),
@@ -60,7 +60,7 @@ _SECRET_FLAGS = {
 
 @contextmanager
 def of(ctx: Any) -> Iterator[None]:
-    """Raise as UsageError what Typer complains of while it reads the words of *ctx*."""
+    """Convert the errors that Typer raises while it parses the arguments of *ctx* to UsageError."""
     try:
         yield
     except TyperException as error:
@@ -68,14 +68,14 @@ def of(ctx: Any) -> Iterator[None]:
 
 
 def no_such_command(path: str, word: str, names: Sequence[str]) -> UsageError:
-    """Return the error for *word*, which is none of the commands *names* under *path*."""
+    """Return the error for *word*, which is not one of the commands *names* under *path*."""
     called = _meant(path, word, names)
     hint = f"did you mean `{path} {called}`?" if called else f"see `{path} --help`"
     return UsageError("there is no such command" if path == "xapi" else f"`{path}` has no such command", hint=hint)
 
 
 def no_such_topic(path: str, word: str, names: Sequence[str]) -> UsageError:
-    """Return the error for *word*, which is none of the topics *names* of `xapi help`, under the command *path*."""
+    """Return the error for *word*, which is not one of the topics *names* of `xapi help`, under the command *path*."""
     called = closest(word, names)
     about = " ".join(filter(None, ("xapi help", path.partition(" ")[2], called)))
     hint = f"did you mean `{about}`?" if called else "`xapi help` lists commands and topics"
@@ -83,7 +83,7 @@ def no_such_topic(path: str, word: str, names: Sequence[str]) -> UsageError:
 
 
 def _meant(path: str, word: str, names: Sequence[str]) -> str | None:
-    """Return what *word* is called here, None where nobody can tell."""
+    """Return the xapi equivalent of *word*, or None if it is unknown."""
     called = CALLED_HERE.get(path, {})
     if path == "xapi" and (word.startswith("/") or "://" in word):
         return "request PATH"
@@ -93,10 +93,10 @@ def _meant(path: str, word: str, names: Sequence[str]) -> str | None:
 
 
 def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
-    """Return what Typer says of the words of *ctx* as a failure of ours."""
+    """Convert *error*, which Typer raised for the arguments of *ctx*, to UsageError."""
     page = f"see `{ctx.command_path} --help`"
     option = printable(getattr(error, "option_name", None) or "")
-    match type(error).__name__:  # the classes themselves are in a private module
+    match type(error).__name__:  # the classes are in a private module
         case "NoSuchOption":
             return UsageError(f"there is no option {option}", hint=_instead_of(option, ctx) or page)
         case "BadOptionUsage" if "requires" in str(error):
@@ -114,7 +114,7 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
 
 
 def _instead_of(option: str, ctx: Any) -> str | None:
-    """Return what to write instead of *option*, which the command of *ctx* does not have."""
+    """Return a hint for *option*, which the command of *ctx* does not have, or None."""
     if option in _SECRET_FLAGS:
         return _SECRET_FLAGS[option]
     if option in _ELSEWHERE and ctx.command_path == "xapi request":
@@ -133,7 +133,7 @@ def _flags(ctx: Any) -> list[str]:
 
 
 def _name(error: Any) -> str:
-    """Return what the parameter that *error* is about is called on the command line."""
+    """Return the name of the parameter of *error* as it is written on the command line."""
     parameter = error.param
     if parameter is None:
         return "an argument"
@@ -141,12 +141,12 @@ def _name(error: Any) -> str:
 
 
 def _needed(error: Any) -> str:
-    """Return what of the arguments cannot be left out: PATH of `[METHOD] PATH [ITEM]...`."""
+    """Return the required arguments only, for example PATH of `[METHOD] PATH [ITEM]...`."""
     return re.sub(r"\[[^\]]*\]|\.\.\.|-- ", "", _name(error)).strip()
 
 
 def _value(error: Any) -> str:
-    """Return what is wrong with the value, which for an option with a choice or a number is no secret."""
+    """Return the error with the value; the value of a choice or number option is not a secret."""
     text = printable(error.message).rstrip(".")
     if "is not a valid" in text:
         return f"{text.partition(' is not a valid')[0]} is no whole number"
@@ -158,7 +158,7 @@ def _value(error: Any) -> str:
 
 
 def _wanted(error: Any) -> str | None:
-    """Return what the parameter takes."""
+    """Return a hint on the values that the parameter accepts, or None."""
     kind = getattr(error.param, "type", None)
     if choices := getattr(kind, "choices", None):
         values = [getattr(choice, "value", choice) for choice in choices]

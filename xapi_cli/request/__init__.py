@@ -1,1 +1,1 @@
-"""One request: its arguments, its body, and what happens to the response."""
+"""A single request: its arguments, its body, and the output of the response."""

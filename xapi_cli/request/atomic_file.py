@@ -1,4 +1,4 @@
-"""A local file that is written whole or not at all."""
+"""A local file that is written atomically: complete or not at all."""
 
 import errno
 import os
@@ -15,39 +15,40 @@ from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import Place, is_trusted, place
 
-_UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # what a file is called that is still being written
+_UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # the name of an unfinished file
 _OPEN = "/proc/self/fd"
-_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})  # of file systems, of old kernels
-_LONGEST_NAME = 255  # bytes, in all file systems that have unnamed files
+_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})  # from file systems, old kernels
+_LONGEST_NAME = 255  # bytes, on all file systems that support unnamed files
 _DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d+)")
 _DESCRIPTOR_OF_OTHERS = re.compile(r"/proc/[^/]+/fd/")
 
 
 class AtomicFile:
-    """Take the place of the file *name* at `keep`, and of nothing without it.
+    """Write a new file that replaces the file *name* when `keep` is called; without `keep`, nothing changes.
 
-    The bytes go to a new file in its folder: one without a name where the
-    platform has such, so that even a killed process leaves nothing. What is no
-    regular file (a device, a FIFO, a descriptor such as /dev/stdout) is written
-    directly. Raises OutputError, naming the file.
+    The data is written to a new file in the same directory. The new file has no
+    name if the platform supports unnamed files, so that a killed process leaves
+    no file behind. A target that is not a regular file (a device, a FIFO, a
+    descriptor such as /dev/stdout) is written directly. The methods raise
+    OutputError, which names the file.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._target: Place | None = None  # held open, so that the file lands where it was looked for
-        self._new: Place | None = None  # where the new file has a name
+        self._target: Place | None = None  # kept open, so that a later change of the path has no effect
+        self._new: Place | None = None  # the name of the new file, if it has one
         self._file: BinaryIO | None = None
         self._is_direct = False
 
     def open(self) -> None:
-        """Make sure that the file can be written; until then there is nothing to be cleaned up."""
+        """Open the file for writing; raise OutputError if it cannot be written. A failure needs no cleanup."""
         try:
             self._file = self._opened()
         except (OSError, ValueError) as error:
             raise self._failed(error) from error
 
     def write(self, data: bytes) -> None:
-        """Append *data*."""
+        """Append *data* to the file."""
         rest = memoryview(data)
         try:
             while rest:
@@ -56,7 +57,7 @@ class AtomicFile:
             raise self._failed(error) from error
 
     def keep(self) -> None:
-        """Make what was written the content of the file."""
+        """Replace the content of the file with the data written."""
         try:
             if self._file is not None and self._target is not None and not self._is_direct:
                 self._file.flush()
@@ -72,7 +73,7 @@ class AtomicFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # a full disk: what could not be written is to be deleted anyway
+        with suppress(OSError):  # the disk may be full; the unwritten data is discarded anyway
             self._close()
         if self._new is not None:
             with suppress(OSError):
@@ -85,8 +86,8 @@ class AtomicFile:
         if (number := _descriptor(self._name)) is not None:
             return open(_writable(number), "wb", buffering=0)
         if not self._name or self._name.endswith((os.sep, "/")) or _DESCRIPTOR_OF_OTHERS.match(self._name):
-            return open(self._name, "wb", buffering=0)  # a directory fails here
-        self._target = target = place(self._name, follow=True)  # a symbolic link stays one
+            return open(self._name, "wb", buffering=0)  # fails for a directory
+        self._target = target = place(self._name, follow=True)  # a symbolic link is preserved
         if os.path.exists(self._name) and not os.path.isfile(self._name):
             return self._device()
         self._is_direct = False
@@ -95,7 +96,7 @@ class AtomicFile:
         return _unnamed(target) or self._named(target)
 
     def _device(self) -> BinaryIO:
-        """Open what is no regular file where it is; one that has become a regular file meanwhile stays untouched."""
+        """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
         descriptor = os.open(self._name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -103,8 +104,8 @@ class AtomicFile:
         return open(descriptor, "wb", buffering=0)
 
     def _named(self, target: Place) -> BinaryIO:
-        """Return a new file with a name; when this process is killed, the next one that comes here removes it."""
-        with suppress(OSError):  # a directory that may not be listed
+        """Return a new named file; if this process is killed, a later call in the same directory removes the file."""
+        with suppress(OSError):  # the directory may not be readable
             private_files.sweep(target, _UNFINISHED)
         while True:
             self._new = _another_name(target)
@@ -114,25 +115,25 @@ class AtomicFile:
             file.close()
 
     def _put_in_place(self, file: BinaryIO, target: Place) -> None:
-        """Give *file* the name of the target, which is the old file until that moment."""
+        """Atomically replace the target with *file*."""
         mode = _mode(target)
         _set_mode(file.fileno(), mode)
         if self._new is None:
             if _linked(file, target):
                 return
-            self._new = _another_name(target)  # only renaming replaces a file, and only what has a name can be renamed
+            self._new = _another_name(target)  # only a rename replaces a file, and it requires a name
             if not _linked(file, self._new):
                 _copy(file, self._new, mode)
         if sys.platform == "win32":
-            file.close()  # or it could not be renamed
+            file.close()  # Windows cannot rename an open file
         self._new.rename(target)
         self._new = None
 
     def _written(self, data: memoryview) -> int:
-        """Write of *data* what goes in at once; of a device that may be less than all."""
-        assert self._file is not None, "open() comes first"  # noqa: S101 - for the type checker
+        """Write as much of *data* as a single write accepts; return the number of bytes, which may be 0."""
+        assert self._file is not None, "open() comes first"  # noqa: S101 - narrows the type
         written = self._file.write(data)
-        if written is None:  # a non-blocking pipe that is full: wait for its reader
+        if written is None:  # a non-blocking pipe is full: wait until it is writable
             select.select([], [self._file], [])
         return written or 0
 
@@ -147,7 +148,7 @@ class AtomicFile:
 
 
 def _descriptor(name: str) -> int | None:
-    """Return the number of our own open file that *name* stands for, if it does."""
+    """Return the file descriptor of this process that *name* denotes, None if it denotes none."""
     found = _DESCRIPTOR.fullmatch(name)
     if found is None:
         return None
@@ -155,10 +156,10 @@ def _descriptor(name: str) -> int | None:
 
 
 def _writable(number: int) -> int:
-    """Return a duplicate of the descriptor *number*: opening its name anew would begin at the start of a file."""
-    import fcntl  # where there are such names, there is this
+    """Return a duplicate of the descriptor *number*; reopening a file by name would reset its offset to 0."""
+    import fcntl  # available on all platforms that have such names
 
-    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # or what was closed before we started
+    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # also if it was closed at startup
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return os.dup(number)
 
@@ -175,7 +176,7 @@ def _another_name(target: Place) -> Place:
 
 
 def _mode(target: Place) -> int:
-    """Return the permissions of the user's own file that is replaced, else what the umask leaves."""
+    """Return the permissions of the replaced file if the user or root owns it, else those that the umask allows."""
     with suppress(OSError):
         found = target.status()
         if is_trusted(found) and stat.S_ISREG(found.st_mode):
@@ -186,11 +187,11 @@ def _mode(target: Place) -> int:
 
 
 def _unnamed(target: Place) -> BinaryIO | None:
-    """Return a new file without a name, in the directory of *target*; None where there are none that get one later."""
+    """Return a new unnamed file in the directory of *target*; None if such files cannot be created and linked later."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_OPEN):
         return None
     if len(os.fsencode(target.path.name)) > _LONGEST_NAME:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # which would show only at the end
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # else only the final link would fail
     try:
         return open(target.open_unnamed(), "wb")
     except OSError as error:
@@ -200,7 +201,7 @@ def _unnamed(target: Place) -> BinaryIO | None:
 
 
 def _linked(file: BinaryIO, name: Place) -> bool:
-    """Give the unnamed *file* its *name*; tell whether that went well: there may be one, or a sandbox forbids it."""
+    """Link the unnamed *file* to *name*; return whether it succeeded: the name may exist or a sandbox may forbid it."""
     try:
         name.link(file.fileno())
     except OSError:
@@ -209,7 +210,7 @@ def _linked(file: BinaryIO, name: Place) -> bool:
 
 
 def _copy(file: BinaryIO, name: Place, mode: int) -> None:
-    """Make the file *name*, with permissions *mode*, out of what is in *file*."""
+    """Copy the content of *file* to the new file *name* with the permissions *mode*."""
     from shutil import copyfileobj
 
     new = name.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -220,5 +221,5 @@ def _copy(file: BinaryIO, name: Place, mode: int) -> None:
 
 
 def _set_mode(descriptor: int, mode: int) -> None:
-    if hasattr(os, "fchmod"):  # not on Windows before Python 3.13, where there is little to set
+    if hasattr(os, "fchmod"):  # missing on Windows before Python 3.13, where few modes exist
         os.fchmod(descriptor, mode)

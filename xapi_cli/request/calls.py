@@ -1,4 +1,4 @@
-"""What goes out for a call: its headers, and the call that a redirect makes of it."""
+"""API calls: the headers that are sent, and the call that results from a redirect."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ RawHeader = tuple[bytes, bytes]
 
 
 class Call(NamedTuple):
-    """A request as the user means it; a header whose value is None removes a default one."""
+    """A request as the user specified it; a header with the value None removes a default header."""
 
     method: str
     url: str
@@ -28,7 +28,10 @@ class Call(NamedTuple):
 
 
 def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
-    """Return the headers of *call* but those that the wire sets; outside the API's origin none is the user's."""
+    """Return the headers of *call*, except those that the HTTP layer sets.
+
+    Outside the API's origin (*inside* is false), no header of the user is included.
+    """
     user = list(call.headers) if inside else []
     if inside and call.body is not None and call.body.content_type:
         user = _with_default(user, "Content-Type", call.body.content_type)
@@ -42,9 +45,10 @@ def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
 def onward(
     call: Call, status: int, headers: Iterable[RawHeader], hops: int, *, base_url: str, follow: bool = True
 ) -> Call | None:
-    """Return the call that a redirect, the *hops*th in a row, asks for, None where the response is no redirect.
+    """Return the call that follows a redirect, or None if the response is not a redirect.
 
-    Raises RedirectError where a redirect is not followed.
+    *hops* is the number of consecutive redirects, including this one. Raises
+    RedirectError if the redirect is not followed.
     """
     location = _redirect_target(status, headers)
     if location is None:
@@ -66,14 +70,15 @@ def onward(
 
 
 def shown(url: str) -> str:
-    """Return *url* as messages name it, without what may be secret."""
+    """Return *url* for use in messages, with possible secrets redacted."""
     return printable(redacted_url(url))
 
 
 def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
-    """Return the Location of a redirect, None where the response is no redirect; RedirectError for two of them.
+    """Return the Location of a redirect, or None if the response is not a redirect.
 
-    Bytes that are not UTF-8 become surrogates, so that the URL has the bytes that the server sent.
+    Bytes that are not valid UTF-8 become surrogates, so that the URL preserves the bytes that the server sent.
+    Raises RedirectError if the response has two different Location headers.
     """
     if status not in _REDIRECTS:
         return None
@@ -84,7 +89,7 @@ def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
 
 
 def _redirected(call: Call, url: str, status: int) -> Call:
-    """Return *call* as it goes to *url* after *status* (RFC 9110, section 15.4): some of them ask for a GET."""
+    """Return *call* redirected to *url*; some values of *status* change the method to GET (RFC 9110, section 15.4)."""
     if (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST"):
         headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
         return call._replace(method="GET", url=url, headers=headers, body=None)

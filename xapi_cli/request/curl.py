@@ -1,4 +1,4 @@
-"""The curl command that does what a `xapi request` would do, without the token in it."""
+"""The curl command that is equivalent to an `xapi request`; it does not contain the token."""
 
 import math
 import os
@@ -15,14 +15,14 @@ from xapi_cli.request.body.sources import STDIN
 from xapi_cli.request.items import Field, Items, Upload
 from xapi_cli.system.render import shell_quoted
 
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # a request without a body says so, by Content-Length: 0
-_SPECIAL = re.compile(r'[="\\\r\n]')  # ends a name in curl, or is written otherwise by some of its versions
-_STDIN = "/dev/fd/3"  # where stdin is when the token comes in on 0
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # without a body, they are sent with Content-Length: 0
+_SPECIAL = re.compile(r'[="\\\r\n]')  # ends a name in curl, or is escaped differently by some curl versions
+_STDIN = "/dev/fd/3"  # the original stdin, while descriptor 0 supplies the token
 
 
 @dataclass(frozen=True)
 class CurlCommand:
-    """A request as curl would send it; *flags* are xapi's own, which the token must be asked for with."""
+    """A request as a curl command; *flags* are the settings flags that are passed to `xapi token show`."""
 
     method: str | None
     url: str
@@ -51,16 +51,16 @@ class CurlCommand:
         if not self._sends_token:
             return command
         piped = f"{self._token_command()} | {command}"
-        # The token comes in on stdin; a body that does as well moves to another descriptor.
+        # stdin supplies the token, so a body from stdin is moved to another descriptor.
         return f"{{ {piped}; }} 3<&0" if self._reads_stdin else piped
 
     def differences(self) -> Iterator[str]:
-        """Yield, for a person, what the command does otherwise than xapi would, as far as the flags given go."""
+        """Yield messages for the user about the differences from xapi that the given flags cause."""
         missing = [
             flag
             for flag, is_missing in (
                 ("--meta", self.meta),
-                ("--verbose", self.verbose),  # curl's shows the token
+                ("--verbose", self.verbose),  # curl's --verbose shows the token
                 ("--error-body", self._loses_error_body),
             )
             if is_missing
@@ -86,7 +86,7 @@ class CurlCommand:
 
     @property
     def _may_follow(self) -> bool:
-        """Tell whether curl can follow redirects: it would carry a body, and headers of one's own, to any host."""
+        """Return whether curl may follow redirects: it would send the body and the user's headers to any host."""
         return self.follow and not self._has_body and not self.items.headers
 
     @property
@@ -151,10 +151,10 @@ class CurlCommand:
         return ["--location", "--max-redirs", "10", *safe]
 
     def _output(self) -> list[str]:
-        """Return what sends the body where xapi does: FILE keeps its content when the answer is an error."""
+        """Return the options that write the body as xapi does: an error response does not change FILE."""
         drops_errors = self.output or self.error_body == "none"
         fail = ["--fail" if drops_errors else "--fail-with-body"] if self.check_status else []
-        if self._verb == "HEAD":  # curl takes the head for the body
+        if self._verb == "HEAD":  # curl writes the response headers as the body
             return fail if self.include else [*fail, "--output", "/dev/null"]
         return [*fail, "--output", shell_quoted(self.output)] if self.output else fail
 
@@ -178,7 +178,7 @@ class CurlCommand:
         return self._typed(f" {content}", self._data())
 
     def _typed(self, content: str, data: list[str]) -> list[str]:
-        """Return *data* with its type, which to curl would always be a form."""
+        """Return *data* with a Content-Type header; the default of curl is always a form."""
         return (
             data if self._has_header("Content-Type") else ["--header", shell_quoted(f"Content-Type:{content}"), *data]
         )
@@ -211,7 +211,7 @@ class CurlCommand:
 
 
 def _headers_word(header: str) -> str:
-    """Return what gives a part of `--form` its own *header*, in which curl changes nothing."""
+    """Return the suffix that sets *header* on a part of `--form`; curl sends it unchanged."""
     return f';headers="{_escaped(header)}"'
 
 
@@ -220,7 +220,7 @@ def _escaped(text: str) -> str:
 
 
 def _text_of(items: Items, *, form: bool) -> str:
-    """Return the body that the fields make, as text; what is to come from stdin cannot be shown."""
+    """Return the body of the fields as text; raise UsageError if a field is read from stdin."""
 
     def no_stdin() -> NoReturn:
         raise UsageError("--curl cannot show a field that comes from stdin", hint="put it into a file")

@@ -1,4 +1,4 @@
-"""What a terminal shows of a body: JSON indented, other text made harmless, binary only named."""
+"""Terminal display of a body: indented JSON, text with neutralized control sequences, or a note on binary data."""
 
 import re
 from codecs import IncrementalDecoder, getincrementaldecoder, lookup
@@ -8,8 +8,8 @@ from itertools import chain
 from xapi_cli.request.json_stream import InvalidJSON, checked
 from xapi_cli.system.render import pretty_json, printable, size
 
-LARGEST_JSON = 4 * 1024 * 1024  # bytes; a larger document is shown as it arrives
-_LOOKED_AT = 64 * 1024  # bytes; what is JSON for so long is waited for
+LARGEST_JSON = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
+_LOOKED_AT = 64 * 1024  # bytes; a body that is valid JSON up to here is buffered
 _KEPT = "\n\t"
 _CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -21,11 +21,11 @@ _CHARSETS = re.compile(
 def shown(
     chunks: Iterable[bytes], *, colours: bool, note: Callable[[str], None], content_type: str = ""
 ) -> Iterator[str]:
-    """Yield the text that a terminal shows of the body in *chunks*; *note* hears of what it does not show.
+    """Yield the text that a terminal shows for the body in *chunks*; report to *note* what is not shown.
 
-    What the body is shows in its bytes, not in what *content_type* claims: only
-    where they are no UTF-8, the charset that it names is believed. Whatever is
-    not one JSON document, a stream of them for example, is shown as it arrives.
+    The format is detected from the bytes, not from *content_type*. Its charset
+    is used only if the bytes are not valid UTF-8. A body that is not a single
+    JSON document, such as a stream of documents, is shown as it arrives.
     """
     source, held = iter(chunks), bytearray()
     if _begins_as_json(source, held) and _ends_soon(source, held):
@@ -38,10 +38,10 @@ def shown(
 
 
 def _charset(content_type: str) -> str | None:
-    """Return the codec for the charset that *content_type* names, None where it is no old acquaintance."""
+    """Return the codec for the charset that *content_type* names, or None if it is not one of the known charsets."""
     found = _CHARSET.search(content_type)
     name = found[1].lower() if found else ""
-    if not _CHARSETS.fullmatch(name):  # Python knows some that are none, such as idna and rot13
+    if not _CHARSETS.fullmatch(name):  # Python also has codecs that are not charsets: idna, rot13
         return None
     try:
         return lookup(name).name
@@ -50,7 +50,7 @@ def _charset(content_type: str) -> str | None:
 
 
 def _begins_as_json(source: Iterator[bytes], held: bytearray) -> bool:
-    """Move as much of *source* to *held* as it takes to see whether one JSON document begins so."""
+    """Move data from *source* to *held* until it is known whether it begins a single JSON document; return whether."""
     decoder = getincrementaldecoder("utf-8-sig")()
 
     def texts() -> Iterator[str]:
@@ -68,7 +68,7 @@ def _begins_as_json(source: Iterator[bytes], held: bytearray) -> bool:
 
 
 def _ends_soon(source: Iterator[bytes], held: bytearray) -> bool:
-    """Move *source* to *held*, up to the size that is indented; tell whether that is all of it."""
+    """Move *source* to *held*, up to the size limit for indentation; return whether *source* is exhausted."""
     while len(held) <= LARGEST_JSON:
         chunk = next(source, None)
         if chunk is None:
@@ -96,7 +96,7 @@ def _as_it_arrives(chunks: Iterable[bytes], charset: str | None, note: Callable[
             return
         seen += len(chunk)
         piece = held_back + piece
-        held_back = "\r" if piece.endswith("\r") else ""  # half of a line's end, perhaps
+        held_back = "\r" if piece.endswith("\r") else ""  # possibly the first half of \r\n
         if piece := _visible(piece.removesuffix("\r")):
             yield piece
             ended = piece.endswith("\n")
@@ -110,15 +110,15 @@ def _as_it_arrives(chunks: Iterable[bytes], charset: str | None, note: Callable[
 
 
 class _Text:
-    """Decode a body as UTF-8, and from where it is none on by the charset that its header names, if it names one."""
+    """Decode a body as UTF-8; from the first invalid chunk on, use *charset*, if there is one."""
 
     def __init__(self, charset: str | None) -> None:
         self._charset = charset
         self._decoder: IncrementalDecoder = getincrementaldecoder("utf-8-sig")()
-        self._is_wide = False  # its characters are of several bytes each, some of which are 0
+        self._is_wide = False  # UTF-16 or UTF-32: characters may contain NUL bytes
 
     def of(self, chunk: bytes) -> str | None:
-        """Return the text of the next *chunk*, None where it is binary."""
+        """Return the text of the next *chunk*, or None if it is binary."""
         text = None if b"\0" in chunk and not self._is_wide else _decoded(self._decoder.decode, chunk)
         if text is not None and "\0" not in text:
             return text
@@ -126,13 +126,13 @@ class _Text:
         return self.of(held + chunk) if self._turn_to_charset() else None
 
     def end(self) -> str:
-        """Return the end of the body, where it looked like the beginning of a character and was none."""
+        """Return the text of trailing bytes that are an incomplete UTF-8 character but valid in the charset."""
         held = self._decoder.getstate()[0]
         return (self.of(held) or "") if held and self._turn_to_charset() else ""
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether half a character is left."""
+        """Whether the body ends with an incomplete character."""
         return bool(self._decoder.getstate()[0])
 
     def _turn_to_charset(self) -> bool:
@@ -147,7 +147,7 @@ class _Text:
 def _decoded(decode: Callable[[bytes], str], chunk: bytes) -> str | None:
     try:
         return decode(chunk)
-    except UnicodeError:  # not only UnicodeDecodeError, where UTF-16 begins without its mark
+    except UnicodeError:  # UTF-16 without a byte order mark raises UnicodeError
         return None
 
 

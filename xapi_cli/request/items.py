@@ -1,10 +1,10 @@
-"""Read the words of `xapi request`: METHOD, PATH and the ITEM grammar.
+"""Parse the arguments of `xapi request`: METHOD, PATH and the ITEM grammar.
 
     name==value   query parameter          name=value    JSON string or form field
-    Name:value    header, none: removed    name:=JSON    JSON field of any type
-    name@file     upload                   name=@file    name:=@file    the value from a file
+    Name:value    header, empty: removed   name:=JSON    JSON field of any type
+    name@file     upload                   name=@file    name:=@file    value read from a file
 
-Nothing is read from files here, and no value is ever echoed: it may be a secret.
+This module does not read files. Error messages never contain a value, because it may be a secret.
 """
 
 import re
@@ -16,15 +16,15 @@ from xapi_cli.errors import UsageError
 from xapi_cli.request.json_stream import InvalidJSON, checked
 from xapi_cli.system.render import printable
 
-_SEPARATOR = ":=@|:=|:|==|=@|=|@"  # at any one place the longest that fits
+_SEPARATOR = ":=@|:=|:|==|=@|=|@"  # the longest match comes first
 _NAME_AND_SEPARATOR = re.compile(rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})")
 _ESCAPED = re.compile(r"\\([\\=:@])")
-_URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # C:/… is what a Windows shell makes of a leading slash
+_URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _NO_HEADER_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_NEVER_SENT = frozenset({"CONNECT", "TRACE"})  # a tunnel is no request, and TRACE sends the token back
+_NEVER_SENT = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
 _OURS = frozenset({
     "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
@@ -33,7 +33,7 @@ _FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the body: *text* as given, or what the file at *path* holds; *is_json*: no string, but JSON."""
+    """A field of the body: *text*, or the content of the file at *path*; *is_json* marks a JSON value, not a string."""
 
     name: str
     text: str | None = field(default=None, repr=False)
@@ -42,7 +42,7 @@ class Field:
 
 
 class Upload(NamedTuple):
-    """A file that goes into a multipart body; its media type is guessed where *content_type* is None."""
+    """A file in a multipart body; its media type is guessed if *content_type* is None."""
 
     name: str
     path: str
@@ -51,7 +51,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class Items:
-    """All that ITEMs, `-q` and `-H` ask for, each kind in the order given; a header of None is to be removed."""
+    """The parsed ITEMs, `-q` and `-H`, each kind in the order given; a header with the value None is removed."""
 
     query: list[tuple[str, str]] = field(default_factory=list, repr=False)
     headers: list[tuple[str, str | None]] = field(default_factory=list, repr=False)
@@ -60,24 +60,28 @@ class Items:
 
 
 def split_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
-    """Return METHOD (None when left out), PATH and the words that must be ITEMs."""
+    """Return METHOD (None if omitted), PATH and the remaining arguments, which must be ITEMs."""
     if not words:
         raise UsageError("missing PATH", hint="write for example: xapi request /x-api/me")
     first, *rest = words
     if rest and _is_letters(first) and not is_item(rest[0]):
         return method(first), rest[0], rest[1:]
-    if first in _METHODS:  # by the grammar a PATH, but never meant as one
+    if first in _METHODS:  # the grammar allows it as PATH, but METHOD is intended
         raise UsageError(f"missing PATH after {first}", hint=f"start it with a slash; for a path of that name /{first}")
     return None, first, rest
 
 
 def is_item(word: str) -> bool:
-    """Tell whether *word* has the form of an ITEM, whatever its value."""
+    """Return whether *word* has the form of an ITEM, regardless of its value."""
     return _taken_apart(word) is not None
 
 
 def parse(words: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[str] = (), before: int = 1) -> Items:
-    """Return what *words* mean, and the texts of `-q` and `-H`; *before* words precede them."""
+    """Parse the ITEMs *words*, and the values of `-q` and `-H`.
+
+    *before* is the number of arguments that precede *words*; error messages
+    state positions. Raises UsageError.
+    """
     items = Items([query_parameter(text) for text in query], [header(text) for text in headers])
     for position, word in enumerate(words, before + 1):
         _add(items, word, position)
@@ -85,9 +89,9 @@ def parse(words: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[
 
 
 def header(text: str) -> tuple[str, str | None]:
-    """Return name and value of *text*, given to `-H`.
+    """Return the name and the value of *text*, an argument of `-H`.
 
-    `Name: value` sets, `Name:` removes (None), `Name;` sends it empty as curl does.
+    `Name: value` sets the header, `Name:` removes it (None), and `Name;` sends it with an empty value, as in curl.
     """
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
@@ -98,12 +102,12 @@ def header(text: str) -> tuple[str, str | None]:
 
 
 def checked_header(name: str, value: str | None) -> tuple[str, str | None]:
-    """Return the header as it is sent; a *value* of None removes it."""
+    """Validate a header and return it as it is sent; a *value* of None removes it."""
     return _header(name, value or "", "the line"), None if value is None else value.strip(" \t")
 
 
 def query_parameter(text: str) -> tuple[str, str]:
-    """Return name and value of *text* as `-q` takes it: `name=value`."""
+    """Return the name and the value of *text*, an argument of `-q` with the form `name=value`."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UsageError("-q has a query parameter that is not name=value", hint="write it like -q status=open")
@@ -111,7 +115,7 @@ def query_parameter(text: str) -> tuple[str, str]:
 
 
 def method(text: str) -> str:
-    """Return the method *text* in capitals."""
+    """Return the method *text* in uppercase; raise UsageError if it is not allowed."""
     if not _is_letters(text):
         raise UsageError("a METHOD consists of letters only", hint="write for example GET or POST")
     if text.upper() in _NEVER_SENT:
@@ -124,7 +128,7 @@ def _is_letters(word: str) -> bool:
 
 
 def _taken_apart(word: str) -> tuple[str, str, str] | None:
-    """Return name, separator and value of *word*, None when it is no ITEM."""
+    """Return the name, the separator and the value of *word*, or None if it is not an ITEM."""
     if word.startswith("/") or _URL_OR_DRIVE.match(word):
         return None
     match = _NAME_AND_SEPARATOR.match(word)
@@ -155,7 +159,7 @@ def _add(items: Items, word: str, position: int) -> None:
 
 
 def _header(name: str, value: str, where: str) -> str:
-    """Return *name* when it and *value* make a header that a user may set."""
+    """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
     if not _TOKEN.fullmatch(name):
         hint = "a name has letters, digits and dashes, no blanks"
         raise UsageError(f"{where} is a header with a name that HTTP does not allow", hint=hint)
@@ -194,6 +198,6 @@ def _file(path: str, where: str) -> str:
 
 
 def _upload(name: str, path: str) -> Upload:
-    """Take `file;type=image/png` apart, as curl and HTTPie write it."""
+    """Parse `file;type=image/png`, the syntax of curl and HTTPie."""
     match = _UPLOAD_TYPE.fullmatch(path)
     return Upload(name, match[1], match[2]) if match else Upload(name, path)

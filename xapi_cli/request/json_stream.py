@@ -1,7 +1,7 @@
-"""Check and write JSON as text: numbers stay as they were typed, and a file of any size goes through.
+"""Validate and write JSON as text: numbers are preserved as written, and input of any size can be processed.
 
-`json.loads` would make 1e400 infinite, refuse integers of 5000 digits, accept
-NaN, and need many times the memory of the text.
+`json.loads` would convert 1e400 to infinity, reject integers of 5000 digits,
+accept NaN, and use many times the memory of the text.
 """
 
 import json
@@ -28,11 +28,14 @@ _KEY_MAY_START = (_KEY, _KEY_OR_END)
 
 
 class InvalidJSON(ValueError):
-    """Say what is wrong, by position and without the text itself."""
+    """The text is not valid JSON; the message states the error and its position, but does not quote the text."""
 
 
 def checked(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield *chunks* as they are; InvalidJSON, at the latest after the last one, unless they make one JSON value."""
+    """Yield *chunks* unchanged.
+
+    Raises InvalidJSON, after the last chunk at the latest, unless they form a single JSON value.
+    """
     grammar = _Grammar()
     for chunk in chunks:
         grammar.read(chunk)
@@ -41,7 +44,7 @@ def checked(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def string(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield the JSON string that holds the text *chunks*."""
+    """Yield the text *chunks* encoded as a single JSON string."""
     yield '"'
     for chunk in chunks:
         yield json.dumps(chunk, ensure_ascii=False)[1:-1]
@@ -49,33 +52,33 @@ def string(chunks: Iterable[str]) -> Iterator[str]:
 
 
 class _Grammar:
-    """Follow RFC 8259 over text that comes in pieces, keeping one byte a level and a started token."""
+    """An incremental RFC 8259 parser; its state is one byte for each nesting level and an incomplete token."""
 
     def __init__(self) -> None:
-        self._levels = bytearray()  # of { and [
+        self._levels = bytearray()  # an open { or [ for each level
         self._expected = _VALUE
         self._in_string = False
-        self._text = ""  # what is not understood yet
-        self._at = 0  # where in it we are
-        self._no_leap_before, self._pause = 0, 1  # characters: after one that failed
-        self._before = 0  # how many characters preceded it
+        self._text = ""  # the current text, from the first unparsed token on
+        self._at = 0  # the position in it
+        self._no_leap_before, self._pause = 0, 1  # in characters: the backoff after a failed leap
+        self._before = 0  # the number of characters before it
 
     def read(self, chunk: str) -> None:
-        """Follow *chunk* as far as its tokens are complete."""
+        """Parse the complete tokens of *chunk*; raise InvalidJSON if they are not valid."""
         self._before += self._at
         self._text, self._at = self._text[self._at :] + chunk, 0
         while self._step(last=False):
             pass
 
     def end(self) -> None:
-        """Finish: there is no more text."""
+        """Parse the rest at the end of the text; raise InvalidJSON if the value is incomplete."""
         while self._step(last=True):
             pass
         if self._expected != _NOTHING or self._in_string:
             raise InvalidJSON(f"it ends early, after {self._before + self._at} characters")
 
     def _step(self, *, last: bool) -> bool:
-        """Take one token; False when the text is used up or ends within one."""
+        """Parse one token; return False if the text is exhausted or ends within a token."""
         if self._in_string:
             return self._string(last=last)
         self._at = self._match(_BLANKS)
@@ -95,9 +98,10 @@ class _Grammar:
         return match.end() if match else self._at
 
     def _leap(self) -> bool:
-        """Take much at once, if what follows is complete: elements or members, or else one nested value.
+        """Parse many complete elements or members in one step, or else one complete nested value.
 
-        What fails is looked at for nothing, so the next tries are the rarer the more have failed.
+        Return whether it succeeded. A failed attempt is wasted work, so the interval until the next attempt doubles
+        with each failure.
         """
         run, then = self._next_run()
         is_nested = self._expected in _VALUE_MAY_START and self._text[self._at] in "{["
@@ -107,7 +111,7 @@ class _Grammar:
         if here < self._no_leap_before or self._text[self._at] in "]}":
             return False
         if len(self._text) > _LONGEST_WORD or len(self._levels) > _DEEPEST - sys.getrecursionlimit():
-            return False  # the steps know the limits
+            return False  # the single steps enforce the limits
         before = self._at
         if run and (end := self._match(run)) > before:
             self._at, self._expected = end, then
@@ -121,7 +125,7 @@ class _Grammar:
         return False
 
     def _next_run(self) -> tuple[re.Pattern[str] | None, int]:
-        """Return what matches elements or members that may follow, and what is expected after them."""
+        """Return the pattern for the elements or members that are allowed here, and what is expected after them."""
         elements, members = _runs()
         if self._expected in _KEY_MAY_START:
             return members, _KEY
@@ -202,7 +206,7 @@ class _Grammar:
 
 @cache
 def _runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what matches elements of an array and members of an object, each with its comma; it never backtracks."""
+    """Return patterns, without backtracking, for elements of arrays and members of objects, each with its comma."""
     blanks = r"[ \t\r\n]*+"
     text = rf'"(?>{_STRING.pattern})"'
     scalar = rf"(?>{text}|{_SCALAR.pattern})"

@@ -1,4 +1,4 @@
-"""Where the body of the final answer goes: stdout as bytes, a terminal as text, a file whole, or nowhere."""
+"""Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from xapi_cli.request.atomic_file import AtomicFile
 
 ErrorBody = Literal["stdout", "stderr", "none"]
-_NEVER_IN_FILE = frozenset({304, 401})  # no body, and a failure whatever the user says: what FILE holds is better
+_NEVER_IN_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
 @dataclass
 class ResponseOutput:
-    """Deliver one answer; *file* takes the body of a success, *error_body* says where that of a failure goes."""
+    """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
 
     terminal: Terminal
     file: "AtomicFile | None" = None
     include: bool = False
     error_body: ErrorBody = "stdout"
     file_takes_errors: bool = False
-    delivered: int = 0  # bytes of the body, content coding undone
+    delivered: int = 0  # bytes of the body after content decoding
 
     def deliver(self, response: "httpx.Response") -> None:
-        """Read the body of *response* to its end and put it where it belongs.
+        """Read the body of *response* to its end and write it to its destination.
 
-        Raises NetworkError when it is cut off, ClosedPipe and OutputError when nobody can take it.
+        Raises NetworkError if the body is truncated, and ClosedPipe or OutputError if it cannot be written.
         """
         if self.include:
             self._head(response)
@@ -75,7 +75,7 @@ class ResponseOutput:
             self.terminal.write(text.encode("utf-8", "backslashreplace"))
 
     def _to_stderr(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
-        """Write the body as it would go to stdout, with its last line ended: one of our own comes after it."""
+        """Write the body as it would be written to stdout; end its last line, because a message follows."""
         last = b"\n"
         if self.terminal.stderr_is_terminal:
             chunks = (text.encode("utf-8", "backslashreplace") for text in self._shown(response, chunks, colours=False))
@@ -109,4 +109,4 @@ class ResponseOutput:
 
 
 def _nothing(count: int) -> None:
-    """Show no progress."""
+    """Ignore the progress."""

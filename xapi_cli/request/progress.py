@@ -1,4 +1,4 @@
-"""The progress bar of a download, on stderr, for people."""
+"""The progress bar of a download, on stderr, for interactive use."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show the bytes that arrive, their rate and the time that remains; yield what adds bytes to them."""
+    """Show the number of bytes received, the rate and the remaining time; yield the function that advances the bar.
+
+    *total* is the expected number of bytes, or None if it is unknown.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 

@@ -1,4 +1,4 @@
-"""One call of the API: the request, its replay after a 401, its retries, its redirects, until the final answer."""
+"""A single API call: the request, its replay after a 401, its retries and its redirects, up to the final response."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _SERVER_HINTS = {501: "the service does not know such requests; check METHOD", 5
 
 @dataclass
 class Answer:
-    """The final response, whether it came from the API's own origin, and why a redirect was not followed."""
+    """The final response, whether the API's origin sent it, and the reason if a redirect was not followed."""
 
     response: httpx.Response
     from_api: bool = True
@@ -41,10 +41,10 @@ class Answer:
 
 @dataclass
 class Exchange:
-    """Send calls over *client* for the API at *base_url*; *note* hears, a line each, of retries.
+    """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
 
-    Without *credentials* no token is sent. *retries* is how often a request
-    may be sent again after a passing failure.
+    Without *credentials*, no token is sent. *retries* is the maximum number of
+    retries after transient failures. *deadline* is a time of `time.monotonic`.
     """
 
     client: httpx.Client
@@ -55,19 +55,19 @@ class Exchange:
     deadline: float | None = None
     note: Callable[[str], None] = lambda text: None
     sleep: Callable[[float], None] = time.sleep
-    tries: int = field(default=0, init=False)  # beyond the first
+    tries: int = field(default=0, init=False)  # in addition to the first
     replays: int = field(default=0, init=False)
     _login_failure: XapiError | None = field(default=None, init=False)
 
     @property
     def attempts(self) -> int:
-        """How often the call was tried: once, plus retries, plus the replay after a 401."""
+        """The number of attempts: the first one, the retries and the replays after a 401."""
         return 1 + self.tries + self.replays
 
     def send(self, call: Call) -> Answer:
-        """Return the final answer to *call*, its body still to be read.
+        """Return the final response to *call*; its body has not been read yet.
 
-        Raises what the login raises, NetworkError and TimeoutExpired.
+        Raises the errors of the login, NetworkError and TimeoutExpired.
         """
         inside, hops = True, 0
         while True:
@@ -85,7 +85,7 @@ class Exchange:
             call = onward
 
     def _tried(self, call: Call, *, inside: bool) -> httpx.Response:
-        """Return an answer to *call*, tried again where that is safe and promising."""
+        """Return a response to *call*; retry an idempotent method after a transient failure."""
         while True:
             try:
                 response = self._sent(call, inside=inside)
@@ -105,7 +105,7 @@ class Exchange:
             self.sleep(wait)
 
     def _wait(self, call: Call, retry_after: str | None) -> float | None:
-        """Return the seconds until *call* may be tried again; None where it may not, or not in time."""
+        """Return the seconds until the next retry of *call*; None if it is not allowed or would miss the deadline."""
         if self.tries >= self.retries or call.method not in retry.METHODS:
             return None
         wait = retry.delay(self.tries, retry_after)
@@ -121,13 +121,13 @@ class Exchange:
             return self.client.send(request, auth=auth, stream=True)
         except httpx.InvalidURL as error:
             raise NetworkError(f"{shown(call.url)} cannot be sent: {printable(str(error))}") from error
-        except httpx.HTTPError as error:  # a transport other than ours
+        except httpx.HTTPError as error:  # raised by other transports only
             raise NetworkError(f"no answer from {shown(call.url)}: {type(error).__name__}") from error
         finally:
             self.replays += auth.replays if auth else 0
 
     def _auth(self, credentials: Credentials) -> BearerAuth:
-        """Return the 401 flow; a login that fails in it is no reason to try the call again."""
+        """Return the 401 flow; it records a failed login, after which the call is not retried."""
 
         def noted(get: Callable[..., Any]) -> Callable[..., Any]:
             def got(*arguments: Any) -> Any:
@@ -143,7 +143,10 @@ class Exchange:
 
 
 def failure(answer: Answer, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
-    """Return the error that the status of *answer* means, None for success; 401 counts even without *check_status*."""
+    """Return the error for the status of *answer*, or None for success.
+
+    Without *check_status*, only a 401 is an error.
+    """
     status, url = answer.status, shown(str(answer.response.url).partition("?")[0])
     said = f"{answer.response.request.method} {url} answered {status}{_reason(answer.response)}"
     if status == 401 and answer.from_api:
@@ -165,19 +168,19 @@ def failure(answer: Answer, credentials: Credentials | None, *, check_status: bo
 
 
 def _request(call: Call, *, inside: bool) -> httpx.Request:
-    """Return the request; outside the API's origin it bears none of the user's headers and no body."""
+    """Return the request for *call*; outside the API's origin, it has no body and no header of the user."""
     body = call.body if inside else None
     headers = calls.headers_of(call, inside=inside)
     if body is None:
         return httpx.Request(call.method, call.url, headers=headers)
     if not any(name.lower() == b"host" for name, _ in headers):
-        headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx adds it only to bodies it makes itself
+        headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
     headers.append((b"Content-Length", b"%d" % body.length))
     return httpx.Request(call.method, call.url, headers=headers, stream=_BodyStream(body))
 
 
 class _BodyStream(httpx.SyncByteStream):
-    """A Body for httpx: it gives the same bytes each time it is read, so that a request can be sent again."""
+    """A Body as an httpx stream; each iteration yields the same bytes, so that the request can be resent."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -196,7 +199,7 @@ def _drop(response: httpx.Response) -> None:
 def _reason(response: httpx.Response) -> str:
     phrase = printable(response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace"))
     if len(phrase) > 60:
-        phrase = phrase[:61].rpartition(" ")[0]  # whole words: half a token that it repeats would not be known as one
+        phrase = phrase[:61].rpartition(" ")[0]  # at a blank: part of a token would not be redacted
     return f" {phrase}" if phrase else ""
 
 

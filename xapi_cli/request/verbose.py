@@ -1,4 +1,4 @@
-"""What --verbose shows: the heads of requests and responses, without their secrets."""
+"""The output of --verbose: request lines, status lines and headers, with secrets redacted."""
 
 import re
 import time
@@ -17,12 +17,12 @@ _SECRET_NAME = re.compile(
 )
 _USER_INFO = re.compile(r"//[^/?#\s<>\"]*@")
 _PARAMETER = re.compile(r"[?&#;]([^=?&#;]*)=")
-_END_OF_VALUE = re.compile(r"[&#>]|$")  # >: in Link, a URL is in angle brackets
+_END_OF_VALUE = re.compile(r"[&#>]|$")  # >: a Link header has its URL in angle brackets
 HIDDEN = "***"
 
 
 class VerboseLog:
-    """httpx event hooks that tell *say*, line by line, what is sent and what comes back."""
+    """httpx event hooks that report requests and responses to *say*, line by line, with *secrets* redacted."""
 
     def __init__(self, say: Callable[[str], None], secrets: Iterable[str | None] = ()) -> None:
         self._say = say
@@ -31,11 +31,11 @@ class VerboseLog:
 
     @property
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """The hooks, as httpx.Client takes them."""
+        """The event hooks, in the format of `httpx.Client`."""
         return {"request": [self._request], "response": [self._response]}
 
     def trace(self, line: str) -> None:
-        """Say a *line* about the connection."""
+        """Report a *line* about the connection."""
         self._say(printable(self._without_secrets(line)))
 
     def _request(self, request: "httpx.Request") -> None:
@@ -67,7 +67,7 @@ class VerboseLog:
 
 
 def redacted(name: str, value: str) -> str:
-    """Return the header *value* as it may be shown: nothing of it if *name* denotes a secret, else redacted URLs."""
+    """Return the header *value* for display: hidden if *name* denotes a secret, else with the URLs in it redacted."""
     if not _SECRET_NAME.search(name) or name.lower() == "www-authenticate":
         return redacted_url(value)
     scheme, blank, _ = value.partition(" ")
@@ -75,10 +75,10 @@ def redacted(name: str, value: str) -> str:
 
 
 def redacted_url(text: str) -> str:
-    """Return *text*, a URL or a value with URLs in it, without user info and the values of secret parameters.
+    """Return *text*, a URL or a value with URLs in it, with user info and the values of secret parameters redacted.
 
-    A parameter is secret if its name is, or if its value is an encoded URL with secrets; it can be in a query, in a
-    fragment or after a semicolon.
+    A parameter is secret if its name denotes a secret, or if its value is an encoded URL with secrets. It can be in a
+    query, in a fragment or after a semicolon.
     """
     text = _USER_INFO.sub(f"//{HIDDEN}@", text)
     shown, start = "", 0
@@ -103,7 +103,7 @@ def _encodes_secrets(value: str) -> bool:
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by lower-case name, the values of a repeated one joined by `, `."""
+    """Return the headers by lowercase name; the values of a repeated header are joined by `, `."""
     joined: dict[str, str] = {}
     for raw_name, raw_value in raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")

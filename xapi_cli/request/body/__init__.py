@@ -1,1 +1,1 @@
-"""Request bodies that can be sent twice in constant memory."""
+"""Request bodies that can be sent repeatedly, in constant memory."""

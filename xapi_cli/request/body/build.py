@@ -1,4 +1,4 @@
-"""Turn ITEMs and `-d` into the body of a request; none of its kinds needs memory for its size."""
+"""Build the request body from ITEMs and `-d`; memory use does not depend on the size of the body."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ __all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body
 
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
-    """Return the body that *items*, `-d` *data* and `--form` ask for, None when they ask for none."""
+    """Return the body for *items*, `-d` *data* and `--form`, or None if they specify no body; raise UsageError."""
     refuse_contradictions(items, data, form=form)
     if data is not None:
         return data_body(data, stdin)
@@ -31,7 +31,7 @@ def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body |
 
 
 def data_body(data: str, stdin: Stdin) -> Body:
-    """Return the body *data*, `@file` or `@-`, verbatim."""
+    """Return the body for *data*, verbatim: text, the file in `@file`, or stdin for `@-`."""
     if data == "@":
         raise UsageError("-d names no file after its @", hint="write -d @- for stdin")
     if data.startswith("@"):
@@ -43,18 +43,18 @@ def data_body(data: str, stdin: Stdin) -> Body:
 
 
 def json_body(fields: Sequence[Field], stdin: Stdin) -> Body:
-    """Return the JSON object of *fields*, the values of `:=` verbatim."""
+    """Return *fields* as a JSON object; the values of `:=` are included verbatim."""
     _refuse_duplicates(fields)
     return Spool(_json_object(fields, stdin), JSON)
 
 
 def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
-    """Return *fields* percent-encoded, a blank as `%20`, which every decoder takes."""
+    """Return *fields* as a percent-encoded form; a space becomes `%20`, which every decoder accepts."""
     return Spool(_form(fields, stdin), FORM)
 
 
 def refuse_contradictions(items: Items, data: str | None, *, form: bool) -> None:
-    """Raise UsageError where the parts of a body do not go together."""
+    """Raise UsageError if the parts of the body cannot be combined."""
     has_json = any(field.is_json for field in items.fields)
     if data is not None and (items.fields or items.uploads):
         raise UsageError("-d is the whole body, so there can be no fields or uploads", hint="leave one of them out")
@@ -112,7 +112,7 @@ def _form_quoted(text: str, field: Field) -> str:
 
 
 def _text(field: Field, stdin: Stdin) -> Iterable[str]:
-    """Give the text of *field*, from its file piece by piece."""
+    """Return the text of *field*, in chunks if it is read from a file."""
     return [field.text or ""] if field.path is None else text_of(field.path, stdin)
 
 
@@ -127,7 +127,7 @@ def _without_mark(chunks: Iterable[str]) -> Iterator[str]:
 def _utf8(text: str, field: Field) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # an argument that was no UTF-8
+    except UnicodeEncodeError:  # the argument was not valid UTF-8
         raise _no_text(field) from None
 
 

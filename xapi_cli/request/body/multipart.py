@@ -1,4 +1,4 @@
-"""Make multipart/form-data bodies as browsers do, of any size and of known length."""
+"""Build multipart/form-data bodies in the format of browsers, of any size and with a known length."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,13 @@ from xapi_cli.request.body.sources import STDIN, Stdin, body_of, text_of
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
 from xapi_cli.request.items import Field, Upload
 
-_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as HTML's form submission has it
+_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as in HTML form submission
 _COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _UNKNOWN = "application/octet-stream"
 
 
 def multipart(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin) -> Body:
-    """Return the body of *fields* and *uploads*; its boundary stays the same each time it is sent."""
+    """Return the body of *fields* and *uploads*; the boundary is the same each time it is sent."""
     boundary = os.urandom(16).hex()
     keep = IN_MEMORY // max(1, len(fields) + len(uploads))
     bodies: list[Body] = []
@@ -23,23 +23,23 @@ def multipart(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin) 
         for head, body in _parts(fields, uploads, stdin, keep):
             opened.callback(body.close)
             bodies += [Text(_encoded(f"--{boundary}\r\n{head}\r\n\r\n")), body, Text(b"\r\n")]
-        opened.pop_all()  # from here on they are closed with the whole
+        opened.pop_all()  # from here on, closing the Chain closes them
     bodies.append(Text(f"--{boundary}--\r\n".encode()))
     return Chain(bodies, f"multipart/form-data; boundary={boundary}")
 
 
 def content_type(upload: Upload) -> str:
-    """Return the media type of *upload*: the given one, else what its name suggests."""
+    """Return the media type of *upload*: the given one, or else a guess from the file name."""
     if upload.content_type:
         return upload.content_type
-    from mimetypes import guess_type  # reads the system's tables
+    from mimetypes import guess_type  # reads the system's media type tables
 
     guessed, coding = guess_type(filename(upload))
     return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN
 
 
 def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
-    """Yield the head and the content of each part, at most *keep* bytes of it in memory."""
+    """Yield the headers and the content of each part, with at most *keep* bytes of the content in memory."""
     for field in fields:
         yield disposition(field.name), _content(field, stdin, keep)
     for upload in uploads:
@@ -54,13 +54,13 @@ def _content(field: Field, stdin: Stdin, keep: int) -> Body:
 
 
 def disposition(name: str, file: str | None = None) -> str:
-    """Return the header of the part *name*, which is the content of *file*."""
+    """Return the Content-Disposition header of the part *name*, with the file name *file* if given."""
     header = f'Content-Disposition: form-data; name="{_quoted(name)}"'
     return header if file is None else f'{header}; filename="{_quoted(file)}"'
 
 
 def filename(upload: Upload) -> str:
-    """Return the name by which the server gets to know the file."""
+    """Return the file name that is sent to the server."""
     return STDIN if upload.path == STDIN else os.path.basename(upload.path)
 
 
@@ -69,7 +69,7 @@ def _quoted(text: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode *text*; bytes of an argument that are no UTF-8 stay the bytes they were."""
+    """Encode *text*; bytes of an argument that are not valid UTF-8 are preserved."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Read what a request takes from files and stdin, before anything is sent."""
+"""Read the request content that comes from files and stdin, before the request is sent."""
 
 import os
 import stat
@@ -15,13 +15,16 @@ Stdin = Callable[[], BinaryIO | None]
 
 
 def body_of(path: str, stdin: Stdin, content_type: str | None = None, *, keep: int = IN_MEMORY) -> Body:
-    """Return the body that the file at *path* makes, `-` being *stdin*; what is no regular file is read to its end."""
+    """Return the content of the file at *path*, or of *stdin* for `-`, as a body.
+
+    A file that is not a regular file is read to its end. At most *keep* bytes are kept in memory.
+    """
     if path == STDIN:
         return _stdin_body(_given(stdin), content_type, keep)
     name, file = printable(path), _opened(path)
     try:
         size = _regular_size(file)
-        if size > keep:  # a smaller one is as well kept: it may be a file of /proc, whose size is made up
+        if size > keep:  # smaller files are copied: the size of a /proc file is not reliable
             return Stretch(file, 0, size, name=name, content_type=content_type)
         with file:
             return Spool(_chunks(file, name), content_type, keep=keep)
@@ -31,7 +34,7 @@ def body_of(path: str, stdin: Stdin, content_type: str | None = None, *, keep: i
 
 
 def text_of(path: str, stdin: Stdin) -> Iterator[str]:
-    """Yield the text of the file at *path*, `-` being *stdin*; UsageError where it is no UTF-8."""
+    """Yield the text of the file at *path*, or of *stdin* for `-`; raise UsageError if it is not valid UTF-8."""
     if path == STDIN:
         yield from _decoded(_chunks(_raw(_given(stdin)), "stdin"), "stdin")
         return
@@ -48,19 +51,19 @@ def _given(stdin: Stdin) -> BinaryIO:
 
 
 def _opened(path: str) -> BinaryIO:
-    """Open *path* unbuffered, with its `~` expanded, which no shell does after an @."""
+    """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
     try:
         return open(os.path.expanduser(path), "rb", buffering=0)
     except OSError as error:
         raise UsageError(
             f"cannot read {printable(path)}: {_reason(error)}", hint="an @ is followed by a path"
         ) from error
-    except ValueError as error:  # NUL, half a surrogate pair
+    except ValueError as error:  # NUL or an unpaired surrogate
         raise UsageError("cannot read a file whose name no file can have") from error
 
 
 def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
-    """Stream a big redirected file from where it stands; read anything else to its end."""
+    """Stream a large redirected file from its current offset; read any other stdin to its end."""
     raw = _raw(stream)
     try:
         size = _regular_size(stream)
@@ -69,32 +72,35 @@ def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
             return _Borrowed(raw, start, size - start, name="stdin", content_type=content_type)
         if size:
             raw.seek(start)
-    except OSError:  # no descriptor, or a closed one; reading tells
+    except OSError:  # no descriptor, or a closed one; the read reports it
         pass
     return Spool(_chunks(raw, "stdin"), content_type, keep=keep)
 
 
 class _Borrowed(Stretch):
-    """A stretch of a stream that is not ours to close."""
+    """A part of a stream that the caller owns and that is not closed."""
 
     def close(self) -> None:
-        """Leave the stream open."""
+        """Do nothing: the stream remains open."""
 
 
 def _raw(stream: BinaryIO) -> BinaryIO:
-    """Return *stream* without its buffer, which takes a non-blocking pause for the end and a terminal's ^D for none."""
+    """Return the unbuffered *stream*.
+
+    The buffered one treats a pause of a non-blocking pipe as the end, and does not treat ^D on a terminal as the end.
+    """
     raw: BinaryIO = getattr(stream, "raw", stream)
     return raw
 
 
 def _regular_size(file: BinaryIO) -> int:
-    """Return the size of a regular *file*, of anything else 0."""
+    """Return the size of *file* in bytes, or 0 if it is not a regular file."""
     status = os.fstat(file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield what *file* gives until its end."""
+    """Yield the content of *file*; raise UsageError if it cannot be read."""
     try:
         while chunk := _read(file):
             yield chunk
@@ -103,7 +109,7 @@ def _chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _read(file: BinaryIO) -> bytes:
-    while (chunk := file.read(CHUNK)) is None:  # another process has made a shared pipe non-blocking
+    while (chunk := file.read(CHUNK)) is None:  # another process made the shared pipe non-blocking
         _wait_for(file)
     return chunk
 

@@ -1,7 +1,7 @@
 """Request bodies that can be sent any number of times, byte for byte, in constant memory.
 
-A 401 or a redirect asks for the body again, when a pipe has long been read to its end
-and httpx would send nothing in its place.
+After a 401 or a redirect, the body is sent again. A pipe has been read to its end by then, and httpx would send an
+empty body instead.
 """
 
 import os
@@ -14,11 +14,11 @@ from typing import BinaryIO, cast
 from xapi_cli.errors import OutputError, XapiError
 
 CHUNK = 65_536
-IN_MEMORY = 4_194_304  # what a body may take before it goes to a temporary file
+IN_MEMORY = 4_194_304  # bytes; a larger body is stored in a temporary file
 
 
 class Body(ABC):
-    """A body whose *length* is known; each iteration gives all of it anew."""
+    """A body of a known *length* in bytes; each iteration yields the complete body again."""
 
     def __init__(self, length: int, content_type: str | None = None) -> None:
         self.length = length
@@ -26,14 +26,14 @@ class Body(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[bytes]:
-        """Give the bytes from the start, at most `CHUNK` at a time."""
+        """Yield the body from the start, at most `CHUNK` bytes at a time."""
 
-    def close(self) -> None:  # noqa: B027 - most bodies hold nothing open
-        """Let go of files."""
+    def close(self) -> None:  # noqa: B027 - most bodies have no open files
+        """Close open files."""
 
 
 class Text(Body):
-    """A body that is in memory anyway."""
+    """A body that is already in memory."""
 
     def __init__(self, data: bytes, content_type: str | None = None) -> None:
         super().__init__(len(data), content_type)
@@ -45,7 +45,7 @@ class Text(Body):
 
 
 class Spool(Body):
-    """What *chunks* gave, kept in memory up to *keep* bytes, beyond that in an unnamed temporary file."""
+    """A copy of *chunks*: up to *keep* bytes in memory, a larger one in an unnamed temporary file."""
 
     def __init__(self, chunks: Iterable[bytes], content_type: str | None = None, *, keep: int = IN_MEMORY) -> None:
         super().__init__(0, content_type)
@@ -68,8 +68,8 @@ class Spool(Body):
             yield chunk
 
     def close(self) -> None:
-        """Delete what was kept."""
-        with suppress(OSError):  # a full disk: what could not be written is to be deleted anyway
+        """Delete the stored data."""
+        with suppress(OSError):  # the disk may be full; the unwritten data is discarded anyway
             self._file.close()
 
     def _write(self, chunk: bytes) -> None:
@@ -81,10 +81,10 @@ class Spool(Body):
 
 
 class Stretch(Body):
-    """*length* bytes of the regular file *file* from *start* on, read when they are sent.
+    """*length* bytes of the regular file *file* from the offset *start*, read when they are sent.
 
-    A file that got shorter, or was written to between two sendings, is an error:
-    the second request would not be the first one.
+    Iteration raises XapiError if the file was truncated, or modified since it was
+    first sent: the resent request would differ from the first one.
     """
 
     def __init__(self, file: BinaryIO, start: int, length: int, *, name: str, content_type: str | None = None) -> None:
@@ -116,7 +116,7 @@ class Stretch(Body):
         self._first_seen = seen
 
     def _read(self, position: int, size: int) -> bytes:
-        """Read at *position*; others may have moved the offset of a shared stdin."""
+        """Read *size* bytes at *position*; another process may have moved the offset of a shared stdin."""
         try:
             self._file.seek(position)
             return self._file.read(size)
@@ -128,7 +128,7 @@ class Stretch(Body):
 
 
 class Chain(Body):
-    """Bodies after one another."""
+    """A concatenation of *bodies*."""
 
     def __init__(self, bodies: Sequence[Body], content_type: str | None = None) -> None:
         super().__init__(sum(body.length for body in bodies), content_type)
@@ -139,14 +139,14 @@ class Chain(Body):
             yield from body
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all bodies."""
         for body in self._bodies:
             body.close()
 
 
 def _on_disk(memory: BytesIO) -> BinaryIO:
-    """Return a nameless temporary file, readable by its owner only, that begins with what *memory* holds."""
-    from tempfile import TemporaryFile  # costs a start-up of 10 ms, which few bodies need
+    """Return an unnamed temporary file, readable by its owner only, that contains the data in *memory*."""
+    from tempfile import TemporaryFile  # the import takes 10 ms, and few bodies need it
 
     file = TemporaryFile()  # noqa: SIM115 - closed by the Spool
     file.write(memory.getbuffer())
