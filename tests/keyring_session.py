@@ -129,11 +129,12 @@ class KeyringSession:
 
     def _wait_until_unlocked(self, daemon: "subprocess.Popen[bytes]") -> None:
         code = (
-            "import secretstorage as s; b = s.dbus_init(); assert s.check_service_availability(b); "
-            "assert not s.get_default_collection(b).is_locked(); "
+            # The owner of the name first: before there is one, any other call makes the bus start a second daemon.
+            "import secretstorage as s; b = s.dbus_init(); "
             "import jeepney; m = jeepney.DBusAddress('/org/freedesktop/DBus', 'org.freedesktop.DBus', "
             "'org.freedesktop.DBus'); r = jeepney.new_method_call(m, 'GetConnectionUnixProcessID', 's', "
-            f"('org.freedesktop.secrets',)); assert b.send_and_get_reply(r).body[0] == {daemon.pid}"
+            f"('org.freedesktop.secrets',)); assert b.send_and_get_reply(r).body[0] == {daemon.pid}; "
+            "assert s.check_service_availability(b); assert not s.get_default_collection(b).is_locked()"
         )
         end = time.monotonic() + 20
         while True:
