@@ -1,9 +1,9 @@
-# make demo    see the main job work: log in, call, lose the token, log in again by itself
-# make test    the tests, against an ordinary install
-# make check   lint, types, imports
-# make help    the rest
+# make demo    show the main workflow: log in, call the API, invalidate the token, log in again automatically
+# make test    run the tests against an ordinary installation
+# make check   check style, types and imports
+# make help    list all targets
 #
-# Each target makes what it needs: an interpreter of 3.11 or newer, with venv and pip, is all there has to be.
+# Each target creates the environments that it needs. The only requirement is Python 3.11 or later with venv and pip.
 
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	  $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -13,7 +13,7 @@ JOBS ?= 3
 TESTS ?= tests
 PYTEST_ARGS ?=
 
-# An environment holds absolute paths: in a tree that was moved, or for another Python, it is made anew.
+# An environment contains absolute paths, so it is created again if the tree was moved or the Python differs.
 HERE := $(shell { pwd; $(PYTHON) -VV; } 2>/dev/null | cksum | cut -d ' ' -f 1)
 TOOLS := $(VENV)/.tools-$(HERE)
 DEVELOPMENT := $(VENV)/.ready-$(HERE)
@@ -34,7 +34,7 @@ unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
 
-# The folder of the install comes first on the path, so that tests which import do so from there as well.
+# The directory of the installation is first on the path, so that tests import the package from there too.
 test: $(DEVELOPMENT) $(INSTALLED)
 	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -64,11 +64,12 @@ docs-site: $(DEVELOPMENT)
 pictures: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.pictures
 	@$(VENV)/bin/python -m tests.benchmarks.charts
+	@$(VENV)/bin/python -m tests.layers
 
 docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
 
-# HTTPie, the peer of these figures, in an environment of its own.
+# HTTPie, with which `make bench` compares xapi, in a separate environment.
 build/peers/.ready-$(HERE): requirements-bench.txt
 	$(call new-environment,build/peers)
 	@build/peers/bin/pip install --require-hashes -r requirements-bench.txt
@@ -90,7 +91,7 @@ wheel: $(DEVELOPMENT)
 venv: $(DEVELOPMENT)
 program: $(INSTALLED)
 
-# For development: the tools, and the package as it lies here.
+# For development: the tools, and the package of this tree, editable.
 $(TOOLS): requirements-dev.txt
 	$(if $(wildcard $@),,$(call new-environment,$(VENV)))
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
@@ -100,7 +101,7 @@ $(DEVELOPMENT): $(TOOLS) pyproject.toml
 	@$(VENV)/bin/pip install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What a user gets: the locked dependencies, and a wheel built with the locked backend.
+# The installation of a user: the locked dependencies, and a wheel built with the locked backend.
 $(DEPENDENCIES): requirements.txt requirements-build.txt
 	$(call new-environment,$(PROGRAM))
 	@$(PROGRAM)/bin/pip install --require-hashes -r requirements.txt
@@ -112,12 +113,12 @@ $(INSTALLED): $(DEPENDENCIES) $(SOURCES)
 	@touch $@
 
 define new-environment
-@test -n "$(PYTHON)" || { echo "xapi needs Python 3.11 or newer, with venv and pip (Debian: python3-venv)" >&2; exit 1; }
-@echo "setting up $(1) with $$($(PYTHON) -V) (once)"
+@test -n "$(PYTHON)" || { echo "xapi requires Python 3.11 or later with venv and pip (Debian: python3-venv)" >&2; exit 1; }
+@echo "setting up $(1) with $$($(PYTHON) -V) (once; takes a few minutes)"
 @$(PYTHON) -m venv --clear $(1)
 endef
 
-# Needs uv. One set of files for every Python from 3.11 on, on Linux, macOS and Windows.
+# Requires uv. The files are for Python 3.11 and later on Linux, macOS and Windows.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" pyproject.toml
 lock:
@@ -126,7 +127,7 @@ lock:
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 
-# Needs a network. Nothing that is not locked stays: the tool lives in an environment of its own, for one run.
+# Requires a network. The tool is not locked, so it is in a temporary environment.
 audit:
 	$(call new-environment,build/audit)
 	@build/audit/bin/pip install pip-audit
@@ -138,21 +139,21 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@echo "demo      see the main job work"
-	@echo "test      the tests, against an ordinary install (TESTS=tests/test_items.py for some of them)"
-	@echo "soak      the tests that take too long for every run, and 10,000 new examples for each property"
-	@echo "bench     how long whole commands take, beside HTTPie and others, and where the time goes"
-	@echo "bench-batch  thousands of calls, beside curl (needs nginx and curl)"
-	@echo "bench-memory  the memory that bodies of 2 GiB need"
-	@echo "check     lint, types, imports"
-	@echo "format    put the code into the form that check wants"
-	@echo "coverage  the tests against the checkout, with what they reach"
-	@echo "docs      docs/commands.md, from what --help prints"
-	@echo "docs-site  the pages in docs/ as a site, in build/site"
-	@echo "man       docs/man, from the commands themselves"
-	@echo "pictures  docs/pictures, from what the program sends to a terminal and from the tables of benchmarks"
-	@echo "completions  the scripts in completions/, from what the program prints"
-	@echo "wheel     a wheel and an sdist, in dist/"
-	@echo "lock      choose the newest dependencies that pyproject.toml allows (needs uv)"
-	@echo "audit     look the locked dependencies up among known vulnerabilities (needs a network)"
-	@echo "clean     remove everything that these made"
+	@echo "demo      show the main workflow"
+	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
+	@echo "soak      run the long tests, and 10,000 new examples for each property test"
+	@echo "bench     measure the time of commands and imports, compared with HTTPie and others"
+	@echo "bench-batch  measure thousands of calls, compared with curl (requires nginx and curl)"
+	@echo "bench-memory  measure the memory that bodies of 2 GiB need"
+	@echo "check     check style, types and imports"
+	@echo "format    format the code and fix what can be fixed automatically"
+	@echo "coverage  run the tests against the checkout and report the coverage"
+	@echo "docs      generate docs/commands.md and the table in docs/settings.md"
+	@echo "docs-site  build the documentation site in build/site"
+	@echo "man       generate docs/man from the commands"
+	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables and the layers"
+	@echo "completions  generate the scripts in completions/"
+	@echo "wheel     build a wheel and an sdist in dist/"
+	@echo "lock      select the newest dependencies that pyproject.toml allows (requires uv)"
+	@echo "audit     check the locked dependencies for known vulnerabilities (requires a network)"
+	@echo "clean     remove everything that these targets created"

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site out of the pages in this folder: `make docs-site`. Offline; nothing is fetched."""
+"""Build the documentation site with Sphinx, offline: `make docs-site`."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ version = release = re.findall(r'^__version__ = "(.*)"$', _package.read_text(), 
 
 extensions = ["myst_parser"]
 exclude_patterns = ["man"]
-myst_heading_anchors = 3  # the anchors that the forges' own views have
+myst_heading_anchors = 3  # the anchors that GitHub and GitLab create
 myst_url_schemes = ["https"]
 nitpicky = True
 
@@ -24,11 +24,11 @@ html_show_sphinx = False
 
 
 def setup(app: Any) -> None:
-    """Let Sphinx show what commands print, as the pages mark it."""
+    """Support `output` blocks, and links to files outside this directory."""
     app.add_lexer("output", TextLexer)
-    app.connect("source-read", _name_what_is_not_in_the_site)
+    app.connect("source-read", _replace_links_to_other_files)
 
 
-def _name_what_is_not_in_the_site(app: Any, docname: str, source: list[str]) -> None:
-    """Make a link to a paper at the top of the project, which the site does not have, into its name."""
+def _replace_links_to_other_files(app: Any, docname: str, source: list[str]) -> None:
+    """Replace a link to a file at the top of the project, which is not in the site, with the name of the file."""
     source[0] = re.sub(r"\[([^]]+)\]\(\.\./[\w.]+\)", r"`\1`", source[0])

@@ -1,4 +1,4 @@
-"""What every test can ask for."""
+"""Fixtures for all tests."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.program import PROGRAM, Xapi, fork_server
 from tests.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 
-# In every run the same examples; `make soak` looks for new ones.
+# Every run uses the same examples; `make soak` generates new ones.
 settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
 settings.register_profile("soak", deadline=None, max_examples=10_000, database=None, print_blob=True)
 settings.load_profile("xapi")
@@ -26,16 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _heed_signals()
+    _restore_signals()
     if config.getoption("no_skips"):
         config.pluginmanager.register(NoSkips())
-    for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # which pytest-xdist's workers have to find too
+    for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # the workers of pytest-xdist need it too
         if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
-            del os.environ[name]  # the settings of whoever runs the tests are not ours
+            del os.environ[name]  # settings of the developer must not affect the tests
 
 
-def _heed_signals() -> None:
-    """Let no signal be ignored, as it is in a background job of a shell or under nohup: children inherit that."""
+def _restore_signals() -> None:
+    """Restore ignored signals, as in a background job of a shell or under nohup, because children inherit them."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -47,7 +47,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """What runs of the program are forked from."""
+    """The server that forks runs of the program."""
     with fork_server(tmp_path_factory.mktemp("forks")) as server:
         yield server
 
@@ -62,6 +62,6 @@ def xapi(tmp_path: Path, forks: ForkServer) -> Iterator[Xapi]:
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    """The documented API, listening; its counters tell what it was asked."""
+    """The documented API, listening; its counters record the requests that it received."""
     with Sandbox() as server:
         yield server

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 _NUMBER = struct.Struct("=q")
-_END = struct.Struct("=qq")  # how a child ended, and the most memory that it had
+_END = struct.Struct("=qq")  # the exit status of a child, and its peak memory
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
-# What the interpreter, the C library and OpenSSL read when they start, and never again.
+# What the interpreter, the C library and OpenSSL read only at start.
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
 _IN_THE_CHILD = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
@@ -49,17 +49,17 @@ class ForkServer:
             )
 
     def stop(self) -> None:
-        """End the server; what it started goes on."""
+        """End the server; its children continue."""
         self._control.close()
         self._process.wait(30)
 
     def can_fork(self, environ: Mapping[str, str]) -> bool:
-        """Tell whether a forked child does what a new process with *environ* would do."""
+        """Return whether a forked child is equivalent to a new process with *environ*."""
         return _read_at_start(environ) == self._at_start and environ.get("PYTHONPATH") in {None, KEYRINGS}
 
     def fork(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         *,
         stdin: int | IO[bytes],
         stdout: int | IO[bytes],
@@ -68,20 +68,20 @@ class ForkServer:
         cwd: Path,
         terminal: str | None = None,
     ) -> "Forked":
-        """Start the program with *words*, in a session of its own that *terminal* controls, and return at once."""
-        order = {"words": list(words), "environ": dict(environ), "cwd": str(cwd), "terminal": terminal}
+        """Start the program with *arguments*, in its own session, which *terminal* controls; return immediately."""
+        order = {"arguments": list(arguments), "environ": dict(environ), "cwd": str(cwd), "terminal": terminal}
         return Forked(self._control, order, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 class Forked(subprocess.Popen[bytes]):
-    """A child of the fork server: only the way in which it begins, and tells of its end, differs from a Popen."""
+    """A child of the fork server: it differs from a Popen only in how it starts and reports its end."""
 
     mebibytes = 0.0  # of resident memory, at most; known at the end
 
     def __init__(self, control: socket.socket, order: Mapping[str, Any], **streams: Any) -> None:
         self._control = control
         self._order = json.dumps(order).encode()
-        super().__init__(order["words"], **streams)
+        super().__init__(order["arguments"], **streams)
 
     def _execute_child(self, *of_popen: Any) -> None:
         pipes = of_popen[10:16]  # behind args, executable, preexec_fn, close_fds, pass_fds, cwd, env and three others
@@ -115,7 +115,7 @@ class Forked(subprocess.Popen[bytes]):
         return self.returncode
 
     def _internal_poll(self, *_: object, **__: object) -> int | None:
-        return self.returncode  # the child is not ours to wait for
+        return self.returncode  # the child belongs to another process, so waitpid() is not possible
 
     def _read(self, form: struct.Struct) -> tuple[int, ...]:
         data = self._channel.recv(form.size, socket.MSG_WAITALL)
@@ -134,7 +134,7 @@ def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork a child for each message, until the tests are over."""
+    """Fork a child for each message, until the tests have finished."""
     channels: dict[int, socket.socket] = {}
     ended, wakeup = socket.socketpair()
     for end in (ended, wakeup):
@@ -171,11 +171,11 @@ def _tell_of_the_ended(channels: dict[int, socket.socket]) -> None:
             try:
                 channel.sendall(_END.pack(status, usage.ru_maxrss))
             except OSError:
-                pass  # nobody waits for it
+                pass  # no process waits for it
 
 
 def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoReturn:
-    """Be as a new process is, and run the program's own `main`."""
+    """Set up the state of a new process, and run the program's own `main`."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -191,7 +191,7 @@ def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoRet
         os.environ.update(order["environ"])
         sys.path[1:1] = filter(None, [os.environ.get("PYTHONPATH")])
         os.chdir(order["cwd"])
-        sys.argv = ["xapi", *order["words"]]
+        sys.argv = ["xapi", *order["arguments"]]
         importlib.import_module("xapi_cli.__main__").main()
     except BaseException:  # noqa: BLE001 - nothing may return into the server's loop
         traceback.print_exc()
@@ -200,7 +200,7 @@ def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoRet
 
 
 def _open_streams() -> None:
-    """Make Python's streams anew, which are others on a terminal than where the server has them."""
+    """Create Python's streams again: on a terminal, they differ from those of the server."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, name)
         buffering = 1 if name == "stderr" else -1
@@ -209,7 +209,7 @@ def _open_streams() -> None:
 
 
 def _order(channel: socket.socket) -> dict[str, Any]:
-    """Read what to do; the answer to it is the process id."""
+    """Read what to do; the response to it is the process id."""
     length: int = _NUMBER.unpack(channel.recv(_NUMBER.size, socket.MSG_WAITALL))[0]
     order: dict[str, Any] = json.loads(channel.recv(length, socket.MSG_WAITALL))
     return order
@@ -217,7 +217,7 @@ def _order(channel: socket.socket) -> dict[str, Any]:
 
 def _import_all() -> None:
     """Import the whole package, and spare its objects from the garbage collection in each child."""
-    sys.path[0] = os.path.dirname(sys.executable)  # where the program lies; here lie tests
+    sys.path[0] = os.path.dirname(sys.executable)  # the directory of the program; this one contains tests
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

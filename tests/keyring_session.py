@@ -1,4 +1,4 @@
-"""A real gnome-keyring on a D-Bus of its own, unlocked and with nobody in front of it."""
+"""A real gnome-keyring on a D-Bus of its own, unlocked and without a user."""
 
 import os
 import shutil
@@ -14,15 +14,17 @@ from typing import Self
 
 import pytest
 
-_PASSWORD = b"login password"  # what comes on stdin is the password, a newline included
+_PASSWORD = b"login password"  # stdin is the password, including a newline
 _NEEDED = ("dbus-daemon", "gnome-keyring-daemon")
 
 
 class KeyringSession:
-    """A session bus and a keyring daemon; *environ* is what a program in that session has."""
+    """A session bus and a keyring daemon; *environ* is the environment of a program in that session."""
 
     def __init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="xapi-keyring-"))  # short: names of sockets are limited
+        self.home = Path(
+            tempfile.mkdtemp(prefix="xapi-keyring-")
+        )  # short, because the length of socket names is limited
         runtime = self.home / "run"
         runtime.mkdir(mode=0o700)
         self._base = {"HOME": str(self.home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
@@ -58,27 +60,27 @@ class KeyringSession:
 
     @property
     def lives(self) -> bool:
-        """Whether the keyring daemon that was started still runs."""
+        """Whether the keyring daemon is still running."""
         return self._daemon.poll() is None
 
     @property
     def is_usable(self) -> bool:
-        """Whether that daemon runs and is unlocked."""
+        """Whether the daemon is running and unlocked."""
         code = "import secretstorage as s; print(s.get_default_collection(s.dbus_init()).is_locked())"
-        with suppress(subprocess.SubprocessError):  # there is none, or none that answers
+        with suppress(subprocess.SubprocessError):  # no daemon responds
             return self.lives and self.python(code) == "False\n"
         return False
 
     def freeze(self) -> None:
-        """Stop the daemon, which from now on accepts everything and answers nothing."""
+        """Stop the daemon, which then accepts connections but does not respond."""
         self._daemon.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the daemon go on."""
+        """Continue the stopped daemon."""
         self._daemon.send_signal(signal.SIGCONT)
 
     def lock(self) -> None:
-        """Lock the keyring; there is no display that could ask anybody to unlock it."""
+        """Lock the keyring; without a display, no dialog can prompt to unlock it."""
         self.python("import secretstorage as s; s.get_default_collection(s.dbus_init()).lock()")
 
     def restart(self) -> None:
@@ -94,7 +96,7 @@ class KeyringSession:
         )
 
     def count(self, text: str = "") -> int:
-        """Return the number of items whose label holds *text*."""
+        """Return the number of items whose label contains *text*."""
         return len([label for label in self.labels() if text in label])
 
     def labels(self) -> list[str]:
@@ -129,7 +131,7 @@ class KeyringSession:
 
     def _wait_until_unlocked(self, daemon: "subprocess.Popen[bytes]") -> None:
         code = (
-            # The owner of the name first: before there is one, any other call makes the bus start a second daemon.
+            # Wait for the owner of the name first: before that, any other call makes the bus start a second daemon.
             "import secretstorage as s; b = s.dbus_init(); "
             "import jeepney; m = jeepney.DBusAddress('/org/freedesktop/DBus', 'org.freedesktop.DBus', "
             "'org.freedesktop.DBus'); r = jeepney.new_method_call(m, 'GetConnectionUnixProcessID', 's', "
@@ -150,7 +152,7 @@ class KeyringSession:
 
 @pytest.fixture(scope="session")
 def _sessions() -> Iterator[list[KeyringSession]]:
-    """The keyring that tests share, and those that it took the place of."""
+    """The keyring that tests share, and those that it replaced."""
     _skip_where_missing()
     sessions: list[KeyringSession] = []
     yield sessions
@@ -160,7 +162,7 @@ def _sessions() -> Iterator[list[KeyringSession]]:
 
 @pytest.fixture
 def shared_gnome_keyring(_sessions: list[KeyringSession]) -> KeyringSession:
-    """A keyring for all tests that leave it as they found it: alive, unlocked, awake.
+    """A keyring for all tests that leave it running, unlocked and responsive.
 
     gnome-keyring may abort by itself, and then comes back locked. Those tests that watch it for that have one of
     their own; for the others there is a new one.

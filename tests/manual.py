@@ -1,4 +1,4 @@
-"""The man pages, made from the commands themselves: a page for each, with all its options (man(7), man-pages(7))."""
+"""Generates the man pages from the commands: one page for each, with all its options (man(7), man-pages(7))."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,14 +18,14 @@ _SIGNS = {"\\": "\\e", "-": "\\-", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga", "'"
 
 
 def manual() -> dict[str, str]:
-    """Return the text of each man page by the name of its file."""
+    """Return the text of each man page by file name."""
     root = get_command(app)
     context = root.make_context("xapi", [], resilient_parsing=True)
     return {f"{name}.1": _page(name, command, of) for name, command, of in _commands("xapi", root, context)}
 
 
 def _commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield *command* and those under it, each with the name of its page and its context."""
+    """Yield *command* and its subcommands, each with the name of its page and its context."""
     yield name, command, context
     for word in command.list_commands(context) if hasattr(command, "list_commands") else ():
         inner = command.get_command(context, word)
@@ -34,12 +34,12 @@ def _commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any,
 
 
 def _page(name: str, command: Any, context: Any) -> str:
-    text, examples = help_format.parts(command.help)
+    text, examples = help_format.split_examples(command.help)
     summary, _, more = text.partition("\n\n")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
         '.\\" Made by `make man` from the program: change its help, not this.',
-        ".nr HY 0",  # no word of a command is broken
+        ".nr HY 0",  # no hyphenation
         f'.TH {_sign(name.upper())} 1 "" "xapi {__version__}" "xapi manual"',
         ".ad l\n.SH NAME",
         f"{_sign(name)} \\- {_sign(' '.join(summary.split()).rstrip('.'))}",
@@ -82,12 +82,12 @@ def _subcommands(name: str, command: Any, context: Any) -> Iterator[str]:
     if hasattr(command, "list_commands"):
         yield ".SH COMMANDS"
         for word in command.list_commands(context):
-            summary = help_format.parts(command.get_command(context, word).help)[0].partition("\n\n")[0]
+            summary = help_format.split_examples(command.get_command(context, word).help)[0].partition("\n\n")[0]
             yield from (f".TP\n.BR {_sign(f'{name}-{word}')} (1)", _line(" ".join(summary.split())))
 
 
 def _options(command: Any, context: Any) -> Iterator[str]:
-    """Yield every option that `--help` shows, under the same headings."""
+    """Yield the options under the headings of `--help`."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
@@ -99,12 +99,12 @@ def _options(command: Any, context: Any) -> Iterator[str]:
 
 
 def _topic(topic: str, heading: str) -> Iterator[str]:
-    """Yield what `xapi help` tells about *topic*."""
-    told = TOPICS[topic]
+    """Yield the text of `xapi help` on *topic*."""
+    result = TOPICS[topic]
     yield f".SH {heading}"
-    yield _line(told.text)
-    yield from _rows(told.rows)
-    yield from _paragraphs(told.after)
+    yield _line(result.text)
+    yield from _rows(result.rows)
+    yield from _paragraphs(result.after)
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -125,9 +125,9 @@ def _see_also(name: str, command: Any, context: Any) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Return *text* as a line that roff takes for text, whatever it begins with."""
-    told = _sign(text)
-    return f"\\&{told}" if told.startswith((".", "\\(aq", " ")) else told
+    """Return *text* as a line that roff does not interpret as a request."""
+    result = _sign(text)
+    return f"\\&{result}" if result.startswith((".", "\\(aq", " ")) else result
 
 
 def _sign(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The pictures in docs/pictures/: what the program sent to a terminal, drawn by rich. `make pictures` takes them."""
+"""Generates the pictures in docs/pictures/ from the terminal output of the program, with rich (`make pictures`)."""
 
 import io
 import re
@@ -16,7 +16,7 @@ PICTURES = ROOT / "docs" / "pictures"
 _COLUMNS = 100
 _PROMPT = "$ "
 
-# What differs from one time to the next, and what is shown in its place.
+# Text that differs between runs, and its replacement.
 _STABLE = (
     (r"127\.0\.0\.1:\d+", "127.0.0.1:8765"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-12-21 09:00"),
@@ -26,14 +26,14 @@ _STABLE = (
 
 
 class Typed(NamedTuple):
-    """What a person types once the screen shows *after*."""
+    """The *keys* that are typed when the screen shows *after*."""
 
     after: str
     keys: str
 
 
 class Scene(NamedTuple):
-    """A picture: its *title*, and what is typed into a shell; BASE stands for the server's address."""
+    """A picture: its *title* and the input of a shell, in which BASE is replaced by the address of the server."""
 
     title: str
     typed: Sequence[Typed]
@@ -73,10 +73,10 @@ SCENES = {
 
 
 def picture(name: str) -> str:
-    """Return the scene *name*, played anew, as SVG."""
+    """Run the scene *name* and return its picture as SVG."""
     scene = SCENES[name]
-    with tempfile.TemporaryDirectory() as folder, Sandbox() as sandbox:
-        xapi = Xapi(Path(folder) / "home")
+    with tempfile.TemporaryDirectory() as directory, Sandbox() as sandbox:
+        xapi = Xapi(Path(directory) / "home")
         try:
             if scene.logged_in:
                 assert xapi("login", env=sandbox.settings).code == 0
@@ -85,18 +85,18 @@ def picture(name: str) -> str:
             xapi.end()
 
 
-def text_of(svg: str) -> str:
-    """Return what a person reads in *svg*, line by line."""
+def read_text(svg: str) -> str:
+    """Return the lines of text in *svg*."""
     from html import unescape
 
     lines: dict[float, str] = {}
-    for height, words in re.findall(r'<text [^>]*\by="([\d.]+)"[^>]*>([^<]*)</text>', svg):
-        lines[float(height)] = lines.get(float(height), "") + unescape(words).replace("\xa0", " ")
+    for height, args in re.findall(r'<text [^>]*\by="([\d.]+)"[^>]*>([^<]*)</text>', svg):
+        lines[float(height)] = lines.get(float(height), "") + unescape(args).replace("\xa0", " ")
     return "\n".join(line.rstrip() for _, line in sorted(lines.items()))
 
 
 def _played(scene: Scene, xapi: Xapi, sandbox: Sandbox) -> str:
-    """Return all that the terminal was sent while the keys of *scene* were typed into a shell without line editing."""
+    """Type the keys of *scene* into a shell without line editing; return the output of the terminal."""
     environ = {"PS1": _PROMPT, "ENV": "", "XAPI_PASSWORD": None if not scene.logged_in else MASTER.password}
     with xapi.on_terminal(
         "-i", program=shutil.which("dash") or "/bin/sh", env=environ, columns=_COLUMNS, rows=50
@@ -110,7 +110,7 @@ def _played(scene: Scene, xapi: Xapi, sandbox: Sandbox) -> str:
 
 
 def _drawn(title: str, seen: str) -> str:
-    """Return the bytes of a terminal as SVG, with fonts of the reader's own."""
+    """Return the output of a terminal as SVG that uses the fonts of the reader's system."""
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.ansi import AnsiDecoder
     from rich.console import Console
@@ -122,8 +122,8 @@ def _drawn(title: str, seen: str) -> str:
         width=_COLUMNS + 1, file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor"
     )
     for line in AnsiDecoder().decode(lines):
-        assert not set(line.plain) & {"\x1b", "\r", "\b"}, f"more than colours: {line.plain!r}"
-        for row in line.divide(range(_COLUMNS, len(line), _COLUMNS)):  # a terminal breaks lines anywhere
+        assert not set(line.plain) & {"\x1b", "\r", "\b"}, f"more than colors: {line.plain!r}"
+        for row in line.divide(range(_COLUMNS, len(line), _COLUMNS)):  # a terminal wraps lines at any character
             console.print(row, highlight=False)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = re.sub(r"font-family: [^;]*;", "font-family: Menlo, Consolas, 'DejaVu Sans Mono', monospace;", form)
@@ -131,7 +131,7 @@ def _drawn(title: str, seen: str) -> str:
 
 
 def write_pictures() -> None:
-    """Take the pictures in `docs/pictures/` anew."""
+    """Write the pictures in `docs/pictures/`."""
     for name in SCENES:
         (PICTURES / f"{name}.svg").write_text(picture(name))
 

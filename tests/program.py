@@ -1,4 +1,4 @@
-"""The program as its users meet it: a process with words, streams, an environment, perhaps a terminal."""
+"""Runs the program as users do: a process with arguments, streams, an environment and, if necessary, a terminal."""
 
 import os
 import select
@@ -19,17 +19,17 @@ from tests.fork_server import KEYRINGS, ForkServer
 
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
-REAL = (str(PROGRAM),)  # what a shell starts, the interpreter included
+REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the interpreter
 
-# Makes a terminal the controlling one of a new session, as a shell window does, and becomes the program.
-_TAKE_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
+# Makes a terminal the controlling terminal of a new session, as a terminal emulator does, and executes the program.
+_SET_CONTROLLING_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
 
 Environ = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a script sees of a process that has ended."""
+    """The exit code and the output of a process."""
 
     code: int
     out: str = ""
@@ -37,16 +37,16 @@ class Outcome:
 
     @property
     def body(self) -> bytes:
-        """Return stdout as the bytes that it was."""
+        """Return stdout as bytes."""
         return self.out.encode("utf-8", "surrogateescape")
 
 
 class Xapi:
-    """Runs the installed program, each time in the same private HOME and else clean environment.
+    """Runs the installed program with the same private HOME and an otherwise clean environment.
 
-    The program has no controlling terminal, so that it can ask nobody, unless
-    `on_terminal` gives it one. Whatever it leaves running is killed. With
-    *forks*, it is forked there wherever that comes to the same.
+    The program has no controlling terminal and cannot prompt, unless it is started with
+    `on_terminal`. Processes that it leaves running are killed. With *forks*, it is forked
+    from that server if the result is the same.
     """
 
     def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
@@ -66,30 +66,30 @@ class Xapi:
 
     def __call__(
         self,
-        *words: str | bytes,
+        *args: str | bytes,
         input: bytes | str | None = None,  # noqa: A002  # subprocess's name
         env: Environ | None = None,
         timeout: float = 30,
         cwd: Path | None = None,
     ) -> Outcome:
-        """Run the program with *words* to its end; *input* goes to stdin, which is empty without.
+        """Run the program with *args*; *input* is its stdin, which is empty by default.
 
-        *env* adds to the environment; a value of None takes a variable away.
+        *env* adds to the environment; a value of None removes a variable.
         """
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-        process = self.start(*words, stdin=stdin, env=env, cwd=cwd)
+        process = self.start(*args, stdin=stdin, env=env, cwd=cwd)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
         try:
             out, err = process.communicate(data, timeout)
         except subprocess.TimeoutExpired as expired:
             _kill_group(process)
             out, err = process.communicate()
-            raise AssertionError(f"xapi {_shown(words)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
+            raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
         return Outcome(process.returncode, _text(out), _text(err))
 
     def start(
         self,
-        *words: str | bytes,
+        *args: str | bytes,
         stdin: int | IO[bytes] = subprocess.DEVNULL,
         stdout: int | IO[bytes] = subprocess.PIPE,
         stderr: int | IO[bytes] = subprocess.PIPE,
@@ -98,16 +98,16 @@ class Xapi:
         argv: Sequence[str | bytes] = (),
         terminal: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start the program in a session of its own and return at once; it is killed at the end of the test.
+        """Start the program in its own session, without waiting for it; it is killed at the end of the test.
 
-        With *argv* that is what is started, word by word; REAL is the program without any short cut. *terminal* is
-        the path of the one that is to control the session.
+        *argv* is the command to start instead of the program; REAL is the program in a new interpreter. *terminal*
+        is the path of the controlling terminal of the session.
         """
         environ = self.environment(env)
         process: subprocess.Popen[bytes]
         if not argv and self._forks is not None and self._forks.can_fork(environ):
             process = self._forks.fork(
-                [os.fsdecode(word) for word in words],
+                [os.fsdecode(word) for word in args],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -116,9 +116,9 @@ class Xapi:
                 terminal=terminal,
             )
         else:
-            takes_terminal = (sys.executable, "-ISc", _TAKE_TERMINAL, terminal) if terminal else ()
+            takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
             process = subprocess.Popen(
-                [*takes_terminal, *(argv or REAL), *words],
+                [*takes_terminal, *(argv or REAL), *args],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -130,7 +130,7 @@ class Xapi:
         return process
 
     def fake_keyring(self, backend: str = "Plain") -> dict[str, str | None]:
-        """Return what makes *backend* of tests/keyrings the keyring, and the storage."""
+        """Return the environment that selects *backend* of tests/keyrings as the keyring, and storage `keyring`."""
         return {
             "XAPI_STORAGE": "keyring",
             "PYTHON_KEYRING_BACKEND": backend if "." in backend else f"fake_keyrings.{backend}",
@@ -146,7 +146,7 @@ class Xapi:
     @contextmanager
     def on_terminal(
         self,
-        *words: str | bytes,
+        *args: str | bytes,
         stdin: int | IO[bytes] | None = None,
         stdout: int | IO[bytes] | None = None,
         stderr: int | IO[bytes] | None = None,
@@ -155,11 +155,11 @@ class Xapi:
         columns: int = 80,
         rows: int = 24,
     ) -> Iterator["OnTerminal"]:
-        """Run the program, or another, on a terminal of its own; a stream that is given is not connected to it."""
+        """Run the program, or *argv*, on its own terminal; a stream that is given is not connected to it."""
         keyboard, screen = os.openpty()
         ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         process = self.start(
-            *words,
+            *args,
             stdin=screen if stdin is None else stdin,
             stdout=screen if stdout is None else stdout,
             stderr=screen if stderr is None else stderr,
@@ -171,7 +171,7 @@ class Xapi:
             yield terminal
 
     def end(self) -> None:
-        """Kill what still runs, children of children included."""
+        """Kill the processes that still run, with all their descendants."""
         for process in self._started:
             _kill_group(process)
             for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
@@ -180,24 +180,24 @@ class Xapi:
             process.wait(10)
 
 
-def in_deleted_directory(xapi: Xapi, *words: str, env: Environ | None = None) -> Outcome:
-    """Run the program in a directory that has been deleted since it was entered."""
+def in_deleted_directory(xapi: Xapi, *args: str, env: Environ | None = None) -> Outcome:
+    """Run the program in a current directory that was deleted."""
     gone = xapi.home / "gone"
     gone.mkdir()
     enter = 'rmdir "$0" && exec "$@"'
-    process = xapi.start(enter, str(gone), str(PROGRAM), *words, argv=("sh", "-c"), env=env, cwd=gone)
+    process = xapi.start(enter, str(gone), str(PROGRAM), *args, argv=("sh", "-c"), env=env, cwd=gone)
     out, err = process.communicate(timeout=30)
     return Outcome(process.returncode, _text(out), _text(err))
 
 
 class OnTerminal:
-    """A process and the person in front of it: reads the screen, types on the keyboard."""
+    """A process on a terminal, and its user: reads the screen, types on the keyboard."""
 
     def __init__(self, process: subprocess.Popen[bytes], keyboard: int, screen: int) -> None:
         self.process = process
-        self.seen = b""  # all that the screen was sent so far
+        self.seen = b""  # everything that was written to the screen
         self._keyboard = keyboard
-        self._screen = screen  # kept open: reading a terminal that nobody holds is an error on Linux
+        self._screen = screen  # kept open: on Linux, reading a terminal that no process has open is an error
         self._expected_to = 0
 
     def __enter__(self) -> Self:
@@ -211,11 +211,11 @@ class OnTerminal:
 
     @property
     def echoes(self) -> bool:
-        """Tell whether typed characters are shown."""
+        """Return whether typed characters are echoed."""
         return bool(termios.tcgetattr(self._screen)[3] & termios.ECHO)
 
     def expect(self, text: str, timeout: float = 10) -> str:
-        """Wait until *text* appears after what was expected before; return everything up to its end."""
+        """Wait until *text* appears after the previously expected text; return everything up to its end."""
         wanted, end = text.encode(), time.monotonic() + timeout
         while (found := self.seen.find(wanted, self._expected_to)) < 0:
             ended = self.process.poll() is not None
@@ -233,7 +233,7 @@ class OnTerminal:
         os.write(self._keyboard, b"\x03")
 
     def wait(self, timeout: float = 30) -> int:
-        """Wait for the end of the program, reading the screen meanwhile; return its exit code."""
+        """Wait until the program ends, while reading the screen; return its exit code."""
         end = time.monotonic() + timeout
         while self.process.poll() is None:
             if time.monotonic() > end:
@@ -243,9 +243,9 @@ class OnTerminal:
             pass
         return self.process.returncode
 
-    def _read(self, patience: float) -> bool:
-        """Read what comes to the screen within *patience* seconds; tell whether something came."""
-        if not select.select([self._keyboard], [], [], patience)[0]:
+    def _read(self, timeout: float) -> bool:
+        """Read from the screen, waiting up to *timeout* seconds; return whether there was output."""
+        if not select.select([self._keyboard], [], [], timeout)[0]:
             return False
         self.seen += os.read(self._keyboard, 65536)
         return True
@@ -253,7 +253,7 @@ class OnTerminal:
 
 @contextmanager
 def fork_server(home: Path) -> Iterator[ForkServer]:
-    """Give a server from which runs of the program in *home* can be forked."""
+    """Yield a server that forks runs of the program in *home*."""
     server = ForkServer(PYTHON, _clean_environ(home))
     try:
         yield server
@@ -262,7 +262,7 @@ def fork_server(home: Path) -> Iterator[ForkServer]:
 
 
 def _clean_environ(home: Path) -> dict[str, str]:
-    """Return what a login shell would have; of the tests' own environment only what coverage needs."""
+    """Return the environment of a login shell, with the variables of the tests' environment that coverage needs."""
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PATH", os.defpath)])
     return {"HOME": str(home), "LANG": "C.UTF-8", "PATH": path, **coverage}
@@ -277,5 +277,5 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _shown(words: Sequence[str | bytes]) -> str:
-    return " ".join(os.fsdecode(word) for word in words)
+def _shown(args: Sequence[str | bytes]) -> str:
+    return " ".join(os.fsdecode(word) for word in args)

@@ -1,11 +1,11 @@
-"""Servers on loopback that do exactly what a script says, byte by byte, and keep what they received.
+"""Servers on loopback that follow a script exactly, byte by byte, and record the data that they receive.
 
     with Server([request(), send(OK), close()], [reset()]) as server:
         httpx.get(server.url)
     assert server.received[0].startswith(b"GET / HTTP/1.1")
 
-Each connection plays the next script, further ones the last. A script ends with
-closing the connection, unless it says otherwise.
+Each connection runs the next script, further ones the last. A script ends with
+closing the connection, unless its steps prevent that.
 """
 
 import re
@@ -26,7 +26,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Peer:
-    """One connection, as the server sees it."""
+    """The server's end of a connection."""
 
     def __init__(self, sock: socket.socket, server: "Server") -> None:
         self.sock = sock
@@ -58,7 +58,7 @@ class Peer:
 
 
 class Server:
-    """Listen while in a `with` block and play *scripts*; with *tls*, speak TLS first."""
+    """Listen within a `with` block and run *scripts*; with *tls*, perform a TLS handshake first."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Server:
 
     @property
     def name(self) -> str:
-        """Host and port as messages name them."""
+        """Host and port in the form of messages."""
         return self.url.partition("://")[2]
 
     @property
     def received(self) -> list[bytes]:
-        """What came over each connection so far."""
+        """The data that each connection has received so far."""
         return [bytes(peer.received) for peer in self._peers]
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class Server:
                 peer.sock = self._tls.wrap_socket(peer.sock, server_side=True)
             for step in script:
                 step(peer)
-        except (OSError, EOFError, ValueError):  # the client went away, as many tests want it
+        except (OSError, EOFError, ValueError):  # the client closed the connection, as many tests intend
             pass
         except BaseException as error:  # noqa: BLE001  # reported by the test, at the end of its with block
             self.failures.append(error)
@@ -145,7 +145,7 @@ def request() -> Step:
 
 
 def head() -> Step:
-    """Read until a head has come, and not one byte more than that takes."""
+    """Read exactly up to the end of the request headers."""
 
     def step(peer: Peer) -> None:
         while b"\r\n\r\n" not in peer.received:
@@ -165,7 +165,7 @@ def send(data: bytes) -> Step:
 
 
 def drip(data: bytes, every: float, size: int = 1) -> Step:
-    """Send *data* in pieces of *size*, *every* so many seconds."""
+    """Send *data* in parts of *size* bytes, one *every* so many seconds."""
 
     def step(peer: Peer) -> None:
         for start in range(0, len(data), size):
@@ -177,7 +177,7 @@ def drip(data: bytes, every: float, size: int = 1) -> Step:
 
 
 def forever(data: bytes) -> Step:
-    """Send *data* again and again until the client has had enough."""
+    """Send *data* repeatedly until the client closes the connection."""
 
     def step(peer: Peer) -> None:
         while not peer.server.stopping.is_set():
@@ -202,7 +202,7 @@ def wait_for(event: threading.Event) -> Step:
 
 
 def hang() -> Step:
-    """Do nothing until the test is over."""
+    """Do nothing until the test ends."""
     return sleep(600)
 
 
@@ -217,7 +217,7 @@ def until_closed() -> Step:
 
 
 def half_close() -> Step:
-    """Say that nothing more will be sent."""
+    """Close the write side of the connection."""
 
     def step(peer: Peer) -> None:
         peer.sock.shutdown(socket.SHUT_WR)
@@ -242,25 +242,25 @@ def reset() -> Step:
     return step
 
 
-def serve(answer: bytes = OK) -> Step:
-    """Answer request after request."""
+def serve(response: bytes = OK) -> Step:
+    """Respond to successive requests."""
 
     def step(peer: Peer) -> None:
         while True:
             peer.read_request()
-            peer.sock.sendall(answer)
+            peer.sock.sendall(response)
 
     return step
 
 
-def forward(*, tunnel_answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Step:
-    """Be an HTTP proxy: read a CONNECT, then pass bytes to and fro."""
+def forward(*, tunnel_response: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Step:
+    """Act as an HTTP proxy: read a CONNECT, then forward bytes in both directions."""
 
     def step(peer: Peer) -> None:
         peer.read_request()
         host, _, port = bytes(peer.received).split()[1].decode().rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=10) as server:
-            peer.sock.sendall(tunnel_answer)
+            peer.sock.sendall(tunnel_response)
             there = threading.Thread(target=_pump, args=(peer.sock, server), daemon=True)
             there.start()
             _pump(server, peer.sock)
@@ -277,7 +277,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens, nor will: it is taken as long as the tests run."""
+    """Return a port of 127.0.0.1 that is reserved and refuses connections as long as the tests run."""
     port: int = _taken().getsockname()[1]
     return port
 
@@ -291,7 +291,7 @@ def _taken() -> socket.socket:
 
 @contextmanager
 def full_backlog() -> Iterator[int]:
-    """Give a port on which a connection is neither taken nor refused."""
+    """Return a port on which connections are neither accepted nor refused."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -1,15 +1,15 @@
-"""`pytest --no-skips` fails where a test was left out: skipped, or expected to fail."""
+"""`pytest --no-skips` fails if a test was skipped or expected to fail."""
 
 from collections.abc import Generator
 
 import pytest
 
-# How the reason to skip begins where a test needs a right that the machine does not give: no installation changes that.
+# The start of the reason if a test needs a privilege that the machine does not grant, whatever is installed.
 IMPOSSIBLE = "not on this machine: "
 
 
 class NoSkips:
-    """A pytest plugin that turns the report of a skip into that of a failure, on whatever worker it was made."""
+    """A pytest plugin that converts the report of a skip, from any worker, to that of a failure."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -1,4 +1,4 @@
-"""Scripts for `tests.servers.Server` that send more than was asked for: no client may take it for its next response.
+"""Scripts for `tests.servers.Server` that send surplus data, which no client may treat as its next response.
 
 Each response contains the method and path of its request; a surplus is a response without them.
 """

@@ -1,4 +1,4 @@
-"""Automatic login: when a request makes one, with which password, and what it says."""
+"""Automatic login: when a request triggers one, with which password, and what it reports."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def _refuse_all() -> bytes:
 
 
 def _api(token: bytes = b"abc") -> bytes:
-    """Return a token response that says 401 to whoever takes it for an answer of the API, too."""
+    """Return a token response."""
     body = b'{"access_token": "%b"}' % token
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -29,7 +29,7 @@ def test_a_request_without_a_token_logs_in_first(xapi: Xapi, sandbox: Sandbox) -
     assert json.loads(outcome.out)["email"] == MASTER.email
     assert (outcome.code, outcome.err) == (
         0,
-        f"xapi: no token was stored: logged in as {MASTER.email} at {sandbox.base_url}\n",
+        f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n",
     )
     meta = json.loads((xapi.home / "meta.json").read_text())
     assert (meta["login"], meta["attempts"], sandbox.unauthorized) == ("missing", 1, 0)
@@ -48,37 +48,37 @@ def test_a_token_past_its_expiry_is_not_sent(xapi: Xapi, sandbox: Sandbox) -> No
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])
-def test_after_a_401_the_same_request_is_sent_again_with_the_same_body_from_stdin(
+def test_after_a_401_the_request_is_replayed_with_the_same_body_from_stdin(
     xapi: Xapi, sandbox: Sandbox, size: int
 ) -> None:
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
 
-    words = ("request", "PUT", "/x-api/echo", "a==b", "X-Mine:1", "-d", "@-", "--meta", "meta.json")
-    outcome = xapi(*words, input=body, env=sandbox.settings)
+    args = ("request", "PUT", "/x-api/echo", "a==b", "X-Mine:1", "-d", "@-", "--meta", "meta.json")
+    outcome = xapi(*args, input=body, env=sandbox.settings)
 
     assert (outcome.code, outcome.err) == (
         0,
         f"xapi: the API rejected the stored token (401): logged in as {MASTER.email} at {sandbox.base_url}\n",
     )
-    answer = json.loads(outcome.out)
-    assert (answer["method"], answer["query"], answer["headers"]["x-mine"]) == ("PUT", [["a", "b"]], "1")
-    assert (answer["length"], answer["sha256"]) == (size, hashlib.sha256(body).hexdigest())
+    response = json.loads(outcome.out)
+    assert (response["method"], response["query"], response["headers"]["x-mine"]) == ("PUT", [["a", "b"]], "1")
+    assert (response["length"], response["sha256"]) == (size, hashlib.sha256(body).hexdigest())
     meta = json.loads((xapi.home / "meta.json").read_text())
     assert (meta["login"], meta["attempts"], meta["status"]) == ("rejected", 2, 200)
     assert (sandbox.requests, sandbox.unauthorized, sandbox.logins) == (2, 1, 2)
 
 
-def test_nobody_logs_in_where_another_process_has_stored_a_newer_token(xapi: Xapi) -> None:
-    answers = [_refuse_all(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"]
+def test_no_process_logs_in_if_another_process_has_stored_a_newer_token(xapi: Xapi) -> None:
+    responses = [_refuse_all(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"]
     new = json.dumps({"expires_at": None, "access_token": "newer"})
 
     def store_newer(peer: object) -> None:
         (path,) = (xapi.state / "tokens").iterdir()
         path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(new)))
 
-    script = [request(), send(_api(b"old")), request(), store_newer, send(answers[0]), request(), send(answers[1])]
+    script = [request(), send(_api(b"old")), request(), store_newer, send(responses[0]), request(), send(responses[1])]
     with Server(script[:2], [*script[2:]]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
         assert xapi("login", env=env).code == 0
@@ -89,7 +89,7 @@ def test_nobody_logs_in_where_another_process_has_stored_a_newer_token(xapi: Xap
     assert b"Bearer newer" in b"".join(server.received[1:])
 
 
-def test_a_second_401_is_exit_10_and_logins_stop_for_a_minute(xapi: Xapi) -> None:
+def test_a_second_401_exits_with_10_and_stops_logins_for_a_minute(xapi: Xapi) -> None:
     login, refusal = [request(), send(_api())], [serve(_refuse_all())]
     with Server(login, refusal) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
@@ -104,7 +104,7 @@ def test_a_second_401_is_exit_10_and_logins_stop_for_a_minute(xapi: Xapi) -> Non
     assert sum(data.count(b"POST /x-api/token") for data in server.received) == 1
 
 
-def test_a_ready_made_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_supplied_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_TOKEN": "abc"})
 
     assert (outcome.code, sandbox.login_attempts, sandbox.requests) == (10, 0, 1)
@@ -112,38 +112,38 @@ def test_a_ready_made_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> No
     assert not (xapi.state / "tokens").exists()
 
 
-def test_no_login_makes_none(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi(*ME, "--no-login", env=sandbox.settings).code == 10
     assert sandbox.requests == 0
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     assert xapi(*ME, "--no-login", env=sandbox.settings).code == 10
     assert (sandbox.requests, sandbox.logins) == (1, 1)
 
 
-def test_a_login_that_fails_gives_its_exit_code_and_nothing_on_stdout(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
 
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_PASSWORD": "wrong"})
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (10, "", 1)
     without = xapi(*ME, env={"XAPI_NO_INPUT": "1"})
     assert (without.code, without.out, sandbox.login_attempts) == (10, "", 2)
-    assert "there is no password to log in with; run `xapi login`" in without.err
+    assert "no password source is available; run `xapi login`" in without.err
 
 
-def test_a_failing_password_command_is_exit_10_and_the_environment_comes_before_it(
+def test_a_failing_password_command_exits_with_10_and_xapi_password_takes_precedence(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:
     xapi("login", env=sandbox.settings)
     xapi("profile", "set", "password_command", "false")
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
 
     assert xapi(*ME).code == 10
     assert xapi(*ME, env=sandbox.settings).code == 0
 
 
-def test_a_body_on_stdin_is_never_taken_for_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_body_on_stdin_is_never_read_as_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": None}
 
     outcome = xapi("request", "/x-api/echo", "-d", "@-", input=f"{MASTER.password}\n", env=env)
@@ -151,9 +151,9 @@ def test_a_body_on_stdin_is_never_taken_for_the_password(xapi: Xapi, sandbox: Sa
     assert (outcome.code, outcome.out, sandbox.login_attempts) == (10, "", 0)
 
 
-def test_a_person_is_asked_at_the_terminal_while_the_body_comes_from_a_pipe(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_terminal_prompts_while_the_body_comes_from_a_pipe(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     reading, writing = os.pipe()
     os.write(writing, b"the body\n")
     os.close(writing)
@@ -167,7 +167,7 @@ def test_a_person_is_asked_at_the_terminal_while_the_body_comes_from_a_pipe(xapi
     assert MASTER.password.encode() not in terminal.seen
 
 
-def test_a_refused_password_is_prompted_for_again_and_no_process_waits_for_the_typing(
+def test_after_a_rejected_password_xapi_prompts_again_and_no_process_waits_for_the_input(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:
     with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}, columns=300) as terminal:
@@ -182,15 +182,15 @@ def test_a_refused_password_is_prompted_for_again_and_no_process_waits_for_the_t
         terminal.expect("the password is empty; try again")
         terminal.expect("Password for ")
         terminal.type("wrong three\n")
-        terminal.expect(" was refused (400 invalid_grant); try again")
+        terminal.expect(" was rejected (400 invalid_grant); try again")
         terminal.expect("Password for ")
         assert xapi("login", env=sandbox.settings).code == 0  # the lock is free
         terminal.type("whatever\n")
-        assert terminal.wait() == 0  # with the token that has come meanwhile
+        assert terminal.wait() == 0  # with the token that was stored in the meantime
     assert sandbox.login_attempts == 4
 
 
-def test_ctrl_c_at_the_password_of_a_request_is_130(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_ctrl_c_at_the_password_prompt_of_a_request_exits_with_130(xapi: Xapi, sandbox: Sandbox) -> None:
     with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}) as terminal:
         terminal.expect("Password for ")
         terminal.interrupt()
@@ -198,21 +198,19 @@ def test_ctrl_c_at_the_password_of_a_request_is_130(xapi: Xapi, sandbox: Sandbox
         assert terminal.echoes
 
 
-def test_auto_without_a_keyring_works_for_one_command_and_says_how_to_keep_the_token(
-    xapi: Xapi, sandbox: Sandbox
-) -> None:
+def test_auto_without_a_keyring_works_for_one_command_and_names_the_alternative(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_STORAGE": None, "DBUS_SESSION_BUS_ADDRESS": "unix:path=/none"})
 
     first, second = outcome.err.splitlines()
     assert outcome.code == 0
     assert first == (
-        "xapi: warning: no usable keyring on this machine; the token is kept for this command only"
-        " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+        "xapi: warning: no usable keyring on this machine; the token is not stored"
+        " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
     )
-    assert second.startswith("xapi: no token was stored: logged in")
+    assert second.startswith("xapi: no stored token: logged in")
 
 
-def test_no_password_leaves_by_any_way_but_the_token_request(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_password_is_sent_only_in_the_token_request(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(*ME, "-v", env=sandbox.settings)
     token = xapi("token", "show", "--no-login", env=sandbox.settings).out.strip()
 
@@ -220,5 +218,5 @@ def test_no_password_leaves_by_any_way_but_the_token_request(xapi: Xapi, sandbox
     assert outcome.code == 0
     assert MASTER.password not in outcome.err + outcome.out
     assert MASTER.password.encode() not in written
-    assert token.encode() in written  # in its file, and only there
+    assert token.encode() in written  # in its file and nowhere else
     assert token not in outcome.err + outcome.out

@@ -1,4 +1,4 @@
-"""Completion works in the shells that are here, driven as a person would: on a terminal, with the Tab key."""
+"""Completion in the installed shells, as a user triggers it: on a terminal, with the Tab key."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ from tests.program import PROGRAM, Environ, OnTerminal, Xapi
 pytestmark = pytest.mark.slow  # shells
 
 SHELLS = {
-    # How to start it without anybody's settings, and what to tell it before a person types.
+    # The arguments that start it without configuration files, and the command to run before the user types.
     "bash": (["--norc", "--noprofile", "-i"], "source {script}"),
     "zsh": (["-f", "-i"], "autoload -Uz compinit; compinit -D -u; source {script}"),
     "fish": (["--no-config", "-i"], "source {script}"),
@@ -35,23 +35,28 @@ Complete = Callable[[str], str]
 def require(shell: str) -> str:
     path = shutil.which(shell)
     if path is None:
-        pytest.skip(f"there is no {shell} here")
+        pytest.skip(f"{shell} is not installed")
     return path
 
 
 @contextmanager
 def shell_of(
-    xapi: Xapi, shell: str, *, words: list[str] | None = None, prepare: str | None = None, env: Environ | None = None
+    xapi: Xapi,
+    shell: str,
+    *,
+    arguments: list[str] | None = None,
+    prepare: str | None = None,
+    env: Environ | None = None,
 ) -> Iterator[Complete]:
-    """Give what types a line and Tab into *shell*, and tells the words that the line then has.
+    """Start *shell* and yield a function that types a line and Tab, and returns the words of the completed line.
 
-    Without *words* and *prepare* the shell reads nobody's settings and sources the script in completions/.
+    Without *arguments* and *prepare*, the shell reads no configuration files and sources the script in completions/.
     """
     alone, source = SHELLS[shell]
-    told = source.format(script=ROOT / "completions" / COMPLETIONS[shell]) if prepare is None else prepare
+    shown = source.format(script=ROOT / "completions" / COMPLETIONS[shell]) if prepare is None else prepare
     environ = {"PS1": "$ ", **(env or {})}
-    with xapi.on_terminal(*(words or alone), program=require(shell), env=environ, columns=200) as terminal:
-        terminal.type(f"{told}\n")
+    with xapi.on_terminal(*(arguments or alone), program=require(shell), env=environ, columns=200) as terminal:
+        terminal.type(f"{shown}\n")
         terminal.type("printf '<%s>' ready\n")
         terminal.expect("<ready>", timeout=30)
         yield lambda line: _completed(terminal, line)
@@ -61,10 +66,10 @@ def _completed(terminal: OnTerminal, line: str) -> str:
     """Type *line* and Tab, then let the shell print the words instead of running them."""
     terminal.type(f"{line}\t")
     terminal.type("\x05\x01printf '<%s>' \x05 end\n")  # to the end, to the start, to the end again
-    told = terminal.expect("<end>", timeout=30)
-    assert "rror" not in told, told  # nothing may be said into the line that a person is typing
-    assert "Traceback" not in told, told
-    return "".join(re.findall(r"<[^<>\x1b]*>", re.split(r"[\r\n]", told)[-1])).removesuffix("<end>")
+    shown = terminal.expect("<end>", timeout=30)
+    assert "rror" not in shown, shown  # errors must not appear in the line that the user types
+    assert "Traceback" not in shown, shown
+    return "".join(re.findall(r"<[^<>\x1b]*>", re.split(r"[\r\n]", shown)[-1])).removesuffix("<end>")
 
 
 # the scripts
@@ -75,13 +80,13 @@ def test_there_is_a_script_for_each_shell() -> None:
 
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
-def test_a_script_is_what_the_program_prints(shell: str) -> None:
+def test_a_script_is_the_one_that_the_program_prints(shell: str) -> None:
     assert (ROOT / "completions" / COMPLETIONS[shell]).read_text() == completion(shell), "run `make completions`"
 
 
 @in_each_shell
 def test_the_program_prints_the_script_for_the_shell_that_called_it(xapi: Xapi, shell: str) -> None:
-    told = subprocess.run(
+    shown = subprocess.run(
         [require(shell), "-c", "xapi --show-completion; true"],  # `; true` keeps the shell from becoming the program
         env=xapi.environment(),
         capture_output=True,
@@ -90,7 +95,7 @@ def test_the_program_prints_the_script_for_the_shell_that_called_it(xapi: Xapi, 
         check=True,
     )
 
-    assert (told.stdout, told.stderr) == ((ROOT / "completions" / COMPLETIONS[shell]).read_text(), "")
+    assert (shown.stdout, shown.stderr) == ((ROOT / "completions" / COMPLETIONS[shell]).read_text(), "")
 
 
 # in the shells
@@ -102,7 +107,7 @@ def test_commands_flags_values_and_profiles_complete(xapi: Xapi, shell: str) -> 
     (xapi.config / "config.toml").write_text(CONFIG)
 
     with shell_of(xapi, shell) as complete:
-        told = [
+        shown = [
             complete("xapi logo"),
             complete("xapi profile rem"),
             complete("xapi request --no-chec"),
@@ -116,7 +121,7 @@ def test_commands_flags_values_and_profiles_complete(xapi: Xapi, shell: str) -> 
             complete("xapi login --base-url http://localhost:8080 --storage=fi"),
         ]
 
-    assert told == [
+    assert shown == [
         "<xapi><logout>",
         "<xapi><profile><remove>",
         "<xapi><request><--no-check-status>",
@@ -132,16 +137,16 @@ def test_commands_flags_values_and_profiles_complete(xapi: Xapi, shell: str) -> 
 
 
 @in_each_shell
-def test_a_file_completes_where_a_file_is_wanted(xapi: Xapi, shell: str) -> None:
-    (xapi.home / "answer.json").write_text("{}")
+def test_file_names_complete_for_an_option_that_takes_a_file(xapi: Xapi, shell: str) -> None:
+    (xapi.home / "response.json").write_text("{}")
 
     with shell_of(xapi, shell) as complete:
-        assert complete("xapi request /x-api/me -o ans") == "<xapi><request></x-api/me><-o><answer.json>"
-        assert complete("xapi request /x-api/me --output=ans") == "<xapi><request></x-api/me><--output=answer.json>"
+        assert complete("xapi request /x-api/me -o resp") == "<xapi><request></x-api/me><-o><response.json>"
+        assert complete("xapi request /x-api/me --output=resp") == "<xapi><request></x-api/me><--output=response.json>"
 
 
 @in_each_shell
-def test_the_program_completes_by_its_path_too(xapi: Xapi, shell: str) -> None:
+def test_the_program_completes_when_called_by_its_path(xapi: Xapi, shell: str) -> None:
     (xapi.home / "bin").mkdir()
     (xapi.home / "bin" / "xapi").symlink_to(PROGRAM)
 
@@ -150,7 +155,7 @@ def test_the_program_completes_by_its_path_too(xapi: Xapi, shell: str) -> None:
 
 
 @in_each_shell
-def test_a_line_that_is_not_finished_does_not_break_completion(xapi: Xapi, shell: str) -> None:
+def test_an_invalid_or_incomplete_line_does_not_break_completion(xapi: Xapi, shell: str) -> None:
     with shell_of(xapi, shell) as complete:
         assert complete("xapi request a:b c==d e:=1 --no-chec") == "<xapi><request><a:b><c==d><e:=1><--no-check-status>"
         assert complete("xapi nonsense --no-chec") == "<xapi><nonsense><--no-chec>"
@@ -160,18 +165,18 @@ def test_a_line_that_is_not_finished_does_not_break_completion(xapi: Xapi, shell
 # installed
 
 
-def test_in_zsh_the_first_tab_completes_where_the_script_is_loaded_when_it_is_needed(xapi: Xapi) -> None:
-    folder = ROOT / "completions"
-    prepare = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -D -u"
+def test_in_zsh_the_first_tab_completes_if_the_script_is_autoloaded(xapi: Xapi) -> None:
+    directory = ROOT / "completions"
+    prepare = f"fpath=({directory} $fpath); autoload -Uz compinit; compinit -D -u"
 
     with shell_of(xapi, "zsh", prepare=prepare) as complete:
-        for _ in range(2):  # the second is told apart from the first by zsh
+        for _ in range(2):  # zsh loads the script at the first, and only calls it at the second
             assert complete("xapi logo") == "<xapi><logout>"
         assert complete("xapi token show --format=exec") == "<xapi><token><show><--format=exec-credential>"
 
 
 def test_bash_completion_finds_the_script_by_its_name(xapi: Xapi) -> None:
-    """Its folder for a user's scripts holds files named like the command; bash-completion sources them when needed."""
+    """bash-completion sources files named like the command, from the directory of the user's scripts, when needed."""
     script = xapi.home / "xapi"
     shutil.copy(ROOT / "completions" / "xapi.bash", script)
 
@@ -180,46 +185,50 @@ def test_bash_completion_finds_the_script_by_its_name(xapi: Xapi) -> None:
 
 
 @in_each_shell
-def test_what_install_completion_installs_completes_in_the_next_shell(xapi: Xapi, shell: str, tmp_path: Path) -> None:
-    (xapi.home / ".zshenv").write_text("fpath=(${fpath:#/usr/local/*})\n")  # whose owners compinit may ask about
-    asked = [require(shell), "-c", "xapi --install-completion; true"]
-    told = subprocess.run(
-        asked, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+def test_the_installed_script_completes_in_the_next_shell(xapi: Xapi, shell: str, tmp_path: Path) -> None:
+    (xapi.home / ".zshenv").write_text(
+        "fpath=(${fpath:#/usr/local/*})\n"
+    )  # compinit may prompt because of the owners of these directories
+    request = [require(shell), "-c", "xapi --install-completion; true"]
+    shown = subprocess.run(
+        request, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
-    assert f"{shell} completion installed in {xapi.home}" in told.stdout, told
+    assert f"{shell} completion installed in {xapi.home}" in shown.stdout, shown
     where = {"bash": ".bash_completions/xapi.sh", "zsh": ".zfunc/_xapi", "fish": ".config/fish/completions/xapi.fish"}
     installed = (xapi.home / where[shell]).read_text()
     assert installed.rstrip("\n") == completion(shell).rstrip("\n")
 
-    with shell_of(xapi, shell, words=["-i"], prepare="") as complete:
+    with shell_of(xapi, shell, arguments=["-i"], prepare="") as complete:
         assert complete("xapi logo") == "<xapi><logout>"
 
 
-# whatever is wrong
+# failures
 
 
-@pytest.mark.parametrize("trouble", ["broken TOML", "unknown key", "a folder", "not UTF-8"])
-def test_a_broken_config_leaves_completion_without_profiles_and_without_a_word(xapi: Xapi, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", ["broken TOML", "unknown key", "a directory", "not UTF-8"])
+def test_with_an_invalid_config_file_completion_offers_no_profiles_and_prints_no_error(
+    xapi: Xapi, trouble: str
+) -> None:
     xapi.config.mkdir()
     file = xapi.config / "config.toml"
-    if trouble == "a folder":
+    if trouble == "a directory":
         file.mkdir()
     else:
         file.write_bytes(
-            {"broken TOML": b"[profiles", "unknown key": b"colour = 1\n", "not UTF-8": b"\xff\xfe"}[trouble]
+            {"broken TOML": b"[profiles", "unknown key": b"color = 1\n", "not UTF-8": b"\xff\xfe"}[trouble]
         )
 
-    for line, words in (("xapi logo", ["logout"]), ("xapi token status -p ", [])):
-        asked = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        told = xapi(env=asked)
-        assert (told.code, told.out.split(), told.err) == (0, words, "")
+    for line, arguments in (("xapi logo", ["logout"]), ("xapi token status -p ", [])):
+        request = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        shown = xapi(env=request)
+        assert (shown.code, shown.out.split(), shown.err) == (0, arguments, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
-def test_a_profile_name_that_a_shell_would_run_is_not_offered(xapi: Xapi, shell: str) -> None:
+def test_a_profile_name_that_a_shell_would_evaluate_is_not_offered(xapi: Xapi, shell: str) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[profiles.'\\$(touch pwned)']\n[profiles.'a`b`']\n[profiles.good]\n")
-    asked = {
+    request = {
         "_XAPI_COMPLETE": f"complete_{shell}",
         "COMP_WORDS": "xapi profile use ",
         "COMP_CWORD": "3",
@@ -227,15 +236,15 @@ def test_a_profile_name_that_a_shell_would_run_is_not_offered(xapi: Xapi, shell:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
 
-    told = xapi(env=asked)
+    shown = xapi(env=request)
 
-    assert (told.code, told.err) == (0, "")
-    assert "good" in told.out
-    assert not {"$", "`"} & set(told.out)
+    assert (shown.code, shown.err) == (0, "")
+    assert "good" in shown.out
+    assert not {"$", "`"} & set(shown.out)
 
 
 @in_each_shell
-def test_nothing_that_is_broken_is_told_into_the_line(xapi: Xapi, shell: str) -> None:
+def test_completion_prints_no_errors_into_the_command_line(xapi: Xapi, shell: str) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[profiles")
     broken = {
@@ -252,7 +261,7 @@ def test_nothing_that_is_broken_is_told_into_the_line(xapi: Xapi, shell: str) ->
 
 
 @in_each_shell
-def test_where_the_program_cannot_run_nothing_is_said(xapi: Xapi, shell: str) -> None:
+def test_completion_prints_nothing_if_the_program_cannot_run(xapi: Xapi, shell: str) -> None:
     (xapi.home / "bin").mkdir()
     broken = xapi.home / "bin" / "xapi"
     broken.write_text("#!/bin/sh\necho 'Error: no such interpreter' >&2\nexit 127\n")
@@ -262,10 +271,10 @@ def test_where_the_program_cannot_run_nothing_is_said(xapi: Xapi, shell: str) ->
         assert complete("xapi logo") == "<xapi><logo>"
 
 
-def test_no_keyring_is_asked_and_none_needed(xapi: Xapi) -> None:
-    asked = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi lo", "COMP_CWORD": "1"}
+def test_completion_does_not_use_the_keyring(xapi: Xapi) -> None:
+    request = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi lo", "COMP_CWORD": "1"}
     broken = {"PYTHON_KEYRING_BACKEND": "no.such.Backend", "XAPI_STORAGE": "keyring", "XAPI_STATE_DIR": "/dev/null/x"}
 
-    told = xapi(env=asked | broken)
+    shown = xapi(env=request | broken)
 
-    assert (told.code, told.out.split(), told.err) == (0, ["login", "logout"], "")
+    assert (shown.code, shown.out.split(), shown.err) == (0, ["login", "logout"], "")

@@ -1,4 +1,4 @@
-"""Each failure has the exit code that the documented table gives it."""
+"""Each exception has its documented exit code."""
 
 import inspect
 import signal
@@ -37,13 +37,13 @@ def test_every_failure_is_in_the_table_and_in_the_tree_of_the_docstring() -> Non
 
 
 def _tree() -> list[str]:
-    """Return the lines of the drawn tree, without what draws it."""
+    """Return the lines of the tree, without the box-drawing characters."""
     lines = (errors.__doc__ or "").split("\n\n")[1].splitlines()
     return [line.translate(str.maketrans("", "", "│├└─")).strip() for line in lines]
 
 
 @pytest.mark.parametrize("name", [name for name in CODES if name != "Interrupted"])
-def test_a_failure_has_its_exit_code_and_says_what_to_do(name: str) -> None:
+def test_a_failure_has_an_exit_code_and_a_hint(name: str) -> None:
     error = CLASSES[name]("it happened", hint="do this")
 
     assert isinstance(error, XapiError)
@@ -53,12 +53,12 @@ def test_a_failure_has_its_exit_code_and_says_what_to_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
-def test_a_signal_ends_with_128_and_its_number(number: signal.Signals, code: int) -> None:
+def test_the_exit_code_for_a_signal_is_128_plus_its_number(number: signal.Signals, code: int) -> None:
     assert errors.Interrupted(number).exit_code == code
     assert errors.Interrupted().exit_code == 130
 
 
-def test_the_tree_is_drawn_as_the_classes_are_made() -> None:
+def test_the_classes_form_the_documented_tree() -> None:
     for name, kind in CLASSES.items():
         if name != "XapiError":
             assert issubclass(kind, XapiError)

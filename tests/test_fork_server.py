@@ -1,4 +1,4 @@
-"""A forked run of the program differs in nothing from one that was started, except in how long it takes."""
+"""A forked run of the program is equivalent to a started one."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.program import PROGRAM, PYTHON, REAL, Environ, Outcome, Xapi
 from tests.servers import Server, hang, request
 from tests.threads import Gate
 
-# What a process has from whoever started it, as the command sees it that takes the place of xapi.
+# The state that a process inherits, as seen by the command that replaces xapi.
 STATE = """
 import os, resource, sys
 fds = {}
@@ -36,7 +36,7 @@ def ended(process: "subprocess.Popen[bytes]", data: bytes | None = None) -> Outc
     return Outcome(process.returncode, out.decode(), err.decode())
 
 
-def test_it_is_a_process_like_one_that_was_started(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_forked_process_behaves_like_a_started_one(xapi: Xapi, tmp_path: Path) -> None:
     env = {"XAPI_TOKEN": "abc", "OTHER": "\udcff"}
     forked = ended(xapi.start(*WORDS, env=env, cwd=tmp_path))
     started = ended(xapi.start(*WORDS, env=env, cwd=tmp_path, argv=REAL))
@@ -46,7 +46,7 @@ def test_it_is_a_process_like_one_that_was_started(xapi: Xapi, tmp_path: Path) -
     assert f" {tmp_path} " in forked.out
 
 
-def test_so_it_is_on_a_terminal(xapi: Xapi) -> None:
+def test_a_fork_on_a_terminal_is_like_a_started_process(xapi: Xapi) -> None:
     seen = []
     for program in (None, PROGRAM):
         with xapi.on_terminal(*WORDS, env={"XAPI_TOKEN": "abc"}, program=program) as terminal:
@@ -56,21 +56,21 @@ def test_so_it_is_on_a_terminal(xapi: Xapi) -> None:
     assert seen[0] == seen[1] != b""
 
 
-@pytest.mark.parametrize("words", [("token", "--help"), ("--version",), ("nonsense",), ("profile", "show")])
-def test_it_prints_the_same_and_exits_with_the_same_code(xapi: Xapi, words: tuple[str, ...]) -> None:
-    assert ended(xapi.start(*words)) == ended(xapi.start(*words, argv=REAL))
+@pytest.mark.parametrize("arguments", [("token", "--help"), ("--version",), ("nonsense",), ("profile", "show")])
+def test_a_fork_has_the_same_output_and_exit_code(xapi: Xapi, arguments: tuple[str, ...]) -> None:
+    assert ended(xapi.start(*arguments)) == ended(xapi.start(*arguments, argv=REAL))
 
 
-def test_stdin_is_its_own(xapi: Xapi) -> None:
-    words = ("exec", "--", "cat")
+def test_a_fork_has_its_own_stdin(xapi: Xapi) -> None:
+    arguments = ("exec", "--", "cat")
     data = os.urandom(1_000_000)
-    process = xapi.start(*words, stdin=subprocess.PIPE, env={"XAPI_TOKEN": "abc"})
+    process = xapi.start(*arguments, stdin=subprocess.PIPE, env={"XAPI_TOKEN": "abc"})
 
     assert process.communicate(data, timeout=30) == (data, b"")
-    assert xapi(*words, env={"XAPI_TOKEN": "abc"}) == Outcome(0)
+    assert xapi(*arguments, env={"XAPI_TOKEN": "abc"}) == Outcome(0)
 
 
-def test_it_can_be_watched_and_signalled(xapi: Xapi) -> None:
+def test_a_fork_can_be_waited_for_and_signalled(xapi: Xapi) -> None:
     gate = Gate()
     with Server([request(), gate.reached, hang()]) as server:
         process = xapi.start("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
@@ -85,7 +85,7 @@ def test_it_can_be_watched_and_signalled(xapi: Xapi) -> None:
         assert killed.wait(10) == -signal.SIGKILL
 
 
-def test_several_threads_may_start_some(xapi: Xapi) -> None:
+def test_several_threads_can_start_forks(xapi: Xapi) -> None:
     outcomes: dict[int, Outcome] = {}
 
     def run(number: int) -> None:
@@ -111,5 +111,5 @@ def test_several_threads_may_start_some(xapi: Xapi) -> None:
         ({"LANG": None}, False),
     ],
 )
-def test_what_only_a_start_shows_is_left_to_one(xapi: Xapi, forks: ForkServer, env: Environ, can: bool) -> None:
+def test_runs_that_need_a_real_start_are_not_forked(xapi: Xapi, forks: ForkServer, env: Environ, can: bool) -> None:
     assert forks.can_fork(xapi.environment(env)) is can

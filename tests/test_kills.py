@@ -1,4 +1,4 @@
-"""kill -9 at chosen system calls, and at random moments: the old record or the new one, and nothing in the way."""
+"""kill -9 at selected system calls and at random moments: the old record or the new one, and no lock that blocks."""
 
 import itertools
 import json
@@ -27,33 +27,33 @@ def strace() -> None:
         pytest.skip("needs strace")
 
 
-def _killed_at(xapi: Xapi, call: str, number: int, words: tuple[str, ...], env: Env) -> int:
-    """Run the program and kill it at its *number*th *call*; return how it ended."""
-    calls = _all_of(call)
-    return _traced(xapi, ("-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"), words, env)
+def _killed_at(xapi: Xapi, call: str, number: int, args: tuple[str, ...], env: Env) -> int:
+    """Run the program and kill it at its *number*th *call*; return its exit status."""
+    calls = _pattern(call)
+    return _traced(xapi, ("-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={number}"), args, env)
 
 
-def _count(xapi: Xapi, call: str, words: tuple[str, ...], env: Env) -> int:
-    """Return how often a run of the program makes the system call *call*."""
+def _count(xapi: Xapi, call: str, args: tuple[str, ...], env: Env) -> int:
+    """Return the number of system calls *call* in a run of the program."""
     log = xapi.home / "trace"
-    assert _traced(xapi, ("-e", f"trace={_all_of(call)}"), words, env, log) == 0
+    assert _traced(xapi, ("-e", f"trace={_pattern(call)}"), args, env, log) == 0
     return len(re.findall(rf"\b{call}(?:at2?)?\(", log.read_text()))
 
 
-def _all_of(call: str) -> str:
-    """Return the pattern for strace of *call* and of those that do the same relative to a directory."""
+def _pattern(call: str) -> str:
+    """Return the strace pattern for *call* and its variants with a directory descriptor."""
     return f"/^{call}(at2?)?$"
 
 
-def _traced(xapi: Xapi, options: Sequence[str], words: tuple[str, ...], env: Env, log: Path = Path(os.devnull)) -> int:
-    # no byte code is written: that would be the first system calls to be counted
+def _traced(xapi: Xapi, options: Sequence[str], args: tuple[str, ...], env: Env, log: Path = Path(os.devnull)) -> int:
+    # writing byte code would be counted too
     argv = ("strace", "-f", "-qq", "-o", str(log), *options, str(PROGRAM))
-    process = xapi.start(*words, env={"PYTHONDONTWRITEBYTECODE": "1", **env}, argv=argv)
+    process = xapi.start(*args, env={"PYTHONDONTWRITEBYTECODE": "1", **env}, argv=argv)
     process.communicate(timeout=60)
     return process.returncode
 
 
-def _until_it_ends_well(run: Callable[[int], int], check: Callable[[], object], most: int = 60) -> int:
+def _kill_until_it_succeeds(run: Callable[[int], int], check: Callable[[], object], most: int = 60) -> int:
     """Kill at the first call, the second and so on, and *check* each time; return the number of kills."""
     for number in range(1, most):
         ended = run(number)
@@ -63,10 +63,10 @@ def _until_it_ends_well(run: Callable[[int], int], check: Callable[[], object], 
     raise AssertionError("it never came to an end")
 
 
-def _the_next_login_is_quick(xapi: Xapi, env: Env) -> None:
+def _check_next_login_is_fast(xapi: Xapi, env: Env) -> None:
     with Stopwatch() as watch:
         assert xapi(*LOGIN, env=env).code == 0
-    assert watch.seconds < 10  # a lock that was left would cost more
+    assert watch.seconds < 10  # a remaining lock would take longer
     assert [path.name for path in xapi.home.rglob("*.new")] == []
 
 
@@ -77,13 +77,13 @@ def test_a_login_with_file_storage_leaves_the_old_token_or_the_new_one(xapi: Xap
     assert xapi(*LOGIN, env=env).code == 0
 
     def check() -> None:
-        assert xapi("token", "show", "--no-login").code == 0  # the profile is there, too
+        assert xapi("token", "show", "--no-login").code == 0  # the profile exists, too
 
-    killed = _until_it_ends_well(lambda number: _killed_at(xapi, call, number, LOGIN, env), check)
+    killed = _kill_until_it_succeeds(lambda number: _killed_at(xapi, call, number, LOGIN, env), check)
 
     if call in {"rename", "fsync", "flock"}:
         assert killed > 1
-    _the_next_login_is_quick(xapi, env)
+    _check_next_login_is_fast(xapi, env)
     assert len(list((xapi.state / "tokens").iterdir())) == 1
 
 
@@ -101,9 +101,9 @@ def test_a_first_login_leaves_no_token_or_the_new_one_and_the_next_login_works(
     def check() -> None:
         assert xapi("token", "show", "--no-login", env=env).code in {0, 10}
 
-    _until_it_ends_well(run, check)
+    _kill_until_it_succeeds(run, check)
 
-    _the_next_login_is_quick(xapi, env)
+    _check_next_login_is_fast(xapi, env)
 
 
 @pytest.mark.slow
@@ -122,21 +122,23 @@ def test_a_logout_leaves_the_token_or_none_and_the_next_one_leaves_none(
         assert xapi("logout", env=env).code == 0
         assert xapi("token", "show", "--no-login", env=env).code == 10
 
-    _until_it_ends_well(run, check)
+    _kill_until_it_succeeds(run, check)
 
-    _the_next_login_is_quick(xapi, env)
+    _check_next_login_is_fast(xapi, env)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["rename", "flock"])
-def test_a_refusal_that_could_not_be_noted_leaves_the_account_usable(xapi: Xapi, sandbox: Sandbox, call: str) -> None:
+def test_an_unrecorded_login_failure_leaves_the_account_usable(xapi: Xapi, sandbox: Sandbox, call: str) -> None:
     wrong: Env = {**sandbox.settings, "XAPI_PASSWORD": "wrong"}
     for number in range(1, 4):
         _killed_at(xapi, call, number, ("token", "show"), wrong)
         assert xapi("token", "show", "--fresh", env=sandbox.settings).code == 0
         assert xapi("logout", env=sandbox.settings).code == 0
     assert xapi("token", "show", env=wrong).code == 10
-    assert [path.suffix for path in (xapi.state / "attempts").iterdir()] == [".refused"]  # what was left is swept
+    assert [path.suffix for path in (xapi.state / "attempts").iterdir()] == [
+        ".refused"
+    ]  # the temporary file was deleted
 
 
 @pytest.mark.slow
@@ -146,9 +148,9 @@ def test_a_login_with_a_keyring_leaves_the_old_token_or_the_new_one(
 ) -> None:
     env: Env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": "keyring"}
     assert xapi(*LOGIN, env=env).code == 0
-    if call == "rename":  # what is written beside the keyring is written once only
+    if call == "rename":  # files beside the keyring are written only once
         shutil.rmtree(xapi.state)
-    total = _count(xapi, call, LOGIN, env)  # of sendto each message to keyring and server is one
+    total = _count(xapi, call, LOGIN, env)  # each message to the keyring and the server is one sendto
     assert total > 1
     pid = gnome_keyring.pid
 
@@ -160,13 +162,13 @@ def test_a_login_with_a_keyring_leaves_the_old_token_or_the_new_one(
         assert outcome.code == 0, outcome
         assert sandbox.user_of(outcome.out.strip()) is not None
 
-    _the_next_login_is_quick(xapi, env)
+    _check_next_login_is_fast(xapi, env)
     assert (gnome_keyring.lives, gnome_keyring.pid) == (True, pid)
-    assert gnome_keyring.count("xapi") == 1  # no probe is left, nor a second record
+    assert gnome_keyring.count("xapi") == 1  # neither a probe item nor a second record remains
 
 
 @pytest.mark.slow
-def test_a_long_token_in_pieces_is_the_old_one_or_the_new_one(xapi: Xapi) -> None:
+def test_a_chunked_token_is_the_old_one_or_the_new_one(xapi: Xapi) -> None:
     numbers = itertools.count(1)
 
     def grant(peer: Peer) -> None:
@@ -187,9 +189,9 @@ def test_a_long_token_in_pieces_is_the_old_one_or_the_new_one(xapi: Xapi) -> Non
             tokens.append(outcome.out.partition("-")[0])
             assert outcome.out == f"{tokens[-1]}-" * 900 + "\n"
 
-        killed = _until_it_ends_well(lambda number: _killed_at(xapi, "rename", number, LOGIN, env), check)
-        _the_next_login_is_quick(xapi, env)
-        assert killed > 6  # each item of this keyring is written with a rename
+        killed = _kill_until_it_succeeds(lambda number: _killed_at(xapi, "rename", number, LOGIN, env), check)
+        _check_next_login_is_fast(xapi, env)
+        assert killed > 6  # this keyring writes each item with a rename
         assert len(set(tokens)) > 1
         assert xapi("logout", env=env).code == 0
     assert (xapi.home / "items.json").read_text() == "[]"
@@ -197,17 +199,17 @@ def test_a_long_token_in_pieces_is_the_old_one_or_the_new_one(xapi: Xapi) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["rename", "fsync", "openat"])
-def test_while_the_config_is_written_it_is_the_old_file_or_the_new_one(xapi: Xapi, call: str) -> None:
+def test_a_kill_while_the_config_is_written_leaves_the_old_file_or_the_new_one(xapi: Xapi, call: str) -> None:
     before = "# mine\n[profiles.default]\ntimeout = 1\n"
-    words = ("profile", "set", "timeout", "2")
+    args = ("profile", "set", "timeout", "2")
     xapi.config.mkdir()
     path = xapi.config / "config.toml"
     path.write_text(before)
-    total = _count(xapi, call, words, {})
+    total = _count(xapi, call, args, {})
     seen = set()
-    for number in range(max(1, total - 7), total + 2):  # of openat, the last ones are those that write
+    for number in range(max(1, total - 7), total + 2):  # the last openat calls are those that write
         path.write_text(before)
-        _killed_at(xapi, call, number, words, {})
+        _killed_at(xapi, call, number, args, {})
         seen.add(path.read_text())
         assert xapi("profile", "show").code == 0
 
@@ -224,7 +226,7 @@ def test_while_the_config_is_written_it_is_the_old_file_or_the_new_one(xapi: Xap
         pytest.param("keyring", 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
-def test_a_kill_at_a_random_moment_never_stands_in_the_way_of_the_next_command(
+def test_a_kill_at_a_random_moment_does_not_block_the_next_command(
     xapi: Xapi, sandbox: Sandbox, request: pytest.FixtureRequest, storage: str, kills: int
 ) -> None:
     env: Env = {**sandbox.settings, "XAPI_STORAGE": storage}
@@ -242,6 +244,6 @@ def test_a_kill_at_a_random_moment_never_stands_in_the_way_of_the_next_command(
         outcome = xapi("token", "show", "--no-login", env=env)
         assert outcome.code == 0, outcome
         assert sandbox.user_of(outcome.out.strip()) is not None
-    _the_next_login_is_quick(xapi, env)
+    _check_next_login_is_fast(xapi, env)
     assert len([path for path in xapi.state.rglob("*") if path.is_file()]) < 12
     assert session is None or (session.lives, session.count("xapi")) == (True, 1)

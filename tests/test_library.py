@@ -1,4 +1,4 @@
-"""`open_client`, as other people's programs use it: each test is such a program, a process of its own."""
+"""`open_client`: each test runs a Python program that uses it, as a process."""
 
 import gzip
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.server import Api, Asked, Reply
+from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.program import PYTHON, Environ, Outcome, Xapi
 from tests.servers import OK, Server, close, request, send, serve
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -17,7 +17,7 @@ FAKES = Path(__file__).parent / "keyrings"
 
 @pytest.fixture
 def program(xapi: Xapi) -> "Program":
-    """A Python program, in the home of the program under test."""
+    """A Python program that runs in the home directory of the test."""
     return Program(xapi)
 
 
@@ -42,11 +42,11 @@ class Program:
         return Outcome(ran.returncode, ran.stdout, ran.stderr)
 
 
-def bearing(server: Server | Api) -> dict[str, str | None]:
+def with_token(server: Server | Api) -> dict[str, str | None]:
     return {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary"}
 
 
-def test_it_logs_in_by_itself_and_keeps_the_token_for_commands(program: Program, sandbox: Sandbox) -> None:
+def test_the_client_logs_in_automatically_and_stores_the_token_for_commands(program: Program, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password}
     ran = program(
         """
@@ -63,7 +63,7 @@ def test_it_logs_in_by_itself_and_keeps_the_token_for_commands(program: Program,
     assert sandbox.logins == 1
 
 
-def test_threads_that_meet_a_dead_token_make_one_login_and_lose_no_request(program: Program) -> None:
+def test_threads_with_an_invalid_token_make_one_login_and_lose_no_request(program: Program) -> None:
     with Api(lives=50) as api:
         ran = program(
             """
@@ -82,10 +82,10 @@ def test_threads_that_meet_a_dead_token_make_one_login_and_lose_no_request(progr
 
         assert ran == Outcome(0, "400 {200}\n")
         assert api.logins == 8
-        assert all(len(asked.body) == int(asked.path.split("/")[1]) for asked in api.asked)
+        assert all(len(received.body) == int(received.path.split("/")[1]) for received in api.requests)
 
 
-def test_a_body_that_can_be_read_only_once_is_sent_again_after_a_401(program: Program) -> None:
+def test_a_body_that_can_be_read_only_once_is_resent_after_a_401(program: Program) -> None:
     with Api(lives=1) as api:
         ran = program(
             """
@@ -95,13 +95,13 @@ def test_a_body_that_can_be_read_only_once_is_sent_again_after_a_401(program: Pr
             """,
             api.settings,
         )
-        bodies = [asked.body for asked in api.asked]
+        bodies = [received.body for received in api.requests]
 
     assert (ran.out, bodies) == ("200\n", [b"", b"abc", b"abc"]), ran
 
 
 @pytest.mark.parametrize(
-    "doing, said",
+    "statement, error",
     [
         ('client.get("ELSEWHERE/x")', "UsageError 2"),
         ('client.get("//ELSEWHERE/x")', "UsageError 2"),
@@ -110,27 +110,27 @@ def test_a_body_that_can_be_read_only_once_is_sent_again_after_a_401(program: Pr
         ('client.get("/away", follow_redirects=True)', "RedirectError 3"),
     ],
 )
-def test_nothing_goes_to_another_origin(program: Program, doing: str, said: str) -> None:
+def test_no_request_is_sent_to_another_origin(program: Program, statement: str, error: str) -> None:
     with Server([serve()]) as elsewhere:
         away = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}/x\r\nContent-Length: 0\r\n\r\n".encode()
         with Server([serve(away)]) as server:
             code = f"""
             with xapi_cli.open_client() as client:
                 try:
-                    print({doing.replace("ELSEWHERE", elsewhere.url)})
+                    print({statement.replace("ELSEWHERE", elsewhere.url)})
                 except XapiError as error:
                     print(type(error).__name__, error.exit_code)
                     print(error)
             """
-            ran = program(code, bearing(server))
+            ran = program(code, with_token(server))
         reached = elsewhere.received
 
-    assert ran.out.startswith(f"{said}\n"), ran
+    assert ran.out.startswith(f"{error}\n"), ran
     assert "canary" not in ran.out
     assert reached == []
 
 
-def test_what_goes_wrong_is_an_exception_of_xapi(program: Program) -> None:
+def test_failures_raise_exceptions_of_xapi(program: Program) -> None:
     packed = gzip.compress(b"hello")
     cut = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % (len(packed) - 4) + packed[:-4]
     whole = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
@@ -145,28 +145,28 @@ def test_what_goes_wrong_is_an_exception_of_xapi(program: Program) -> None:
                     except NetworkError as error:
                         print(error)
             """,
-            bearing(server),
+            with_token(server),
         )
 
     assert (ran.code, ran.err) == (0, ""), ran
     assert ran.out.splitlines()[0] == "hello"
-    assert "the gzip body was cut off" in ran.out.splitlines()[1]
+    assert "the gzip body was truncated" in ran.out.splitlines()[1]
     assert "may have been processed" in ran.out.splitlines()[2]
 
 
 FAILURES: list[tuple[str, dict[str, str | None], str]] = [
     ("refused", {"XAPI_PASSWORD": "wrong"}, "LoginRefused 10"),
     ("no password", {"XAPI_PASSWORD": None}, "LoginNeeded 10"),
-    ("a dead ready-made token", {"XAPI_TOKEN": "dead"}, "TokenRejected 10"),
+    ("an invalid supplied token", {"XAPI_TOKEN": "dead"}, "TokenRejected 10"),
     ("no base URL", {"XAPI_BASE_URL": None}, "UsageError 2"),
     ("no username", {"XAPI_USERNAME": None}, "UsageError 2"),
-    ("a profile that is not there", {"XAPI_PROFILE": "nope"}, "UsageError 2"),
+    ("an unknown profile", {"XAPI_PROFILE": "nope"}, "UsageError 2"),
 ]
 
 
-@pytest.mark.parametrize("env, said", [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
-def test_a_failure_has_the_exit_code_that_a_command_would_have(
-    program: Program, sandbox: Sandbox, env: dict[str, str | None], said: str
+@pytest.mark.parametrize("env, error", [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
+def test_an_exception_has_the_exit_code_of_the_same_failure_in_a_command(
+    program: Program, sandbox: Sandbox, env: dict[str, str | None], error: str
 ) -> None:
     code = """
     try:
@@ -177,10 +177,10 @@ def test_a_failure_has_the_exit_code_that_a_command_would_have(
     """
     settings: dict[str, str | None] = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password}
 
-    assert program(code, settings | env) == Outcome(0, f"{said}\n")
+    assert program(code, settings | env) == Outcome(0, f"{error}\n")
 
 
-def test_a_token_that_is_refused_although_fresh_is_an_exception_after_one_login(program: Program) -> None:
+def test_a_rejected_fresh_token_raises_token_rejected_after_one_login(program: Program) -> None:
     with Api(lives=0) as api:
         api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
         ran = program(
@@ -195,10 +195,10 @@ def test_a_token_that_is_refused_although_fresh_is_an_exception_after_one_login(
             api.settings,
         )
 
-        assert (ran.out.count("answered 401; the token was fresh"), api.logins) == (3, 1), ran
+        assert (ran.out.count("responded with 401; the token was fresh"), api.logins) == (3, 1), ran
 
 
-def test_it_does_not_ask_even_where_a_person_sits(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_client_never_prompts_even_on_a_terminal(xapi: Xapi, sandbox: Sandbox) -> None:
     code = "import xapi_cli; xapi_cli.open_client().get('/x-api/me')"
     env = {**sandbox.settings, "XAPI_PASSWORD": None}
     with xapi.on_terminal("-c", code, program=PYTHON, env=env) as terminal:
@@ -207,15 +207,15 @@ def test_it_does_not_ask_even_where_a_person_sits(xapi: Xapi, sandbox: Sandbox) 
         assert b"Password" not in terminal.seen
 
 
-def test_an_authorization_of_ones_own_switches_token_and_login_off(program: Program) -> None:
+def test_an_authorization_header_of_the_caller_disables_token_and_login(program: Program) -> None:
     with Api(open_to_all=True) as api:
         code = "xapi_cli.open_client().get('/', headers={'Authorization': 'Basic x'})"
         assert program(code, api.settings).code == 0
-        assert [asked.headers["authorization"] for asked in api.asked] == ["Basic x"]
+        assert [received.headers["authorization"] for received in api.requests] == ["Basic x"]
         assert api.logins == 0
 
 
-def test_overrides_are_settings_and_others_are_a_mistake(program: Program, sandbox: Sandbox) -> None:
+def test_overrides_are_settings_and_other_names_raise_an_error(program: Program, sandbox: Sandbox) -> None:
     code = f"""
     client = xapi_cli.open_client(base_url="{sandbox.base_url}", username="{MASTER.email}", storage="none", timeout=5)
     print(client.get("/x-api/me").status_code, client.timeout.read)
@@ -232,20 +232,20 @@ def test_overrides_are_settings_and_others_are_a_mistake(program: Program, sandb
 
     assert ran.out.splitlines() == [
         "200 5.0",
-        "open_client() has no setting 'pasword'; there are base_url, username, storage, timeout, ca_bundle",
+        "open_client() has no setting 'pasword'; valid settings: base_url, username, storage, timeout, ca_bundle",
         "module 'xapi_cli' has no attribute 'nonsense'",
     ], ran
     assert not (program.xapi.state / "tokens").exists()
 
 
-def test_max_time_is_for_commands(program: Program, sandbox: Sandbox) -> None:
+def test_max_time_does_not_apply(program: Program, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password, "XAPI_MAX_TIME": "0.2"}
     code = "import time; client = xapi_cli.open_client(); time.sleep(0.3); print(client.get('/x-api/me').status_code)"
 
     assert program(code, env) == Outcome(0, "200\n")
 
 
-def test_the_programs_streams_are_its_own_even_while_a_keyring_is_visited(program: Program, sandbox: Sandbox) -> None:
+def test_the_standard_streams_stay_open_during_a_keyring_access(program: Program, sandbox: Sandbox) -> None:
     env = {
         **sandbox.settings,
         "XAPI_PASSWORD": MASTER.password,
@@ -280,7 +280,7 @@ def test_the_programs_streams_are_its_own_even_while_a_keyring_is_visited(progra
     assert int(count) > 10
 
 
-def test_what_commands_say_on_stderr_goes_to_a_logger(program: Program, sandbox: Sandbox) -> None:
+def test_the_messages_of_commands_go_to_a_logger(program: Program, sandbox: Sandbox) -> None:
     code = """
     import logging
     logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
@@ -289,26 +289,26 @@ def test_what_commands_say_on_stderr_goes_to_a_logger(program: Program, sandbox:
     """
     ran = program(code, {**sandbox.settings, "XAPI_PASSWORD": MASTER.password})
 
-    assert ran.err.startswith("xapi_cli INFO no token was stored: logged in as"), ran
+    assert ran.err.startswith("xapi_cli INFO no stored token: logged in as"), ran
 
 
-def test_answers_that_stream_are_not_read_ahead(program: Program) -> None:
+def test_streamed_responses_are_not_read_ahead(program: Program) -> None:
     with Server([request(), send(OK)]) as server:
         code = """
         with xapi_cli.open_client() as client, client.stream("GET", "/") as response:
             print(response.is_stream_consumed, b"".join(response.iter_bytes()))
         """
-        assert program(code, bearing(server)) == Outcome(0, "False b'ok'\n")
+        assert program(code, with_token(server)) == Outcome(0, "False b'ok'\n")
 
 
-def _kept(asked: Asked) -> Reply:
+def _with_cookie(received: ReceivedRequest) -> Reply:
     return Reply(headers=(("Set-Cookie", "a=b"), ("Content-Type", "text/plain")))
 
 
-def test_cookies_are_not_kept(program: Program) -> None:
-    with Api(_kept, open_to_all=True) as api:
+def test_cookies_are_not_stored(program: Program) -> None:
+    with Api(_with_cookie, open_to_all=True) as api:
         assert program("c = xapi_cli.open_client(); c.get('/'); c.get('/')", api.settings).code == 0
-        assert ["cookie" in asked.headers for asked in api.asked] == [False, False]
+        assert ["cookie" in received.headers for received in api.requests] == [False, False]
 
 
 def test_the_password_command_of_a_profile_is_not_run_for_another_base_url(program: Program, sandbox: Sandbox) -> None:
@@ -336,7 +336,7 @@ def test_the_password_command_of_a_profile_is_not_run_for_another_base_url(progr
     assert (sandbox.login_attempts, ran_at.exists()) == (0, False)
 
 
-def test_a_token_that_is_bound_to_another_base_url_is_not_sent(program: Program, sandbox: Sandbox) -> None:
+def test_a_token_for_another_base_url_is_not_sent(program: Program, sandbox: Sandbox) -> None:
     ran = program(
         f"""
         try:

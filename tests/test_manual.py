@@ -1,4 +1,4 @@
-"""The man pages are what the program says, whole, well-formed, and found by `man` after an ordinary install."""
+"""The man pages match the program, are well-formed, and are found by `man` after an ordinary installation."""
 
 import re
 import shutil
@@ -12,17 +12,17 @@ from tests.program import PROGRAM, Xapi
 
 pytestmark = pytest.mark.slow  # man
 
-PAGES = {"-".join(("xapi", *words)): words for words in invocations()}
+PAGES = {"-".join(("xapi", *args)): args for args in invocations()}
 
 each_page = pytest.mark.parametrize("name", PAGES)
-needs_man = pytest.mark.skipif(not shutil.which("man"), reason="there is no man here")
+needs_man = pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")
 
 
-def read(xapi: Xapi, *words: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    """Run `man` as a person would who has xapi on the PATH."""
+def read(xapi: Xapi, *args: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    """Run `man` with xapi on the PATH."""
     environ = xapi.environment({"MANWIDTH": str(columns), "MANROFFOPT": "-c", "LC_ALL": "C.UTF-8"})
     return subprocess.run(
-        ["man", "--pager=cat", *words], env=environ, capture_output=True, text=True, timeout=60, check=False
+        ["man", "--pager=cat", *args], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -36,35 +36,35 @@ def test_there_is_a_page_for_each_command() -> None:
 
 @needs_man
 @each_page
-def test_a_page_has_every_option_and_no_mistake(xapi: Xapi, name: str) -> None:
-    told = read(xapi, "--warnings", "--local-file", str(MANUAL / f"{name}.1"))
+def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> None:
+    result = read(xapi, "--warnings", "--local-file", str(MANUAL / f"{name}.1"))
     options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", help_of(*PAGES[name]).partition("Options:")[2]))
 
-    assert (told.returncode, told.stderr) == (0, "")
-    assert {option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", told.stdout)} == set()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", result.stdout)} == set()
     assert len(options) > 1
-    assert max(map(len, told.stdout.splitlines())) <= 100
+    assert max(map(len, result.stdout.splitlines())) <= 100
 
 
 @needs_man
 def test_the_first_page_has_exit_codes_variables_and_commands(xapi: Xapi) -> None:
-    told = read(xapi, "--local-file", str(MANUAL / "xapi.1")).stdout
+    result = read(xapi, "--local-file", str(MANUAL / "xapi.1")).stdout
 
-    assert re.search(r"^ +13 +the token store cannot be used", told, re.MULTILINE)
-    assert re.search(r"^ +XAPI_STATE_DIR$", told, re.MULTILINE)
-    assert re.search(r"^ +xapi-token\(1\)$", told, re.MULTILINE)
+    assert re.search(r"^ +13 +the token store cannot be used", result, re.MULTILINE)
+    assert re.search(r"^ +XAPI_STATE_DIR$", result, re.MULTILINE)
+    assert re.search(r"^ +xapi-token\(1\)$", result, re.MULTILINE)
 
 
 @needs_man
-@pytest.mark.parametrize("words", [("xapi",), ("xapi", "token", "show")], ids=" ".join)
-def test_man_finds_the_pages_of_an_ordinary_install(xapi: Xapi, words: tuple[str, ...]) -> None:
-    """man-db looks in share/man beside each bin on the PATH, and joins words to a name with dashes."""
-    folder = PROGRAM.parent.parent / "share" / "man" / "man1"
-    if not folder.is_dir():
+@pytest.mark.parametrize("args", [("xapi",), ("xapi", "token", "show")], ids=" ".join)
+def test_man_finds_the_pages_of_an_ordinary_install(xapi: Xapi, args: tuple[str, ...]) -> None:
+    """man-db searches share/man beside each bin on the PATH, and joins arguments to a name with hyphens."""
+    directory = PROGRAM.parent.parent / "share" / "man" / "man1"
+    if not directory.is_dir():
         pytest.skip("xapi is not installed the ordinary way")
-    name = "-".join(words)
+    name = "-".join(args)
 
     found = read(xapi, "--where", name)
-    assert (found.stdout.strip(), found.stderr) == (str(folder / f"{name}.1"), "")
-    assert (folder / f"{name}.1").read_text() == manual()[f"{name}.1"]
-    assert "NAME" in read(xapi, *words).stdout
+    assert (found.stdout.strip(), found.stderr) == (str(directory / f"{name}.1"), "")
+    assert (directory / f"{name}.1").read_text() == manual()[f"{name}.1"]
+    assert "NAME" in read(xapi, *args).stdout

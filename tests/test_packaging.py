@@ -1,4 +1,4 @@
-"""The package, its papers and its locks agree with each other."""
+"""The package, its metadata and its lock files are consistent."""
 
 import configparser
 import os
@@ -24,16 +24,16 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = sorted(ROOT.glob("requirements*.txt"))
 
-# Put together from parts, so that this file does not name them either.
+# Joined from parts, so that this file does not contain them.
 REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
 
 
 def project_files() -> Iterator[Path]:
-    """Yield every file that belongs to the project, whether or not git is there to tell."""
+    """Yield every file of the project, also without git."""
     left_out = {".git", ".venv", "build", "dist", "__pycache__"} | {path.name for path in ROOT.glob(".*_cache")}
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in left_out and not name.endswith(".egg-info")]
-        yield from (Path(folder) / name for name in names if not name.startswith(".coverage"))
+    for directory, directories, names in os.walk(ROOT):
+        directories[:] = [name for name in directories if name not in left_out and not name.endswith(".egg-info")]
+        yield from (Path(directory) / name for name in names if not name.startswith(".coverage"))
 
 
 def locked(path: Path) -> dict[str, Requirement]:
@@ -52,23 +52,23 @@ def version_of(pin: Requirement) -> str:
 # versions
 
 
-def test_the_changelogs_top_version_is_the_packages() -> None:
+def test_the_top_version_of_the_changelog_is_that_of_the_package() -> None:
     versions = re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
     assert versions[0] == xapi_cli.__version__ == metadata("xapi-cli")["Version"]
 
 
-def test_the_program_tells_its_version() -> None:
-    told = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True, timeout=30, env={})
+def test_the_program_prints_its_version() -> None:
+    result = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True, timeout=30, env={})
 
-    assert xapi_cli.__version__ in told.stdout
+    assert xapi_cli.__version__ in result.stdout
 
 
 @pytest.mark.parametrize("python", [sys.executable, PYTHON], ids=["tests", "program"])
-def test_what_is_tested_is_what_lies_here(python: str) -> None:
+def test_the_tested_package_is_this_checkout(python: str) -> None:
     where = "import xapi_cli; print(xapi_cli.__file__)"
-    told = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True, timeout=30, cwd="/")
-    installed = Path(told.stdout.strip()).parent
+    result = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True, timeout=30, cwd="/")
+    installed = Path(result.stdout.strip()).parent
 
     sources = {path.relative_to(ROOT / "xapi_cli"): path.read_bytes() for path in ROOT.glob("xapi_cli/**/*.py")}
     assert {path: (installed / path).read_bytes() for path in sources} == sources
@@ -82,7 +82,7 @@ def test_there_are_locks_for_users_developers_and_builds() -> None:
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
-def test_a_lock_pins_each_package_with_hashes_and_names_no_place(path: Path) -> None:
+def test_a_lock_pins_each_package_with_hashes_and_names_no_index(path: Path) -> None:
     text = path.read_text()
 
     blocks = re.split(r"\n(?=[a-z])", text.partition("make lock\n")[2].strip())
@@ -92,7 +92,7 @@ def test_a_lock_pins_each_package_with_hashes_and_names_no_place(path: Path) -> 
     assert all(version_of(pin) for pin in locked(path).values())
 
 
-def test_the_locks_satisfy_what_the_project_asks_for() -> None:
+def test_the_locks_satisfy_the_requirements_of_the_project() -> None:
     groups = PYPROJECT["dependency-groups"]
     wanted = {
         "requirements.txt": PYPROJECT["project"]["dependencies"],
@@ -115,26 +115,26 @@ def test_the_locks_agree_with_each_other() -> None:
         assert {name: developers.get(name) for name in pins} == pins
 
 
-def test_the_locks_serve_windows_and_macos_as_well() -> None:
+def test_the_locks_cover_windows_and_macos() -> None:
     pins = locked(ROOT / "requirements.txt")
 
     assert {"pywin32-ctypes", "colorama", "secretstorage"} <= pins.keys()
-    assert not any("darwin" in str(pin.marker) for pin in pins.values())  # keyring needs nothing more there
+    assert not any("darwin" in str(pin.marker) for pin in pins.values())  # keyring has no other dependencies there
 
 
-# what is installed
+# installation
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist of this tree, and the wheel built from that sdist."""
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    """A directory with the sdist of this tree, and the wheel built from that sdist."""
+    directory = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=100, env={"PATH": os.environ["PATH"]})
-    return folder
+    return directory
 
 
-def test_the_wheel_holds_the_package_its_man_pages_and_nothing_else(distributions: Path) -> None:
+def test_the_wheel_contains_only_the_package_and_its_man_pages(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -150,7 +150,7 @@ def test_the_wheel_holds_the_package_its_man_pages_and_nothing_else(distribution
     assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
 
 
-def test_the_wheel_that_the_sdist_makes_is_this_tree_byte_for_byte(distributions: Path) -> None:
+def test_the_wheel_built_from_the_sdist_equals_this_tree(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         made = {name: archive.read(name) for name in archive.namelist() if name.startswith("xapi_cli/")}
@@ -158,7 +158,7 @@ def test_the_wheel_that_the_sdist_makes_is_this_tree_byte_for_byte(distributions
     assert made == {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _package()}
 
 
-def test_what_is_installed_is_what_its_wheel_recorded() -> None:
+def test_the_installed_files_match_the_record_of_the_wheel() -> None:
     code = """
 import base64, hashlib
 from importlib.metadata import files
@@ -168,14 +168,14 @@ for file in files("xapi-cli"):
         assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value, file
         print(file)
 """
-    told = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, timeout=30, cwd="/")
+    result = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, timeout=30, cwd="/")
 
     is_editable = PYTHON.parent == Path(sys.executable).parent
-    recorded = {Path(line).as_posix() for line in told.stdout.splitlines()}
+    recorded = {Path(line).as_posix() for line in result.stdout.splitlines()}
     assert is_editable or recorded == {path.relative_to(ROOT).as_posix() for path in _package()}
 
 
-def test_the_sdist_holds_what_make_needs(distributions: Path) -> None:
+def test_the_sdist_contains_the_files_that_make_needs(distributions: Path) -> None:
     (sdist,) = distributions.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -192,17 +192,17 @@ def test_the_sdist_holds_what_make_needs(distributions: Path) -> None:
     assert names >= needed | {path.name for path in LOCKS}
 
 
-def test_the_installed_package_asks_for_what_the_project_says() -> None:
-    asked = metadata("xapi-cli").get_all("Requires-Dist") or []
+def test_the_installed_package_has_the_requirements_of_the_project() -> None:
+    requirements = metadata("xapi-cli").get_all("Requires-Dist") or []
 
-    assert set(map(Requirement, asked)) == set(map(Requirement, PYPROJECT["project"]["dependencies"]))
+    assert set(map(Requirement, requirements)) == set(map(Requirement, PYPROJECT["project"]["dependencies"]))
 
 
 def _package() -> list[Path]:
     return [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
 
 
-# habits
+# conventions
 
 
 def test_no_file_names_a_registry() -> None:
@@ -215,7 +215,7 @@ def test_no_file_names_a_registry() -> None:
     assert found == []
 
 
-def test_each_lint_exception_carries_its_reason() -> None:
+def test_each_lint_exception_states_its_reason() -> None:
     exception = re.compile(r"# (noqa(: [A-Z0-9, ]+)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)\s*$")
     sources = [path for path in project_files() if path.suffix == ".py"]
 
@@ -229,10 +229,10 @@ def test_each_lint_exception_carries_its_reason() -> None:
 
 
 def test_make_help_names_every_target() -> None:
-    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
+    result = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
-    named = {line.split()[0] for line in told.stdout.splitlines()}
+    named = {line.split()[0] for line in result.stdout.splitlines()}
     assert named >= set(phony[0].split()) - {"help", "venv", "program"}
 
 

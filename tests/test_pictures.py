@@ -1,38 +1,41 @@
-"""The pictures are what the program shows today, and show it to everybody."""
+"""The pictures are current, load nothing from elsewhere, and have a text alternative."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests import layers
 from tests.benchmarks import charts
 from tests.documents import ROOT
-from tests.pictures import PICTURES, SCENES, picture, text_of
+from tests.pictures import PICTURES, SCENES, picture, read_text
 from xapi_cli.sandbox import MASTER
 
-pytestmark = pytest.mark.slow  # papers of one Python
+pytestmark = pytest.mark.slow  # the pictures do not depend on the version of Python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DRAWINGS = {"automatic-login.svg"} | {f"{name}.svg" for name in charts.CHARTS}  # not taken from a terminal
+DRAWINGS = {"automatic-login.svg", layers.PICTURE.name} | {
+    f"{name}.svg" for name in charts.CHARTS
+}  # not taken from a terminal
 
 each_scene = pytest.mark.parametrize("name", SCENES)
 
 
 @each_scene
-def test_a_picture_shows_what_the_program_shows(name: str) -> None:
-    taken = (PICTURES / f"{name}.svg").read_text()
+def test_a_picture_shows_the_output_of_the_program(name: str) -> None:
+    stored = (PICTURES / f"{name}.svg").read_text()
 
-    assert text_of(taken) == text_of(picture(name)), "run `make pictures`"
-    assert len(text_of(taken).splitlines()) > 5
+    assert read_text(stored) == read_text(picture(name)), "run `make pictures`"
+    assert len(read_text(stored).splitlines()) > 5
 
 
 @each_scene
 def test_a_picture_shows_no_password(name: str) -> None:
-    assert MASTER.password not in text_of((PICTURES / f"{name}.svg").read_text())
+    assert MASTER.password not in read_text((PICTURES / f"{name}.svg").read_text())
 
 
 @pytest.mark.parametrize("name", charts.CHARTS)
-def test_a_chart_shows_the_figures_of_its_table(name: str) -> None:
+def test_a_chart_contains_the_figures_of_its_table(name: str) -> None:
     page = charts.PAGE.read_text()
     drawn = (PICTURES / f"{name}.svg").read_text()
 
@@ -43,7 +46,7 @@ def test_a_chart_shows_the_figures_of_its_table(name: str) -> None:
     assert shown == [(label, f"{figure:,}") for label, figure in rows]
 
 
-def test_the_bars_of_a_chart_are_in_proportion_and_those_of_xapi_stand_out() -> None:
+def test_the_bars_of_a_chart_are_proportional_and_those_of_xapi_have_another_color() -> None:
     table = "\n| command | wall |\n| --- | --- |\n| xapi a | 50 |\n| `b <c>` | 1,000 |\n\n| d | 7 |\n"
     drawn = charts.chart("start-up", table)
 
@@ -51,6 +54,10 @@ def test_the_bars_of_a_chart_are_in_proportion_and_those_of_xapi_stand_out() -> 
     assert int(other[0]) == 20 * int(xapi[0])
     assert other[1] != xapi[1]
     assert "b &lt;c&gt;" in drawn
+
+
+def test_the_picture_of_the_layers_matches_the_import_contract() -> None:
+    assert layers.PICTURE.read_text() == layers.picture(), "run `make pictures`"
 
 
 @pytest.mark.parametrize("path", sorted(PICTURES.iterdir()), ids=lambda path: path.name)
@@ -62,7 +69,7 @@ def test_a_picture_loads_nothing_from_elsewhere(path: Path) -> None:
     assert not re.search(r"@font-face|@import|<script|href=", svg)
 
 
-def test_every_picture_is_shown_with_words_for_those_who_cannot_see_it() -> None:
+def test_every_picture_is_on_a_page_with_a_text_alternative() -> None:
     shown = [
         found
         for page in PAGES
@@ -71,4 +78,4 @@ def test_every_picture_is_shown_with_words_for_those_who_cannot_see_it() -> None
 
     assert {name for _, name in shown} == {path.name for path in PICTURES.iterdir()}
     assert {path.name for path in PICTURES.iterdir()} == {f"{name}.svg" for name in SCENES} | DRAWINGS
-    assert [name for words, name in shown if len(words.split()) < 5] == []
+    assert [name for alternative, name in shown if len(alternative.split()) < 5] == []

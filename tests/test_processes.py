@@ -1,4 +1,4 @@
-"""Many processes at once: one login for all, no account locked out, and nobody held up by one that was killed."""
+"""Concurrent processes: a single login, no locked account, and no delay by a killed process."""
 
 import json
 import os
@@ -26,7 +26,7 @@ MANY = 64
 
 @pytest.fixture
 def stored(request: pytest.FixtureRequest) -> Env:
-    """An environment with the storage to test, the keyring being a real one."""
+    """An environment with the storage to test; the keyring is a real one."""
     if request.param != "keyring":  # parametrized indirectly
         return {"XAPI_STORAGE": request.param}
     session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
@@ -34,21 +34,21 @@ def stored(request: pytest.FixtureRequest) -> Env:
     return {**session.environ, "XAPI_STORAGE": "keyring"}
 
 
-def _together(xapi: Xapi, env: Mapping[str, str | None], *words: str, count: int = MANY) -> "list[Ended]":
-    """Run the program *count* times at once and return how each run ended."""
-    running = [xapi.start(*words, env=env) for _ in range(count)]
-    return [Ended(process) for process in running]
+def _concurrently(xapi: Xapi, env: Mapping[str, str | None], *args: str, count: int = MANY) -> "list[Completed]":
+    """Run the program *count* times concurrently; return the outcomes."""
+    running = [xapi.start(*args, env=env) for _ in range(count)]
+    return [Completed(process) for process in running]
 
 
-class Ended:
-    """A process that has ended."""
+class Completed:
+    """The outcome of a process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         out, err = process.communicate(timeout=100)
         self.code, self.out, self.err = process.returncode, out.decode(), err.decode()
 
 
-def _codes(ended: list[Ended]) -> dict[int, int]:
+def _codes(ended: list[Completed]) -> dict[int, int]:
     return dict(Counter(each.code for each in ended))
 
 
@@ -57,7 +57,7 @@ def _codes(ended: list[Ended]) -> dict[int, int]:
     [("file", "dead"), ("file", "none"), ("file", "expired"), ("keyring", "dead"), ("keyring", "none")],
     indirect=["stored"],
 )
-def test_64_processes_that_need_a_token_make_one_login_and_all_succeed(
+def test_64_processes_that_need_a_token_trigger_one_login_and_all_succeed(
     xapi: Xapi, sandbox: Sandbox, stored: Env, before: str
 ) -> None:
     env = {**stored, **sandbox.settings}
@@ -65,13 +65,13 @@ def test_64_processes_that_need_a_token_make_one_login_and_all_succeed(
         sandbox.expires_in = 1
     if before != "none":
         assert xapi("login", env=env).code == 0
-        sandbox.kill_tokens()
+        sandbox.revoke_tokens()
     sandbox.expires_in = 3600
     logins = sandbox.logins
     if before == "expired":
         time.sleep(1)
 
-    ended = _together(xapi, env, "request", "/x-api/me")
+    ended = _concurrently(xapi, env, "request", "/x-api/me")
 
     assert _codes(ended) == {0: MANY}, [each.err for each in ended if each.code][:3]
     assert {json.loads(each.out)["email"] for each in ended} == {MASTER.email}
@@ -80,12 +80,12 @@ def test_64_processes_that_need_a_token_make_one_login_and_all_succeed(
 
 
 @pytest.mark.parametrize("stored", ["file", "none", "keyring"], indirect=True)
-def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_at_once(
+def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_immediately(
     xapi: Xapi, sandbox: Sandbox, stored: Env
 ) -> None:
     env: Env = {**sandbox.settings, **stored, "XAPI_PASSWORD": "wrong"}
 
-    ended = _together(xapi, env, "request", "/x-api/me")
+    ended = _concurrently(xapi, env, "request", "/x-api/me")
 
     assert _codes(ended) == {10: MANY}
     assert {each.out for each in ended} == {""}
@@ -93,7 +93,7 @@ def test_64_processes_with_a_wrong_password_try_it_once_and_the_right_one_works_
     assert xapi("request", "/x-api/me", env={**env, **sandbox.settings}).code == 0
 
 
-def test_several_accounts_at_once_make_one_login_each(xapi: Xapi) -> None:
+def test_concurrent_accounts_trigger_one_login_each(xapi: Xapi) -> None:
     with Sandbox() as first, Sandbox() as second:
         accounts: list[Env] = [
             {**sandbox.settings, "XAPI_USERNAME": user.email, "XAPI_PASSWORD": user.password}
@@ -101,30 +101,28 @@ def test_several_accounts_at_once_make_one_login_each(xapi: Xapi) -> None:
             for user in (MASTER, MEMBER)
         ]
         running = [xapi.start("token", "show", env=accounts[number % 4]) for number in range(32)]
-        ended = [Ended(process) for process in running]
+        ended = [Completed(process) for process in running]
 
         assert _codes(ended) == {0: 32}, [each.err for each in ended if each.code][:3]
         assert (first.logins, second.logins) == (2, 2)
         assert len({each.out for each in ended}) == 4
 
 
-def test_two_wrong_passwords_in_turns_are_each_tried_once(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_two_alternating_wrong_passwords_are_each_tried_once(xapi: Xapi, sandbox: Sandbox) -> None:
     running = [
         xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": f"wrong{number % 2}"})
         for number in range(12)
     ]
 
-    assert _codes([Ended(process) for process in running]) == {10: 12}
+    assert _codes([Completed(process) for process in running]) == {10: 12}
     assert sandbox.login_attempts == 2
 
 
 WAITING = 8
 
 
-def test_processes_that_wait_share_the_refusal_of_the_password_that_a_command_gave(
-    xapi: Xapi, sandbox: Sandbox
-) -> None:
-    """The command waits, in the first process, until all the others wait for the lock; each run leaves a line."""
+def test_waiting_processes_share_the_rejection_of_a_password_from_a_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    """The command blocks in the first process until all others wait for the lock; each run writes a line."""
     script, runs, go = xapi.home / "getpw", xapi.home / "runs", xapi.home / "go"
     script.write_text(f"#!/bin/sh\necho >>{runs}\nread go <{go}\necho wrong\n")
     script.chmod(0o755)
@@ -133,17 +131,17 @@ def test_processes_that_wait_share_the_refusal_of_the_password_that_a_command_ga
     assert xapi("profile", "set", "password_command", str(script)).code == 0
 
     running = [xapi.start("token", "show", env=env) for _ in range(WAITING)]
-    _until(lambda: len(_waiting_for_locks({process.pid for process in running})) == WAITING - 1)
-    with go.open("w") as gate:  # opens when the command reads; one more run would wait for a line, too
+    _wait_until(lambda: len(_waiting_for_locks({process.pid for process in running})) == WAITING - 1)
+    with go.open("w") as gate:  # opens when the command reads; another run would also wait for a line
         print("\n" * WAITING, file=gate, flush=True)
-        ended = [Ended(process) for process in running]
+        ended = [Completed(process) for process in running]
 
     assert _codes(ended) == {10: WAITING}
-    assert sum("(another xapi tried at the same time)" in each.err for each in ended) == WAITING - 1
+    assert sum("(reported by another xapi process)" in each.err for each in ended) == WAITING - 1
     assert (_lines(xapi, "runs"), sandbox.login_attempts) == (1, 1)
 
 
-def test_the_refusal_of_a_password_command_is_not_shared_with_processes_that_have_a_password(
+def test_the_failure_of_a_password_command_is_not_shared_with_processes_that_have_a_password(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:
     go = xapi.home / "go"
@@ -151,33 +149,33 @@ def test_the_refusal_of_a_password_command_is_not_shared_with_processes_that_hav
     assert xapi("profile", "set", "password_command", f"sh -c 'read go <{go}; exit 1'").code == 0
 
     holder = xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": None})
-    with go.open("w") as gate:  # opens when the command runs, which it does while the lock is held
+    with go.open("w") as gate:  # opens when the command runs, while the lock is held
         waiting = xapi.start("token", "show", env=sandbox.settings)
-        _until(lambda: bool(_waiting_for_locks({waiting.pid})))
+        _wait_until(lambda: bool(_waiting_for_locks({waiting.pid})))
         print(file=gate)
 
-    assert (Ended(holder).code, Ended(waiting).code) == (10, 0)
+    assert (Completed(holder).code, Completed(waiting).code) == (10, 0)
 
 
 def _waiting_for_locks(processes: set[int]) -> set[int]:
-    """Return those of *processes* that wait for a lock, as Linux tells."""
+    """Return those of *processes* that wait for a lock, according to /proc."""
     waiting = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line)
-    return processes & {int(words[words.index("->") + 4]) for words in waiting}
+    return processes & {int(args[args.index("->") + 4]) for args in waiting}
 
 
-def _until(holds: Callable[[], bool]) -> None:
+def _wait_until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.01)
 
 
-def test_a_right_password_is_not_held_up_by_wrong_ones(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_right_password_is_not_delayed_by_wrong_ones(xapi: Xapi, sandbox: Sandbox) -> None:
     wrong = [xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": "wrong"}) for _ in range(6)]
-    right = [xapi.start(*words, env=sandbox.settings) for words in (("login",), ("token", "show")) for _ in range(3)]
+    right = [xapi.start(*args, env=sandbox.settings) for args in (("login",), ("token", "show")) for _ in range(3)]
 
-    assert {Ended(process).code for process in right} == {0}
-    assert {Ended(process).code for process in wrong} <= {0, 10}  # who came later found the token
+    assert {Completed(process).code for process in right} == {0}
+    assert {Completed(process).code for process in wrong} <= {0, 10}  # later processes found the token
     assert xapi("token", "show", "--no-login", env=sandbox.settings).code == 0
 
 
@@ -185,7 +183,7 @@ def test_a_right_password_is_not_held_up_by_wrong_ones(xapi: Xapi, sandbox: Sand
 def test_8_processes_and_a_token_endpoint_that_hangs_all_end_in_time(xapi: Xapi, stored: Env) -> None:
     with Server([hang()]) as server, Stopwatch() as watch:
         env: Env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", **stored}
-        ended = _together(xapi, env, "request", "/x-api/me", "--timeout", "2", count=8)
+        ended = _concurrently(xapi, env, "request", "/x-api/me", "--timeout", "2", count=8)
 
     assert _codes(ended) == {12: 8}, [each.err for each in ended]
     assert watch.seconds < 20
@@ -193,9 +191,7 @@ def test_8_processes_and_a_token_endpoint_that_hangs_all_end_in_time(xapi: Xapi,
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-def test_nobody_is_held_up_for_long_by_a_holder_that_died_or_stands_still(
-    xapi: Xapi, sandbox: Sandbox, how: str
-) -> None:
+def test_a_killed_or_stopped_lock_holder_does_not_block_for_long(xapi: Xapi, sandbox: Sandbox, how: str) -> None:
     gate = Gate()
     with Server([request(), gate.reached, hang()]) as server:
         env: Env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "XAPI_TIMEOUT": "1"}
@@ -210,7 +206,7 @@ def test_nobody_is_held_up_for_long_by_a_holder_that_died_or_stands_still(
         assert watch.seconds < 6
         assert len(server.received) == 2
     else:
-        assert "another xapi has been logging in as me" in outcome.err
+        assert "another xapi process has been logging in as me" in outcome.err
         assert watch.seconds < 15
         holder.kill()
 
@@ -226,15 +222,15 @@ def test_max_time_ends_the_wait_for_another_login(xapi: Xapi) -> None:
     assert watch.seconds < 4
 
 
-def test_a_keyring_that_stands_still_is_exit_13_in_time(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
+def test_an_unresponsive_keyring_exits_with_13_in_time(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
     env: Env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring", "XAPI_BASE_URL": "api.test", "XAPI_USERNAME": "me"}
     assert xapi("token", "status", env=env).code == 10
     gnome_keyring.freeze()
-    for words in (("token", "show"), ("login",), ("logout",)):
+    for args in (("token", "show"), ("login",), ("logout",)):
         took: list[float] = []
-        while len(took) < 3 and min(took, default=9) >= 4.5:  # the machine may have other things to do
+        while len(took) < 3 and min(took, default=9) >= 4.5:  # the machine may be busy
             with Stopwatch() as watch:
-                outcome = xapi(*words, env={**env, "XAPI_PASSWORD": "x"})
+                outcome = xapi(*args, env={**env, "XAPI_PASSWORD": "x"})
             took.append(watch.seconds)
             assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
             assert "XAPI_STORAGE=file" in outcome.err
@@ -242,7 +238,7 @@ def test_a_keyring_that_stands_still_is_exit_13_in_time(xapi: Xapi, gnome_keyrin
     gnome_keyring.thaw()
 
 
-# through xargs, as people do it
+# with xargs
 
 
 @pytest.mark.parametrize(
@@ -252,13 +248,13 @@ def test_a_keyring_that_stands_still_is_exit_13_in_time(xapi: Xapi, gnome_keyrin
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
     ],
 )
-def test_calls_at_32_at_a_time_neither_fail_nor_kill_the_keyring(
+def test_32_concurrent_calls_neither_fail_nor_crash_the_keyring(
     xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, calls: int
 ) -> None:
     env: Env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": "keyring"}
     assert xapi("login", "--remember", env=env).code == 0
     pid = gnome_keyring.pid
-    # each call says that it failed, and that it is done; half-way the token dies, once: a second 401 would be final
+    # each call reports failure and completion; halfway, the token is revoked once, as a second 401 would be final
     call = '"$0" request /x-api/me >/dev/null 2>>errors || echo "$?" >>failed; echo >>done'
     xargs = ("xargs", "-P", "32", "-I", "{}", "sh", "-c", call, str(PROGRAM))
     process = xapi.start(stdin=subprocess.PIPE, env={**env, "XAPI_PASSWORD": None}, argv=xargs)
@@ -267,7 +263,7 @@ def test_calls_at_32_at_a_time_neither_fail_nor_kill_the_keyring(
     process.stdin.close()
     while process.poll() is None and _lines(xapi, "done") < calls // 2:
         time.sleep(0.1)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     process.wait()
     errors = (xapi.home / "errors").read_text()
 
@@ -283,7 +279,7 @@ def _lines(xapi: Xapi, name: str) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-# a logout wins
+# logout during a login
 
 
 @pytest.mark.parametrize(
@@ -295,7 +291,7 @@ def _lines(xapi: Xapi, name: str) -> int:
         pytest.param(100, "keyring", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
-def test_a_login_that_a_logout_overtook_stores_nothing(
+def test_a_login_stores_nothing_after_a_concurrent_logout(
     xapi: Xapi, sandbox: Sandbox, request: pytest.FixtureRequest, rounds: int, storage: str
 ) -> None:
     env: Env = {**sandbox.settings, "XAPI_STORAGE": storage}
@@ -310,12 +306,12 @@ def test_a_login_that_a_logout_overtook_stores_nothing(
         while sandbox.login_attempts == attempts and time.monotonic() < end:
             time.sleep(0.01)
         assert xapi("logout", env=env).code == 0
-        before = sandbox.login_attempts  # the logins that had begun when the logout was over
-        said = [process.communicate(timeout=60)[1].decode() for process in racing]
+        before = sandbox.login_attempts  # the logins that had started when the logout ended
+        message = [process.communicate(timeout=60)[1].decode() for process in racing]
         stored = xapi("token", "show", "--no-login", env=env).code == 0
         if sandbox.login_attempts == before:
-            assert not stored, said
+            assert not stored, message
             overtaken += 1
         elif stored:
-            assert sum("logged out in the meantime" in each for each in said) < len(said)
+            assert sum("logged out in the meantime" in each for each in message) < len(message)
     assert overtaken or rounds < 100

@@ -1,4 +1,4 @@
-"""What others repeat or say aloud: a secret stays out of xapi's own words, and theirs out of its streams."""
+"""Secrets that servers and keyring backends repeat are redacted, and output of backends is discarded."""
 
 import time
 from pathlib import Path
@@ -25,7 +25,7 @@ def noisy(xapi: Xapi, sandbox: Sandbox, backend: str = "Noisy") -> dict[str, Any
     }
 
 
-def test_a_keyring_backend_that_talks_is_not_heard(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_output_of_a_keyring_backend_is_discarded(xapi: Xapi, sandbox: Sandbox) -> None:
     env = noisy(xapi, sandbox)
 
     login = xapi("login", env=env)
@@ -43,26 +43,26 @@ def test_a_keyring_backend_that_talks_is_not_heard(xapi: Xapi, sandbox: Sandbox)
     assert "NOISE" not in answered.out
 
 
-def test_a_keyring_backend_that_works_for_ever_is_given_up(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_keyring_backend_that_never_returns_times_out(xapi: Xapi, sandbox: Sandbox) -> None:
     env = noisy(xapi, sandbox, "Busy")
     started = time.monotonic()
 
     outcome = xapi("token", "show", env=env)
 
     assert (outcome.code, outcome.out) == (13, "")
-    assert time.monotonic() - started < 8  # 3 s of patience, and a machine with other things to do
+    assert time.monotonic() - started < 8  # a time limit of 3 s, on a busy machine
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         f"HTTP/1.1 400 what is {TOKEN}\r\nContent-Length: 0\r\n\r\n",
         f"HTTP/1.1 302 Found\r\nLocation: /{TOKEN}/here\r\nContent-Length: 0\r\n\r\n",
         f"HTTP/1.1 307 Away\r\nLocation: http://127.0.0.1:1/{TOKEN}\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-def test_a_token_that_the_api_repeats_is_not_told(xapi: Xapi, answer: str) -> None:
-    with Server([request(), send(answer.encode())]) as server:
+def test_a_token_that_the_api_repeats_is_redacted(xapi: Xapi, reply: str) -> None:
+    with Server([request(), send(reply.encode())]) as server:
         outcome = xapi(
             "request", "/x", "a=b", "--no-follow", "-v", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": TOKEN}
         )
@@ -73,7 +73,7 @@ def test_a_token_that_the_api_repeats_is_not_told(xapi: Xapi, answer: str) -> No
     assert TOKEN not in outcome.out + outcome.err
 
 
-def test_verbose_hides_the_secrets_in_the_urls_of_a_response(xapi: Xapi) -> None:
+def test_verbose_redacts_secrets_in_the_urls_of_a_response(xapi: Xapi) -> None:
     url = "https://me:canary@127.0.0.1:1/a?access_token=canary&page=2"
     headers = f'Location: {url}\r\nContent-Location: {url}\r\nLink: <{url}>; rel="next"\r\nRefresh: 5; url={url}\r\n'
     response = f"HTTP/1.1 302 Found\r\n{headers}Content-Length: 0\r\n\r\n"
@@ -87,20 +87,20 @@ def test_verbose_hides_the_secrets_in_the_urls_of_a_response(xapi: Xapi) -> None
 
 
 @pytest.mark.parametrize("repeated", [PASSWORD, "canary%20%26%20passw%C3%B6rd"])
-def test_a_password_that_the_token_endpoint_repeats_is_not_told(xapi: Xapi, repeated: str) -> None:
-    answer = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/{repeated}/x\r\nContent-Length: 0\r\n\r\n"
-    with Server([request(), send(answer.encode())]) as server:
+def test_a_password_that_the_token_endpoint_repeats_is_redacted(xapi: Xapi, repeated: str) -> None:
+    reply = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/{repeated}/x\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(reply.encode())]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": PASSWORD}
         outcome = xapi("request", "/x", env=env)
-        kept = b"".join(path.read_bytes() for path in xapi.state.rglob("*") if path.is_file())
+        stored = b"".join(path.read_bytes() for path in xapi.state.rglob("*") if path.is_file())
 
     assert (outcome.code, outcome.out) == (3, "")
     assert "canary" not in outcome.err
-    assert b"canary" not in kept
+    assert b"canary" not in stored
 
 
-def test_one_file_cannot_take_the_body_and_the_facts(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_output_and_meta_cannot_be_the_same_file(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("request", "/x-api/me", "-o", "f", "--meta", "./f", env=sandbox.settings)
 
-    assert outcome == Outcome(2, "", "xapi: error: -o and --meta name the same file; choose two names\n")
+    assert outcome == Outcome(2, "", "xapi: error: -o and --meta name the same file; use two different files\n")
     assert sandbox.requests == 0

@@ -1,4 +1,4 @@
-"""The page on security names a test for each threat, and the tests that it names exist."""
+"""The security page names a test for each threat, and these tests exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.hostile.faults import FAULTS
 from tests.hostile.test_faults import CALLERS
 from tests.leaks.canary import PASSWORD
-from tests.leaks.test_leaks import COMMANDS, MANNERS, SEND_NOTHING
+from tests.leaks.test_leaks import BEHAVIORS, COMMANDS, SEND_NOTHING
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -16,7 +16,7 @@ ROWS = re.findall(r"^\| ([A-I]\d+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
 GROUPS = {"A": 23, "B": 15, "C": 15, "D": 19, "E": 12, "F": 9, "G": 10, "H": 6, "I": 20}
 
 
-def test_no_threat_is_missing() -> None:
+def test_the_page_lists_every_threat() -> None:
     assert [row[0] for row in ROWS] == [
         f"{group}{number + 1}" for group, size in GROUPS.items() for number in range(size)
     ]
@@ -31,16 +31,16 @@ def test_a_threat_has_tests_that_exist_or_does_not_apply(row: tuple[str, str, st
         assert re.search(rf"^def {name}\(", (ROOT / "tests" / f"{file}.py").read_text(), re.MULTILINE), name
 
 
-def test_the_numbers_of_the_page_are_those_of_the_tests() -> None:
+def test_the_numbers_on_the_page_match_the_tests() -> None:
     assert f"{len(FAULTS)} named faults, each tested with four of {len(CALLERS)} ways" in PAGE
     assert f"{len(COMMANDS)} commands, seven server behaviors" in PAGE
     assert f"every run: {len(FAULTS)} faults, four ways each" in PAGE
-    traced = (len(COMMANDS) - len(SEND_NOTHING)) * len(MANNERS) + len(SEND_NOTHING)
+    traced = (len(COMMANDS) - len(SEND_NOTHING)) * len(BEHAVIORS) + len(SEND_NOTHING)
     assert f"{traced} traced commands" in PAGE
-    assert (len(MANNERS), len(PASSWORD.forms())) == (7, 13)
+    assert (len(BEHAVIORS), len(PASSWORD.forms())) == (7, 13)
     assert "thirteen encodings" in PAGE
 
 
-def test_the_readme_and_the_policy_lead_there() -> None:
+def test_the_readme_and_the_security_policy_link_to_the_page() -> None:
     assert "docs/security.md" in (ROOT / "README.md").read_text()
     assert "docs/security.md" in (ROOT / "SECURITY.md").read_text()

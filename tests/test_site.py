@@ -1,4 +1,4 @@
-"""The site is built out of docs/ without a warning and without the network, and a mistake in it is found."""
+"""The site is built from docs/ without warnings and without network access, and a broken link fails the build."""
 
 import os
 import re
@@ -16,36 +16,41 @@ pytestmark = pytest.mark.slow
 
 
 def build(pages: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Make the site as `make docs-site` does, of *pages* into *site*; whoever looked outside would find no proxy."""
+    """Build *pages* into *site* as `make docs-site` does; the proxy does not exist, so network access would fail."""
     (command,) = re.findall(r"^\t@?\$\(VENV\)/bin/sphinx-build (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    words = command.replace("docs build/site", f"{pages} {site}").split()
+    args = command.replace("docs build/site", f"{pages} {site}").split()
     environ = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HTTPS_PROXY": "http://127.0.0.1:9"}
     return subprocess.run(
-        [sys.executable, "-m", "sphinx", *words], env=environ, capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-m", "sphinx", *args],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the pages, beside the package that they take the version from."""
-    folder = tmp_path / "copy"
-    shutil.copytree(ROOT / "docs", folder / "docs")
-    (folder / "xapi_cli").mkdir()
-    shutil.copy(ROOT / "xapi_cli" / "__init__.py", folder / "xapi_cli")
-    return folder
+    """A copy of the pages, next to the package from which they take the version."""
+    directory = tmp_path / "copy"
+    shutil.copytree(ROOT / "docs", directory / "docs")
+    (directory / "xapi_cli").mkdir()
+    shutil.copy(ROOT / "xapi_cli" / "__init__.py", directory / "xapi_cli")
+    return directory
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as it is built of the pages."""
-    folder = tmp_path_factory.mktemp("site")
-    built = build(ROOT / "docs", folder)
+    """The site, built from the pages."""
+    directory = tmp_path_factory.mktemp("site")
+    built = build(ROOT / "docs", directory)
     assert (built.returncode, built.stderr) == (0, "")
-    return folder
+    return directory
 
 
 class Assets(HTMLParser):
-    """Collects what a browser would load by itself."""
+    """Collects the URLs that a browser loads automatically."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +64,7 @@ class Assets(HTMLParser):
             self.found.append(given.get("href") or "")
 
 
-def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_every_page_is_in_the_site_and_loads_nothing_from_other_origins(site: Path) -> None:
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index"}
     assert {path.stem for path in site.glob("*.html")} >= pages
 
@@ -72,14 +77,14 @@ def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(site: Path) 
         assert re.findall(r"url\(['\"]?(?:https?:)?//|@import", style.read_text()) == [], style.name
 
 
-def test_links_of_one_page_to_a_heading_of_another_lead_there(site: Path) -> None:
+def test_a_link_to_a_heading_of_another_page_has_a_target(site: Path) -> None:
     settings = (site / "settings.html").read_text()
 
     assert 'href="storage.html#files"' in settings
     assert 'id="files"' in (site / "storage.html").read_text()
 
 
-def test_every_mistake_in_a_page_fails_the_build(copy: Path) -> None:
+def test_every_broken_link_fails_the_build(copy: Path) -> None:
     planted = {
         "[gone](gone-page.md)": "gone-page.md",
         "[gone](storage.md#gone-there)": "gone-there",
@@ -92,6 +97,6 @@ def test_every_mistake_in_a_page_fails_the_build(copy: Path) -> None:
 
     built = build(copy / "docs", copy.parent / "planted")
     assert built.returncode != 0
-    for complaint in planted.values():
-        assert re.search(rf"settings\.md:\d+: WARNING: .*{re.escape(complaint)}", built.stderr), built.stderr
+    for warning in planted.values():
+        assert re.search(rf"settings\.md:\d+: WARNING: .*{re.escape(warning)}", built.stderr), built.stderr
     assert re.search(r"lonely\.md: WARNING: document isn't included in any toctree", built.stderr), built.stderr

@@ -1,4 +1,4 @@
-"""Every call pays for what is imported, so what each command loads is a promise; `make bench` tells what it costs."""
+"""Start-up time depends on imports, so the modules that each command loads are tested (see also `make bench`)."""
 
 import re
 import subprocess
@@ -25,30 +25,30 @@ def logged_in(xapi: Xapi, sandbox: Sandbox) -> Xapi:
     return xapi
 
 
-def loaded(xapi: Xapi, *words: str, env: Environ | None = None) -> set[str]:
-    """Return the modules that the program loads for *words*, which must succeed."""
-    ended = xapi(*words, env={**(env or {}), "PYTHONPROFILEIMPORTTIME": "1"})
+def loaded(xapi: Xapi, *args: str, env: Environ | None = None) -> set[str]:
+    """Run the program with *args*, which must succeed; return the modules that it loads."""
+    ended = xapi(*args, env={**(env or {}), "PYTHONPROFILEIMPORTTIME": "1"})
     assert ended.code == 0, ended
     modules = set(re.findall(r"^import time: .*\| +(\S+)$", ended.err, re.MULTILINE))
-    assert "typer" in modules  # it was watched
+    assert "typer" in modules  # the trace is complete
     return modules
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["request", "--help"], []])
-def test_help_and_version_load_neither_network_nor_store(xapi: Xapi, words: list[str]) -> None:
-    assert loaded(xapi, *words) & (NEVER | NETWORK | KEYRING | WRITING | {"hashlib", "tomllib"}) == set()
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["request", "--help"], []])
+def test_help_and_version_load_neither_network_nor_store(xapi: Xapi, args: list[str]) -> None:
+    assert loaded(xapi, *args) & (NEVER | NETWORK | KEYRING | WRITING | {"hashlib", "tomllib"}) == set()
 
 
-def test_showing_a_good_token_loads_no_network(logged_in: Xapi) -> None:
+def test_showing_a_valid_token_loads_no_network(logged_in: Xapi) -> None:
     assert loaded(logged_in, "token", "show") & (NEVER | NETWORK | KEYRING | WRITING) == set()
 
 
-def test_a_request_loads_no_keyring_no_lock_and_for_http_no_trust_store(logged_in: Xapi) -> None:
+def test_a_request_loads_no_keyring_no_lock_and_without_tls_no_trust_store(logged_in: Xapi) -> None:
     assert loaded(logged_in, "request", "/x-api/me") & (NEVER | KEYRING | UNUSED) == set()
 
 
 @pytest.mark.parametrize("storage", ["auto", "keyring", "file", "none"])
-def test_a_ready_made_token_needs_no_store(logged_in: Xapi, sandbox: Sandbox, storage: str) -> None:
+def test_a_token_from_the_environment_needs_no_store(logged_in: Xapi, sandbox: Sandbox, storage: str) -> None:
     token = logged_in("token", "show").out.strip()
     env = {"XAPI_TOKEN": token, "XAPI_STORAGE": storage}
 
@@ -59,7 +59,7 @@ def test_a_ready_made_token_needs_no_store(logged_in: Xapi, sandbox: Sandbox, st
     assert modules & stores == set()
 
 
-def test_the_remembered_keyring_is_loaded_without_looking_for_others(
+def test_the_remembered_keyring_backend_is_loaded_alone(
     xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession
 ) -> None:
     env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring", "XAPI_BASE_URL": sandbox.base_url}
@@ -69,11 +69,11 @@ def test_the_remembered_keyring_is_loaded_without_looking_for_others(
     modules = loaded(xapi, "token", "show", env=env)
 
     others = {name for name in modules if re.match(r"keyring\.backends\.(?!SecretService|_)\w", name)}
-    assert others <= {"keyring.backends.fail"}  # which keyring's own core imports
+    assert others <= {"keyring.backends.fail"}  # imported by keyring.core
     assert modules & (NEVER | NETWORK - {"socket", "email"} | {"tomlkit"}) == set()
 
 
-def test_the_package_itself_costs_nothing_to_import(xapi: Xapi, tmp_path: Path) -> None:
+def test_importing_the_package_loads_nothing_else(xapi: Xapi, tmp_path: Path) -> None:
 
     code = "import sys; before = set(sys.modules); import xapi_cli; print(*sorted(set(sys.modules) - before))"
     ended = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The program and where it keeps things: keyrings that fail in every way, disks that are full, folders of others."""
+"""The program and its storage: failing keyrings, full disks, directories of other users."""
 
 import json
 import os
@@ -20,7 +20,7 @@ Env = dict[str, str | None]
 ME = ("request", "/x-api/me")
 REMEDY = "XAPI_STORAGE=file"
 BROKEN = [
-    pytest.param("Sleeping", marks=pytest.mark.slow),
+    pytest.param("Unresponsive", marks=pytest.mark.slow),
     pytest.param("sleeping_module.Keyring", marks=pytest.mark.slow),
     "Raising OSError",
     "Raising KeyringLocked",
@@ -33,12 +33,12 @@ BROKEN = [
 ]
 
 
-def _in_time(xapi: Xapi, *words: str, env: Env, within: float = 4.5) -> Outcome:
-    """Run the program until it ends in time; a machine that has other things to do gets six chances."""
+def _in_time(xapi: Xapi, *args: str, env: Env, within: float = 4.5) -> Outcome:
+    """Run the program until it ends in time, at most six times, because the machine may be busy."""
     took: list[float] = []
     while True:
         with Stopwatch() as watch:
-            outcome = xapi(*words, env=env)
+            outcome = xapi(*args, env=env)
         took.append(watch.seconds)
         if took[-1] < within:
             return outcome
@@ -47,7 +47,7 @@ def _in_time(xapi: Xapi, *words: str, env: Env, within: float = 4.5) -> Outcome:
 
 def _keyring(xapi: Xapi, broken: str) -> Env:
     """Return the environment in which the keyring is one of BROKEN."""
-    if broken == "nobody's":  # there is no session bus, and so no service
+    if broken == "nobody's":  # without a session bus there is no service
         return {"XAPI_STORAGE": "keyring"}
     backend, _, error = broken.partition(" ")
     return {**xapi.fake_keyring(backend), "FAKE_KEYRING_RAISES": error or None}
@@ -55,7 +55,7 @@ def _keyring(xapi: Xapi, broken: str) -> Env:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without(
+def test_a_broken_keyring_exits_with_13_in_time_and_auto_falls_back_to_memory(
     xapi: Xapi, sandbox: Sandbox, broken: str
 ) -> None:
     env: Env = _keyring(xapi, broken)
@@ -63,10 +63,10 @@ def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without
     commands += [(("login",), "auto"), (ME, "auto")]
 
     def run(number: int) -> Outcome:
-        words, storage = commands[number]
-        state = str(xapi.home / f"state{number}")  # apart, so that none has to wait for another
-        settings = sandbox.settings if words == ME else untouched.settings
-        return _in_time(xapi, *words, env={**env, **settings, "XAPI_STORAGE": storage, "XAPI_STATE_DIR": state})
+        args, storage = commands[number]
+        state = str(xapi.home / f"state{number}")  # separate state, so that none waits for another
+        settings = sandbox.settings if args == ME else untouched.settings
+        return _in_time(xapi, *args, env={**env, **settings, "XAPI_STORAGE": storage, "XAPI_STATE_DIR": state})
 
     with Sandbox() as untouched, ThreadPoolExecutor(len(commands)) as pool:
         *explicit, login, outcome = pool.map(run, range(len(commands)))
@@ -78,29 +78,29 @@ def test_a_broken_keyring_is_exit_13_in_time_with_a_remedy_and_auto_does_without
     assert (login.code, REMEDY in login.err) == (13, True)
     assert not xapi.config.exists()
     assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
-    assert (untouched.requests, untouched.login_attempts) == (0, 0)  # login has looked before it sent anything
+    assert (untouched.requests, untouched.login_attempts) == (0, 0)  # login probed the store before it sent anything
     warning, note = outcome.err.splitlines()
     assert warning.startswith("xapi: warning: ")
-    assert "the token is kept for this command only" in warning
+    assert "the token is not stored" in warning
     assert REMEDY in warning
-    assert note.startswith("xapi: no token was stored: logged in as ")
+    assert note.startswith("xapi: no stored token: logged in as ")
 
 
 @pytest.mark.parametrize("storage", ["keyring", "auto"])
-def test_a_forgetful_keyring_is_exit_13_for_login_and_a_warning_for_others(
+def test_a_keyring_that_stores_nothing_fails_login_with_13_and_causes_a_warning_in_other_commands(
     xapi: Xapi, sandbox: Sandbox, storage: str
 ) -> None:
-    env: Env = {**sandbox.settings, **xapi.fake_keyring("Forgetful"), "XAPI_STORAGE": storage}
+    env: Env = {**sandbox.settings, **xapi.fake_keyring("NotPersistent"), "XAPI_STORAGE": storage}
 
     login = xapi("login", env=env)
     assert (login.code, login.out, sandbox.login_attempts) == (13, "", 0)
-    assert login.err.startswith("xapi: error: the keyring takes records and does not keep them; ")
+    assert login.err.startswith("xapi: error: the keyring accepts records but does not store them; ")
     outcome = xapi(*ME, env=env)
     assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
-    assert "xapi: warning: the new token could not be stored: the keyring takes records and" in outcome.err
+    assert "xapi: warning: the new token could not be stored: the keyring accepts records but" in outcome.err
 
 
-def test_a_keyring_that_does_not_delete_keeps_tokens_and_logout_says_what_it_cannot_do(
+def test_a_keyring_that_cannot_delete_stores_tokens_and_logout_reports_what_it_cannot_delete(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:
     env: Env = {**sandbox.settings, **xapi.fake_keyring("Undeletable")}
@@ -111,7 +111,7 @@ def test_a_keyring_that_does_not_delete_keeps_tokens_and_logout_says_what_it_can
     assert xapi(*ME, "--no-login", env=env).code == 0
     logout = xapi("logout", env=env)
     assert (logout.code, logout.err.count("\n")) == (13, 1)
-    assert "is not logged out: deleting from the keyring failed" in logout.err
+    assert ": deleting from the keyring failed" in logout.err
     doctor = xapi("doctor", "--json", env=env)
     assert "deleting from the keyring failed (PasswordDeleteError)" in doctor.out
 
@@ -126,15 +126,13 @@ def test_a_slow_keyring_works(xapi: Xapi, sandbox: Sandbox) -> None:
     assert (xapi.home / "items.json").read_text() == "[]"
 
 
-@pytest.mark.parametrize("words", [ME, ("token", "show"), ("exec", "--", "true")])
-def test_with_a_ready_made_token_keyring_is_not_even_imported(
-    xapi: Xapi, sandbox: Sandbox, words: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("args", [ME, ("token", "show"), ("exec", "--", "true")])
+def test_with_a_supplied_token_keyring_is_not_imported(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
     token = xapi("token", "show").out.strip()
     env: Env = {**sandbox.settings, **xapi.fake_keyring("sleeping_module.Keyring"), "PYTHONPROFILEIMPORTTIME": "1"}
 
-    outcome = xapi(*words, env={**env, "XAPI_TOKEN": token})
+    outcome = xapi(*args, env={**env, "XAPI_TOKEN": token})
 
     imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines()}
     assert outcome.code == 0
@@ -142,61 +140,61 @@ def test_with_a_ready_made_token_keyring_is_not_even_imported(
     assert {name for name in imported if name.partition(".")[0] in {"keyring", "filelock", "secretstorage"}} == set()
 
 
-# somebody is there to unlock it
+# the user is present to unlock it
 
 
 @pytest.mark.slow
-def test_on_a_terminal_a_keyring_is_waited_for_after_saying_so(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
-    words = ("token", "show", "--no-login", "--base-url", "api.test", "-u", "me")
+def test_on_a_terminal_a_note_precedes_the_wait_for_a_keyring(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
+    args = ("token", "show", "--no-login", "--base-url", "api.test", "-u", "me")
     env: Env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring"}
-    assert xapi(*words, env=env).code == 10  # the keyring answers: it holds no token
+    assert xapi(*args, env=env).code == 10  # the keyring responds: it holds no token
     gnome_keyring.freeze()
-    with xapi.on_terminal(*words, env=env) as terminal:
+    with xapi.on_terminal(*args, env=env) as terminal:
         terminal.expect("xapi: warning: waiting for the keyring, which may be asking to be unlocked", timeout=30)
         with pytest.raises(AssertionError, match="still running"):
             terminal.wait(4)
         gnome_keyring.thaw()
         assert terminal.wait() == 10
     gnome_keyring.freeze()
-    with xapi.on_terminal(*words, env=env) as terminal:
+    with xapi.on_terminal(*args, env=env) as terminal:
         terminal.expect("waiting for the keyring", timeout=30)
         terminal.interrupt()
         assert terminal.wait(5) == 130
     gnome_keyring.thaw()
 
 
-def test_no_input_waits_no_longer_for_a_keyring_than_a_script_does(xapi: Xapi) -> None:
-    words = ("token", "show", "--no-input", "--base-url", "api.test", "-u", "me")
-    with xapi.on_terminal(*words, env=xapi.fake_keyring("Sleeping")) as terminal:
+def test_with_no_input_the_wait_for_a_keyring_is_as_short_as_in_a_script(xapi: Xapi) -> None:
+    args = ("token", "show", "--no-input", "--base-url", "api.test", "-u", "me")
+    with xapi.on_terminal(*args, env=xapi.fake_keyring("Unresponsive")) as terminal:
         assert terminal.wait(15) == 13
     assert b"waiting" not in terminal.seen
 
 
 @pytest.mark.soak
-def test_on_a_terminal_nobody_waits_for_longer_than_a_minute(xapi: Xapi) -> None:
-    words = ("token", "show", "--base-url", "api.test", "-u", "me")
-    with Stopwatch() as watch, xapi.on_terminal(*words, env=xapi.fake_keyring("Sleeping")) as terminal:
+def test_on_a_terminal_a_command_waits_at_most_a_minute(xapi: Xapi) -> None:
+    args = ("token", "show", "--base-url", "api.test", "-u", "me")
+    with Stopwatch() as watch, xapi.on_terminal(*args, env=xapi.fake_keyring("Unresponsive")) as terminal:
         terminal.expect("waiting for the keyring")
         assert terminal.wait(75) == 13
     assert 59 < watch.seconds < 66
 
 
-# a package that offers plain files as a keyring
+# a package with a plaintext backend
 
 
 @pytest.fixture
 def plain_files(tmp_path: Path) -> str:
-    """A folder for PYTHONPATH that holds the package keyrings.alt, and nothing else."""
+    """A directory for PYTHONPATH that contains only the package keyrings.alt."""
     found = distribution("keyrings.alt")
-    folder = tmp_path / "site-packages"
-    folder.mkdir()
+    directory = tmp_path / "site-packages"
+    directory.mkdir()
     for name in {Path(str(file)).parts[0] for file in found.files or ()}:
         if name != "..":
-            shutil.copytree(str(found.locate_file(name)), folder / name)
-    return str(folder)
+            shutil.copytree(str(found.locate_file(name)), directory / name)
+    return str(directory)
 
 
-def test_plain_files_are_not_taken_for_a_keyring(xapi: Xapi, sandbox: Sandbox, plain_files: str) -> None:
+def test_a_plaintext_backend_is_not_used(xapi: Xapi, sandbox: Sandbox, plain_files: str) -> None:
     env: Env = {**sandbox.settings, "PYTHONPATH": plain_files}
 
     for storage, code in (("keyring", 13), ("auto", 0)):
@@ -207,9 +205,7 @@ def test_plain_files_are_not_taken_for_a_keyring(xapi: Xapi, sandbox: Sandbox, p
 
 
 @pytest.mark.parametrize("named", ["in the environment", "in a file"])
-def test_plain_files_are_a_keyring_for_whoever_names_them(
-    xapi: Xapi, sandbox: Sandbox, plain_files: str, named: str
-) -> None:
+def test_a_plaintext_backend_is_used_if_it_is_named(xapi: Xapi, sandbox: Sandbox, plain_files: str, named: str) -> None:
     env: Env = {**sandbox.settings, "PYTHONPATH": plain_files, "XAPI_STORAGE": "keyring"}
     backend = "keyrings.alt.file.PlaintextKeyring"
     if named == "in a file":
@@ -225,7 +221,7 @@ def test_plain_files_are_a_keyring_for_whoever_names_them(
     assert xapi(*ME, "--no-login", env=env).code == 10
 
 
-# disks and folders
+# disks and directories
 
 
 FULL = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh", str(PROGRAM))
@@ -246,15 +242,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_disk_that_fails_is_exit_13_for_login_and_a_warning_for_others_and_the_old_token_stays(
+def test_a_failing_disk_fails_login_with_13_and_preserves_the_old_token(
     xapi: Xapi, sandbox: Sandbox, fault: str
 ) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
     old = xapi("token", "show").out
     profile = (xapi.config / "config.toml").read_text()
 
-    def run(*words: str) -> Outcome:
-        process = xapi.start(*words, env={**sandbox.settings, "PYTHONDONTWRITEBYTECODE": "1"}, argv=FAULTS[fault])
+    def run(*args: str) -> Outcome:
+        process = xapi.start(*args, env={**sandbox.settings, "PYTHONDONTWRITEBYTECODE": "1"}, argv=FAULTS[fault])
         out, err = process.communicate(timeout=30)
         return Outcome(process.returncode, out.decode(), err.decode())
 
@@ -263,7 +259,7 @@ def test_a_disk_that_fails_is_exit_13_for_login_and_a_warning_for_others_and_the
     assert (login.code, login.out, login.err.count("\n")) == (13, "", 1)
     assert login.err.startswith("xapi: error: cannot write the token file ")
     assert "XAPI_STATE_DIR" in login.err
-    assert sandbox.login_attempts == attempts  # it was seen before the password was sent
+    assert sandbox.login_attempts == attempts  # detected before the password was sent
     fresh = run("token", "show", "--fresh")
     assert fresh.code == 0
     assert fresh.out not in ("", old)
@@ -274,13 +270,13 @@ def test_a_disk_that_fails_is_exit_13_for_login_and_a_warning_for_others_and_the
 
 
 @pytest.mark.parametrize("storage, code", [("file", 13), ("keyring", 0), ("none", 0)])
-def test_a_state_folder_that_cannot_be_written_is_exit_13_with_file_and_one_warning_with_others(
+def test_an_unwritable_state_directory_exits_with_13_with_file_and_causes_one_warning_otherwise(
     xapi: Xapi, sandbox: Sandbox, storage: str, code: int
 ) -> None:
     env: Env = {**sandbox.settings, **xapi.fake_keyring(), "XAPI_STORAGE": storage, "XAPI_STATE_DIR": "/sys/xapi"}
 
-    for words in (("token", "show"), ("login",), ("token", "show", "--fresh"), ("logout",)):
-        outcome = xapi(*words, env=env)
+    for args in (("token", "show"), ("login",), ("token", "show", "--fresh"), ("logout",)):
+        outcome = xapi(*args, env=env)
         assert outcome.code == code
         lines = [line for line in outcome.err.splitlines() if "/sys/xapi" in line]
         assert len(lines) == 1
@@ -292,7 +288,7 @@ def test_a_state_folder_that_cannot_be_written_is_exit_13_with_file_and_one_warn
 
 
 @pytest.mark.parametrize("whose", ["tokens", "locks", "the record"])
-def test_what_belongs_to_another_user_is_refused(xapi: Xapi, sandbox: Sandbox, whose: str) -> None:
+def test_files_of_another_user_are_rejected(xapi: Xapi, sandbox: Sandbox, whose: str) -> None:
     if os.geteuid() != 0:
         pytest.skip(f"{IMPOSSIBLE}only root can give a file away")
     assert xapi("login", env=sandbox.settings).code == 0
@@ -311,7 +307,7 @@ def test_what_belongs_to_another_user_is_refused(xapi: Xapi, sandbox: Sandbox, w
     assert (other.code, other.err.count("xapi: warning: ")) == (2 if whose == "locks" else 0, 0)
 
 
-def test_state_and_config_may_be_links_to_folders_of_ones_own(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_state_and_config_directories_may_be_links_of_the_same_user(xapi: Xapi, sandbox: Sandbox) -> None:
     for name in ("state", "config"):
         (xapi.home / f"real-{name}").mkdir(mode=0o755)
         (xapi.home / name).symlink_to(f"real-{name}")
@@ -328,15 +324,15 @@ def test_state_and_config_may_be_links_to_folders_of_ones_own(xapi: Xapi, sandbo
 
 
 @pytest.mark.parametrize("umask", ["000", "777"])
-def test_all_that_is_written_is_the_owners_alone_whatever_the_umask(xapi: Xapi, sandbox: Sandbox, umask: str) -> None:
+def test_everything_written_is_private_with_any_umask(xapi: Xapi, sandbox: Sandbox, umask: str) -> None:
     argv = ("sh", "-c", f'umask {umask}; exec "$@"', "sh", str(PROGRAM))
-    for words, env in (
+    for args, env in (
         (("login",), sandbox.settings),
         (("token", "show", "--fresh"), {**sandbox.settings, "XAPI_PASSWORD": "wrong"}),
         (("logout",), {}),
         (("login", "--remember"), {**sandbox.settings, **xapi.fake_keyring()}),
     ):
-        process = xapi.start(*words, env={**env, "PYTHONDONTWRITEBYTECODE": "1"}, argv=argv)
+        process = xapi.start(*args, env={**env, "PYTHONDONTWRITEBYTECODE": "1"}, argv=argv)
         process.communicate(timeout=30)
         assert process.returncode == (10 if env.get("XAPI_PASSWORD") == "wrong" else 0)
 
@@ -354,7 +350,7 @@ def _private(path: Path) -> int:
     [
         ({"HOME": "/dev/null"}, 13),
         ({"HOME": "/proc/nowhere"}, 13),
-        ({"HOME": ""}, 0),  # the folders below say where
+        ({"HOME": ""}, 0),  # the directories below determine it
         ({"HOME": "/dev/null", "XDG_STATE_HOME": "{home}/xdg", "XDG_CONFIG_HOME": "{home}/xdg"}, 0),
         ({"XDG_STATE_HOME": "", "XDG_CONFIG_HOME": ""}, 0),
         ({"XAPI_STATE_DIR": "{home}/a b/\u00e9/\udcff"}, 0),
@@ -363,7 +359,7 @@ def _private(path: Path) -> int:
     ],
     ids=repr,
 )
-def test_wherever_home_and_folders_are_it_works_or_is_one_line(
+def test_any_location_of_the_directories_works_or_is_one_error_line(
     xapi: Xapi, sandbox: Sandbox, env: dict[str, str], code: int
 ) -> None:
     given = {name: value.format(home=xapi.home) for name, value in env.items()}
@@ -386,9 +382,7 @@ def test_wherever_home_and_folders_are_it_works_or_is_one_line(
     ids=repr,
 )
 @pytest.mark.parametrize("storage", ["file", "keyring"])
-def test_names_that_the_locale_cannot_write_are_stored_all_the_same(
-    xapi: Xapi, env: dict[str, str], storage: str
-) -> None:
+def test_names_that_the_locale_cannot_encode_are_stored(xapi: Xapi, env: dict[str, str], storage: str) -> None:
     granted = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"access_token": "abc"}'
     with Server([serve(granted)]) as server:
         me = "m\u00e9@\u6f22.test"

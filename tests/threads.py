@@ -1,4 +1,4 @@
-"""Meeting points between a test and the threads of its server."""
+"""Synchronization between a test and the threads of its server."""
 
 import threading
 
@@ -6,16 +6,16 @@ from tests.servers import Peer
 
 
 class Gate:
-    """A step at which a server tells that it came so far, and an event that lets it go on."""
+    """A step at which a server reports that it was reached, and an event that lets it continue."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
         self._reached = threading.Event()
 
     def reached(self, peer: Peer) -> None:
-        """Be a step of a script."""
+        """Record that this step of a script was reached."""
         self._reached.set()
 
     def wait(self) -> None:
-        """Wait until the server has come to the gate."""
+        """Wait until the server has reached the gate."""
         assert self._reached.wait(20)

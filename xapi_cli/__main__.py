@@ -14,7 +14,7 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from xapi_cli.system import process_hardening
 
-    process_hardening.forbid()
+    process_hardening.apply()
     from xapi_cli.cli.main import main as run
 
     run()

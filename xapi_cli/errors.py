@@ -1,31 +1,31 @@
-"""Every way xapi can fail, with the exit code a script sees.
+"""Every failure of xapi, with its exit code.
 
-    XapiError                      1  a failure of xapi itself
-    ├── UsageError                 2  wrong usage or settings; nothing was sent
-    ├── RedirectError              3  the final answer is a redirect
-    ├── ClientStatusError          4  4xx from the API or, mostly, the token endpoint
+    XapiError                      1  unexpected failure of xapi itself
+    ├── UsageError                 2  invalid usage or settings; nothing was sent
+    ├── RedirectError              3  the final response is a redirect
+    ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
     ├── ServerStatusError          5  5xx from the API or the token endpoint
     ├── AuthenticationError       10  not authenticated
-    │   ├── LoginRefused          10  the token endpoint refused username and password
-    │   ├── LoginNeeded           10  no token, and no way to get one
-    │   └── TokenRejected         10  401 although the token is fresh
-    ├── NetworkError              11  no usable answer
-    │   └── InvalidTokenResponse  11  the token endpoint's answer is no token response
-    ├── TimeoutExpired            12  it took too long
+    │   ├── LoginRefused          10  the token endpoint rejected the username and password
+    │   ├── LoginNeeded           10  no token and no password source
+    │   └── TokenRejected         10  401 with a fresh token
+    ├── NetworkError              11  no usable response
+    │   └── InvalidTokenResponse  11  the response of the token endpoint is not a valid token response
+    ├── TimeoutExpired            12  timeout
     ├── StoreError                13  the token store cannot be used
     ├── OutputError               14  stdout or a local file cannot be written
-    ├── ClosedPipe               141  the reader of stdout has gone
+    ├── ClosedPipe               141  stdout was closed early
     └── Interrupted              130  SIGINT; 143 on SIGTERM, 129 on SIGHUP
 
-A message says what happened, a hint what to do about it. Neither ever holds a
-password, a token or a stored record.
+A message states what happened, a hint what to do. Neither contains a password, a
+token or a stored record.
 """
 
 import signal
 
 
 class XapiError(Exception):
-    """Be the base of all failures; *message* says what happened, *hint* what to do."""
+    """The base class of all failures; *message* states what happened, *hint* what to do."""
 
     exit_code = 1
 
@@ -39,68 +39,70 @@ class XapiError(Exception):
 
 
 class UsageError(XapiError):
-    """Report wrong usage or settings, found before anything was sent."""
+    """Invalid usage or settings; nothing was sent."""
 
     exit_code = 2
 
 
 class RedirectError(XapiError):
-    """Report a redirect that is not followed, refused, or one too many."""
+    """The final response is a redirect: not followed, refused, or more than ten redirects."""
 
     exit_code = 3
 
 
 class ClientStatusError(XapiError):
-    """Report a 4xx, 401 from the API excepted."""
+    """A response with a 4xx status, other than 401 from the API."""
 
     exit_code = 4
 
 
 class ServerStatusError(XapiError):
-    """Report a 5xx."""
+    """A response with a 5xx status."""
 
     exit_code = 5
 
 
 class AuthenticationError(XapiError):
-    """Report that there is no authenticated call to be made."""
+    """The request cannot be authenticated."""
 
     exit_code = 10
 
 
 class LoginRefused(AuthenticationError):
-    """Report that the token endpoint refused username and password."""
+    """The token endpoint rejected the username and password."""
 
 
 class LoginNeeded(AuthenticationError):
-    """Report that there is no usable token and no way to get one now."""
+    """There is no usable token, and no password source for a login."""
 
 
 class TokenRejected(AuthenticationError):
-    """Report a 401 that a new login does not mend."""
+    """The API responded with 401 to a token that another login would not improve."""
 
 
 class NetworkError(XapiError):
-    """Report that no usable answer came.
+    """No usable response.
 
-    *sent* tells that the request, or part of it, had left: it may have been
-    processed. *answered* tells that the head of the response was complete.
+    If *sent*, at least a part of the request was sent, so the server may have processed
+    it. If *headers_received*, the status line and headers of the response were complete.
     """
 
     exit_code = 11
 
-    def __init__(self, message: str, *, hint: str | None = None, sent: bool = False, answered: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.sent = sent
-        self.answered = answered
+        self.headers_received = headers_received
 
 
 class InvalidTokenResponse(NetworkError):
-    """Report an answer of the token endpoint that is no token response."""
+    """The response of the token endpoint is not a valid token response (RFC 6749, section 5.1)."""
 
 
 class TimeoutExpired(XapiError):
-    """Report that a limit in seconds has passed; *sent* as in NetworkError."""
+    """A time limit has expired; *sent* as in NetworkError."""
 
     exit_code = 12
 
@@ -110,25 +112,25 @@ class TimeoutExpired(XapiError):
 
 
 class StoreError(XapiError):
-    """Report that the token store cannot be used."""
+    """The token store cannot be used."""
 
     exit_code = 13
 
 
 class OutputError(XapiError):
-    """Report that stdout or a local file cannot be written."""
+    """Stdout or a local file cannot be written."""
 
     exit_code = 14
 
 
 class ClosedPipe(XapiError):
-    """Report, quietly, that whoever read stdout has gone."""
+    """Stdout was closed early; reported without a message."""
 
-    exit_code = 128 + 13  # SIGPIPE, which Windows lacks a name for
+    exit_code = 128 + 13  # as for SIGPIPE, which Windows does not define
 
 
 class Interrupted(XapiError):
-    """Report, quietly, that signal *number* ended the command."""
+    """Signal *number* ended the command; reported without a message."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 
-from xapi_cli.auth.token_source import MOST_REPLAYS, TokenSource
+from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError
 from xapi_cli.http import urls
 from xapi_cli.http.client import USER_AGENT, open_transport
-from xapi_cli.http.content_coding import decoded
+from xapi_cli.http.content_coding import decode
+from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
+from xapi_cli.request.calls import Call
+from xapi_cli.request.send import HttpxResponse
 from xapi_cli.runtime import Runtime
+from xapi_cli.settings.table import LIBRARY_PARAMETERS
 from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
-from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from httpx._types import URLTypes
 
-_OVERRIDES = ("base_url", "username", "storage", "timeout", "ca_bundle")
+    from xapi_cli.tokens import Token
 
 
 def open_client(profile: str | None = None, **overrides: str | float | os.PathLike[str] | None) -> httpx.Client:
@@ -33,18 +36,20 @@ def open_client(profile: str | None = None, **overrides: str | float | os.PathLi
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
     all other statuses.
     """
-    runtime = _World(profile, overrides)
+    runtime = _LibraryRuntime(profile, overrides)
     return _Client(runtime, TokenSource(runtime.credentials()))
 
 
-class _World(Runtime):
+class _LibraryRuntime(Runtime):
     """The runtime inside a Python program: it does not use the standard streams, and it has no deadline."""
 
     def __init__(self, profile: str | None, overrides: dict[str, Any]) -> None:
         for name in overrides:
-            if name not in _OVERRIDES:
-                raise TypeError(f"open_client() has no setting {name!r}; there are {', '.join(_OVERRIDES)}")
-        super().__init__(os.environ, terminal=_Log(os.environ, has_streams=False))
+            if name not in LIBRARY_PARAMETERS:
+                raise TypeError(
+                    f"open_client() has no setting {name!r}; valid settings: {', '.join(LIBRARY_PARAMETERS)}"
+                )
+        super().__init__(os.environ, terminal=_LogTerminal(os.environ, has_streams=False))
         given = {name: str(value) for name, value in overrides.items() if value is not None}
         self.flags = {"profile": profile, "no_input": "1", **given}
 
@@ -55,18 +60,18 @@ class _World(Runtime):
 
     def close(self) -> None:
         """Close the connections that logins used."""
-        if "wire" in vars(self):  # the first login creates it
-            self.wire.close()
+        if "http_client" in vars(self):  # the first login creates it
+            self.http_client.close()
 
 
-class _Log(Terminal):
+class _LogTerminal(Terminal):
     """Log to the logger `xapi_cli` what commands write to stderr."""
 
     def note(self, text: str) -> None:
         """Log *text*, a message about what xapi did, at level INFO."""
         import logging
 
-        logging.getLogger("xapi_cli").info("%s", printable(self.without_secrets(text)))
+        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(text)))
 
     def warn(self, text: str) -> None:
         """Log the warning *text* once."""
@@ -74,19 +79,19 @@ class _Log(Terminal):
 
         if text not in self._warned:
             self._warned.add(text)
-            logging.getLogger("xapi_cli").warning("%s", printable(self.without_secrets(text)))
+            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
 
 
 class _Client(httpx.Client):
     """Resolve URLs by the rules of PATH; refuse a URL or redirect that leads to another origin."""
 
-    def __init__(self, world: _World, shared: TokenSource) -> None:
-        self._root = world.base_url
+    def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:
+        self._root = runtime.base_url
         super().__init__(
             base_url=self._root,
-            auth=_Auth(shared),
-            transport=_OneOrigin(world),
-            timeout=world.settings.timeout,
+            auth=_Auth(tokens, self._root),
+            transport=_SingleOriginTransport(runtime),
+            timeout=runtime.settings.timeout,
             trust_env=False,
             headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
@@ -100,32 +105,31 @@ class _Client(httpx.Client):
         target = urls.join(str(request.url), response.headers["Location"])
         if not urls.same_origin(target, self._root):
             raise RedirectError(
-                f"{request.method} {_shown(request)} answered {response.status_code}, a redirect to another origin",
-                hint="it is not followed; is the base URL right?",
+                f"{request.method} {_path(request)} responded with {response.status_code}, a redirect to another"
+                " origin",
+                hint="it is not followed; check the base URL",
             )
         return super()._build_redirect_request(request, response)
 
 
-class _OneOrigin(httpx.BaseTransport):
+class _SingleOriginTransport(httpx.BaseTransport):
     """Send requests over xapi's transport, and only to the origin of the API."""
 
-    def __init__(self, world: _World) -> None:
-        self._world = world
-        self._transport = open_transport(ca_bundle=world.settings.ca_bundle, environ=world.environ)
+    def __init__(self, runtime: _LibraryRuntime) -> None:
+        self._runtime = runtime
+        self._transport = open_transport(ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
 
         Raises UsageError if the URL has another origin than the base URL.
         """
-        if not urls.same_origin(str(request.url), self._world.base_url):
-            raise UsageError(
-                "the URL is of another origin than the base URL", hint="the token is sent to the API alone"
-            )
+        if not urls.same_origin(str(request.url), self._runtime.base_url):
+            raise UsageError("the URL has another origin than the base URL", hint="the token is sent only to the API")
         response = self._transport.handle_request(request)
         coding = response.headers.get("Content-Encoding")
         if coding is not None and request.method != "HEAD":
-            response.stream = _Decoded(response, coding)
+            response.stream = _DecodedStream(response, coding)
             del response.headers["Content-Encoding"]
             response.headers.pop("Content-Length", None)
         return response
@@ -133,10 +137,10 @@ class _OneOrigin(httpx.BaseTransport):
     def close(self) -> None:
         """Close all connections."""
         self._transport.close()
-        self._world.close()
+        self._runtime.close()
 
 
-class _Decoded(httpx.SyncByteStream):
+class _DecodedStream(httpx.SyncByteStream):
     """The body of *response*, decoded from *coding*; iteration raises NetworkError if it is truncated."""
 
     def __init__(self, response: httpx.Response, coding: str) -> None:
@@ -144,7 +148,7 @@ class _Decoded(httpx.SyncByteStream):
         self._stream, self._coding = response.stream, coding
 
     def __iter__(self) -> Iterator[bytes]:
-        return decoded(self._stream, self._coding)
+        return decode(self._stream, self._coding)
 
     def close(self) -> None:
         self._stream.close()
@@ -153,8 +157,9 @@ class _Decoded(httpx.SyncByteStream):
 class _Auth(httpx.Auth):
     """Send the shared token; after a 401, send a newer one if the previous one was accepted for some request."""
 
-    def __init__(self, shared: TokenSource) -> None:
-        self._shared = shared
+    def __init__(self, tokens: TokenSource, base_url: str) -> None:
+        self._tokens = tokens
+        self._policy: Policy[Call] = Policy(base_url, replays=MAX_REPLAYS, shared_tokens=tokens)
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Send *request*, renewing the token after a 401; raises TokenRejected if the 401 is final.
@@ -165,38 +170,44 @@ class _Auth(httpx.Auth):
         if "Authorization" in request.headers:
             yield request
             return
-        _hold_body(request)
-        token = self._shared.current()
-        for replays in range(MOST_REPLAYS + 1):
-            if (yield from self._is_accepted(request, token)):
-                return
-            newer = self._shared.renew(token) if replays < MOST_REPLAYS else None
-            if newer is None:
-                break
-            token = newer
-        self._shared.refused()
-        raise TokenRejected(f"{request.method} {_shown(request)} answered 401", hint=self._shared.advice())
+        _read_body(request)
+        final = yield from self._final_response(request)
+        if final.response.status == httpx.codes.UNAUTHORIZED:
+            self._tokens.record_rejection()
+            raise TokenRejected(f"{request.method} {_path(request)} responded with 401", hint=self._tokens.advice())
 
-    def _is_accepted(self, request: httpx.Request, token: Token) -> Generator[httpx.Request, httpx.Response, bool]:
-        request.headers["Authorization"] = f"Bearer {token.access_token}"
-        response = yield request
-        if response.status_code != httpx.codes.UNAUTHORIZED:
-            self._shared.worked(token)
-            return True
-        if (discard := response.extensions.get("discard")) is not None:
-            discard()
-        return False
+    def _final_response(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, FinalResponse[HttpxResponse]]:
+        """Perform the steps of the flow of *request*; httpx follows redirects, each with a new flow."""
+        flow = self._policy.flow(Call(request.method, str(request.url)), authenticated=True)
+        result: HttpxResponse | Token | None = None
+        while True:
+            try:
+                step = flow.send(result)
+            except StopIteration as end:
+                final: FinalResponse[HttpxResponse] = end.value
+                return final
+            if isinstance(step, Login):
+                result = step.token_from(self._tokens)
+                continue
+            assert isinstance(step, Send)  # noqa: S101 - there are no retries, so there is nothing to wait for
+            assert step.token is not None  # noqa: S101 - the flow is authenticated
+            request.headers["Authorization"] = f"Bearer {step.token.access_token}"
+            result = HttpxResponse((yield request))
+            if result.status == httpx.codes.UNAUTHORIZED:
+                result.discard()  # httpx reads what is left of it before the next request
 
     def async_auth_flow(self, request: httpx.Request) -> NoReturn:
         """Raise NotImplementedError, because the inherited flow would send no token."""
         raise NotImplementedError("use httpx.Client: an AsyncClient would send no token")
 
 
-def _hold_body(request: httpx.Request) -> None:
+def _read_body(request: httpx.Request) -> None:
     size = len(request.read())
     if request.headers.pop("Transfer-Encoding", None):
         request.headers["Content-Length"] = str(size)
 
 
-def _shown(request: httpx.Request) -> str:
+def _path(request: httpx.Request) -> str:
     return printable(request.url.path)

@@ -10,6 +10,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 
+def is_access_token(text: str) -> bool:
+    """Return whether *text* can be a bearer token: visible ASCII and not empty (RFC 6750, 2.1, allows a part of it)."""
+    return bool(text) and all("!" <= char <= "~" for char in text)
+
+
 class Identity(NamedTuple):
     """An account: a normalized base URL (see `urls.base_url`) and a username, compared exactly."""
 

@@ -1,4 +1,4 @@
-"""One account: when it logs in, with which password, what it keeps; grant, clock and person are fakes."""
+"""One account: when it logs in, with which password, what it stores; grant, clock and user are fakes."""
 
 import threading
 import time
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from xapi_cli.auth.account import Account, Passwords, SuppliedToken
+from xapi_cli.auth.account import Account
+from xapi_cli.auth.credentials import SuppliedToken
+from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, TokenRejected
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import locked
@@ -21,9 +23,24 @@ NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 RIGHT = "right"
 
 
+class _Command(PasswordCommand):
+    """A password command that is a function."""
+
+    function: Callable[[], str]
+
+    def run(self) -> str:
+        return self.function()
+
+
+def command_that(function: Callable[[], str]) -> PasswordCommand:
+    command = _Command(("pass",), {}, "default")
+    command.function = function
+    return command
+
+
 @dataclass
 class World:
-    """A state folder, a token endpoint that knows one password, and what people are told."""
+    """A state directory, a token endpoint that accepts one password, and the messages to the user."""
 
     state: Path
     lifetime: timedelta | None = timedelta(days=30)
@@ -31,7 +48,7 @@ class World:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
-    during: Callable[[], object] = lambda: None  # happens while the token endpoint answers
+    during: Callable[[], object] = lambda: None  # happens while the token endpoint responds
 
     def grant(self, password: str) -> Token:
         self.logins.append(password)
@@ -50,7 +67,7 @@ class World:
         identity: Identity = ME,
         **options: Any,
     ) -> Account:
-        """Return the account as a new command meets it."""
+        """Return the account as a new command opens it."""
 
         def ask(why: str) -> str:
             self.questions.append(why)
@@ -64,7 +81,9 @@ class World:
             repository,
             state=self.state,
             grant=self.grant,
-            passwords=Passwords(given, command, ask if typed is not None else None),
+            passwords=PasswordSources(
+                given, command_that(command) if command else None, ask if typed is not None else None
+            ),
             note=self.notes.append,
             warn=self.warnings.append,
             now=lambda: NOW,
@@ -96,7 +115,7 @@ def test_a_stored_token_is_used_without_any_login(world: World) -> None:
     assert (account.source, account.login_reason, world.logins, world.notes) == ("store", None, [], [])
 
 
-def test_a_stored_token_of_unknown_expiry_is_used_whatever_time_it_should_have_left(world: World) -> None:
+def test_a_stored_token_of_unknown_expiry_satisfies_any_min_ttl(world: World) -> None:
     world.store("old", None)
 
     assert world.account(given=RIGHT).token(min_ttl=10**9).access_token == "old"
@@ -105,11 +124,11 @@ def test_a_stored_token_of_unknown_expiry_is_used_whatever_time_it_should_have_l
 @pytest.mark.parametrize(
     "left, reason, note",
     [
-        (None, "missing", "no token was stored: logged in as me@example.com at https://api.test"),
+        (None, "missing", "no stored token: logged in as me@example.com at https://api.test"),
         (timedelta(0), "expired", "the stored token has expired: logged in as me@example.com at https://api.test"),
     ],
 )
-def test_without_a_usable_token_it_logs_in_and_says_why(
+def test_without_a_usable_token_it_logs_in_and_reports_the_reason(
     world: World, left: timedelta | None, reason: str, note: str
 ) -> None:
     if left is not None:
@@ -136,7 +155,7 @@ def test_a_token_with_just_enough_time_left_is_not_renewed(world: World) -> None
     assert world.account(given=RIGHT).token(min_ttl=3600).access_token == "old"
 
 
-def test_a_fresh_token_is_a_new_one_however_good_the_old_one_is(world: World) -> None:
+def test_fresh_requests_a_new_token_even_if_the_old_one_is_valid(world: World) -> None:
     world.store("old")
     account = world.account(given=RIGHT)
 
@@ -144,7 +163,7 @@ def test_a_fresh_token_is_a_new_one_however_good_the_old_one_is(world: World) ->
     assert account.login_reason == "fresh"
 
 
-def test_after_a_401_it_logs_in_once_a_command(world: World) -> None:
+def test_after_a_401_it_logs_in_once_per_command(world: World) -> None:
     old = world.store("old")
     account = world.account(given=RIGHT)
 
@@ -155,7 +174,7 @@ def test_after_a_401_it_logs_in_once_a_command(world: World) -> None:
     assert world.logins == [RIGHT]
 
 
-def test_after_a_401_a_newer_token_in_the_store_is_taken_instead_of_a_login(world: World) -> None:
+def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world: World) -> None:
     old = world.store("old")
     account = world.account(given=RIGHT)
     account.current()
@@ -167,12 +186,12 @@ def test_after_a_401_a_newer_token_in_the_store_is_taken_instead_of_a_login(worl
     assert (newer.access_token, world.logins, account.source, account.login_reason) == ("newer", [], "store", None)
 
 
-def test_a_401_for_a_token_that_this_command_got_stands_and_stops_logins_for_a_minute(world: World) -> None:
+def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minute(world: World) -> None:
     account = world.account(given=RIGHT)
     token = account.current()
 
     assert account.renew(token) is None
-    account.refused()
+    account.record_rejection()
 
     other = world.account(given=RIGHT)
     with pytest.raises(TokenRejected, match="less than a minute ago"):
@@ -180,10 +199,10 @@ def test_a_401_for_a_token_that_this_command_got_stands_and_stops_logins_for_a_m
     assert world.logins == [RIGHT]
 
 
-def test_a_persons_login_ends_the_minute_in_which_there_are_no_automatic_ones(world: World) -> None:
+def test_an_explicit_login_enables_automatic_logins_again(world: World) -> None:
     account = world.account(given=RIGHT)
     account.current()
-    account.refused()
+    account.record_rejection()
 
     world.account().log_in(RIGHT, remember=None)
 
@@ -191,25 +210,25 @@ def test_a_persons_login_ends_the_minute_in_which_there_are_no_automatic_ones(wo
     assert again.renew(again.current()) is not None
 
 
-def test_a_fresh_token_may_be_asked_for_in_that_minute(world: World) -> None:
+def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None:
     account = world.account(given=RIGHT)
     account.current()
-    account.refused()
+    account.record_rejection()
 
     assert world.account(given=RIGHT).token(fresh=True).access_token == "token2"
 
 
-def test_a_401_that_no_login_came_before_stops_nothing(world: World) -> None:
+def test_a_401_without_a_previous_login_does_not_stop_logins(world: World) -> None:
     world.store("old")
     account = world.account(given=RIGHT, automatic=False)
     account.current()
-    account.refused()
+    account.record_rejection()
 
     assert world.account(given=RIGHT).renew(Token("old")) is not None
 
 
 @pytest.mark.parametrize("left", [None, timedelta(0), timedelta(minutes=1)])
-def test_without_automatic_login_there_is_none(world: World, left: timedelta | None) -> None:
+def test_with_automatic_login_disabled_it_never_logs_in(world: World, left: timedelta | None) -> None:
     if left is not None:
         world.store("old", left)
 
@@ -219,21 +238,21 @@ def test_without_automatic_login_there_is_none(world: World, left: timedelta | N
     assert world.logins == []
 
 
-def test_the_password_comes_from_the_first_source_there_is(world: World) -> None:
+def test_the_password_comes_from_the_first_available_source(world: World) -> None:
     def of(**sources: Any) -> str:
         world.logins.clear()
         world.account(**sources).token(fresh=True)
         return f"{len(world.logins)} {world.questions}"
 
     def never() -> str:
-        raise AssertionError("this source was not to be asked")
+        raise AssertionError("this source must not be used")
 
     assert of(given=RIGHT, command=never, typed="wrong") == "1 []"
     assert of(command=lambda: RIGHT, typed="wrong") == "1 []"
-    assert of(typed=RIGHT) == "1 ['a fresh token was asked for']"
+    assert of(typed=RIGHT) == "1 ['a fresh token was requested']"
 
 
-def test_a_remembered_password_comes_before_asking(world: World, tmp_path: Path) -> None:
+def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_path: Path) -> None:
     account = world.account(typed="wrong")
     account.repository._store = _Remembering()  # noqa: SLF001 - a keyring, without one
     account.repository.write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
@@ -243,17 +262,17 @@ def test_a_remembered_password_comes_before_asking(world: World, tmp_path: Path)
     assert world.questions == []
 
 
-def test_without_any_source_it_says_what_to_do(world: World) -> None:
+def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
     with pytest.raises(LoginNeeded) as caught:
         world.account().current()
 
     assert str(caught.value) == (
-        "no token was stored for me@example.com at https://api.test, and there is no password to log in with;"
+        "no stored token for me@example.com at https://api.test, and no password source is available;"
         " run `xapi login`, or set XAPI_PASSWORD or the profile's password_command"
     )
 
 
-def test_a_refused_password_is_sent_once_and_another_one_at_once(world: World) -> None:
+def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: World) -> None:
     for _ in range(3):
         with pytest.raises(LoginRefused):
             world.account(given="wrong").current()
@@ -264,7 +283,7 @@ def test_a_refused_password_is_sent_once_and_another_one_at_once(world: World) -
     assert world.account(given=RIGHT).current().access_token == "token2"
 
 
-def test_a_login_that_a_person_calls_always_tries(world: World) -> None:
+def test_an_explicit_login_always_makes_an_attempt(world: World) -> None:
     for _ in range(2):
         with pytest.raises(LoginRefused):
             world.account().log_in("wrong", remember=None)
@@ -274,7 +293,7 @@ def test_a_login_that_a_person_calls_always_tries(world: World) -> None:
         world.account(given="wrong").current()
 
 
-def test_a_refused_login_leaves_what_was_stored(world: World) -> None:
+def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> None:
     world.store("old")
 
     with pytest.raises(LoginRefused):
@@ -283,36 +302,36 @@ def test_a_refused_login_leaves_what_was_stored(world: World) -> None:
     assert world.stored == "old"
 
 
-def test_those_who_wait_for_a_login_share_its_token_and_its_failure(world: World) -> None:
+def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(world: World) -> None:
     def outcomes(count: int) -> list[str]:
-        said: list[str] = []
+        outcomes: list[str] = []
 
         def run() -> None:
             try:
-                said.append(world.account(given=RIGHT).current().access_token)
+                outcomes.append(world.account(given=RIGHT).current().access_token)
             except NetworkError as error:
-                said.append(error.message)
+                outcomes.append(error.message)
 
         threads = [threading.Thread(target=run) for _ in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return sorted(said)
+        return sorted(outcomes)
 
     def fail() -> None:
         time.sleep(0.5)
-        raise NetworkError("no answer")
+        raise NetworkError("no response")
 
     world.during = fail
-    failure = "no token was stored, and the login failed: no answer"
-    assert outcomes(8) == [failure] + 7 * [f"{failure} (another xapi tried at the same time)"]
+    failure = "no stored token, and the login failed: no response"
+    assert outcomes(8) == [failure] + 7 * [f"{failure} (reported by another xapi process)"]
     world.during = lambda: time.sleep(0.5)
     assert outcomes(8) == 8 * ["token2"]
     assert len(world.logins) == 2
 
 
-def test_a_password_command_that_fails_is_not_run_again_by_those_who_wait(world: World) -> None:
+def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(world: World) -> None:
     runs: list[int] = []
 
     def fail() -> str:
@@ -332,16 +351,16 @@ def test_a_password_command_that_fails_is_not_run_again_by_those_who_wait(world:
     assert runs == [1]
 
 
-def test_a_login_under_way_is_waited_for_in_bounded_time(world: World) -> None:
+def test_the_wait_for_a_login_in_progress_is_bounded(world: World) -> None:
     deadline = time.monotonic() + 0.3
-    lock = locked(world.state / "locks" / f"{ME.key}.login.lock", limit=1)
-    with lock, pytest.raises(TimeoutExpired, match="another xapi has been logging in as me@"):
+    lock = locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1)
+    with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
         world.account(given=RIGHT, deadline=deadline).current()
     assert time.monotonic() - deadline < 2
 
 
-def test_another_accounts_login_is_not_waited_for(world: World) -> None:
-    with locked(world.state / "locks" / f"{ME.key}.login.lock", limit=1):
+def test_a_login_to_another_account_causes_no_wait(world: World) -> None:
+    with locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1):
         other = world.account(given=RIGHT, identity=Identity("https://api.test", "other"))
         assert other.current().access_token == "token1"
 
@@ -354,11 +373,11 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
     assert account.token(fresh=True).access_token == "token1"
     assert world.stored is None
     assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
-    with pytest.raises(StoreError, match="logged out while logging in"):
+    with pytest.raises(StoreError, match="logged out during the login"):
         world.account().log_in(RIGHT, remember=None)
 
 
-def test_a_failed_login_of_another_process_does_not_look_like_a_logout(world: World) -> None:
+def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: World) -> None:
     begun = threading.Event()
 
     def wait_for_the_other() -> None:
@@ -379,9 +398,9 @@ def test_a_failed_login_of_another_process_does_not_look_like_a_logout(world: Wo
     assert (world.stored, world.logins) == ("token2", ["wrong", RIGHT])
 
 
-def test_a_token_that_cannot_be_stored_is_used_all_the_same(world: World) -> None:
+def test_a_token_that_cannot_be_stored_is_still_used(world: World) -> None:
     def break_the_store() -> None:
-        (world.state / "tokens").write_text("a file where the folder should be")
+        (world.state / "tokens").write_text("a file where the directory should be")
 
     world.during = break_the_store
 
@@ -390,14 +409,14 @@ def test_a_token_that_cannot_be_stored_is_used_all_the_same(world: World) -> Non
     assert warning.startswith("the new token could not be stored: ")
 
 
-def test_a_login_that_a_person_calls_fails_where_nothing_keeps_its_token(world: World) -> None:
-    world.during = lambda: (world.state / "tokens").write_text("a file where the folder should be")
+def test_an_explicit_login_fails_if_its_token_cannot_be_stored(world: World) -> None:
+    world.during = lambda: (world.state / "tokens").write_text("a file where the directory should be")
 
     with pytest.raises(StoreError):
         world.account().log_in(RIGHT, remember=None)
 
 
-def test_a_ready_made_token_is_all_there_is() -> None:
+def test_a_supplied_token_is_sent_and_never_renewed() -> None:
     token = SuppliedToken("abc")
 
     assert (token.current().access_token, token.renew(token.current()), token.login_reason) == ("abc", None, None)

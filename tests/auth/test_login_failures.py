@@ -1,4 +1,4 @@
-"""What is kept of failed logins for a minute, with a clock that the test moves."""
+"""Recorded login failures, with a clock that the test sets."""
 
 import json
 import os
@@ -23,11 +23,11 @@ from xapi_cli.errors import (
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")
-REFUSED = LoginRefused("login as me at https://api.test was refused (400)")
+REJECTED = LoginRefused("login as me at https://api.test was rejected (400)")
 
 
 class Clock:
-    """Time that stands still until it is moved."""
+    """A clock that changes only when the test sets it."""
 
     now = 1_800_000_000.0
 
@@ -41,88 +41,90 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def attempts(tmp_path: Path, clock: Clock) -> LoginFailures:
-    return LoginFailures(tmp_path / "attempts", clock)
+def failures(tmp_path: Path, clock: Clock) -> LoginFailures:
+    return LoginFailures(tmp_path / "failures", clock)
 
 
-def _refuses(attempts: LoginFailures, password: str, identity: Identity = ME) -> bool:
+def _rejects(failures: LoginFailures, password: str, identity: Identity = ME) -> bool:
     try:
-        attempts.check_refused(identity, password)
+        failures.check_password(identity, password)
     except LoginRefused:
         return True
     return False
 
 
-def test_a_refused_password_is_known_for_a_minute_and_says_for_how_long(attempts: LoginFailures, clock: Clock) -> None:
-    attempts.note_refused(ME, REFUSED, "wrong")
+def test_a_rejected_password_is_recorded_for_a_minute_and_the_error_names_the_time_left(
+    failures: LoginFailures, clock: Clock
+) -> None:
+    failures.record_rejected_password(ME, REJECTED, "wrong")
     clock.now += 18
 
     with pytest.raises(LoginRefused) as caught:
-        attempts.check_refused(ME, "wrong")
+        failures.check_password(ME, "wrong")
 
     assert str(caught.value) == (
-        "this password was refused less than a minute ago, so it is not sent again: login as me at https://api.test"
-        " was refused (400); give the right password, or wait 42 s, or run `xapi login`"
+        "this password was rejected less than a minute ago, so it is not sent again: login as me at https://api.test"
+        " was rejected (400); correct the password, wait 42 s, or run `xapi login`"
     )
     clock.now += 41.9
-    assert _refuses(attempts, "wrong")
+    assert _rejects(failures, "wrong")
     clock.now += 0.1
-    assert not _refuses(attempts, "wrong")
+    assert not _rejects(failures, "wrong")
 
 
-def test_another_password_and_another_account_are_let_through_at_once(attempts: LoginFailures) -> None:
-    attempts.note_refused(ME, REFUSED, "wrong")
+def test_another_password_and_another_account_are_allowed_immediately(failures: LoginFailures) -> None:
+    failures.record_rejected_password(ME, REJECTED, "wrong")
 
-    assert not _refuses(attempts, "right")
-    assert not _refuses(attempts, "wrong", OTHER)
+    assert not _rejects(failures, "right")
+    assert not _rejects(failures, "wrong", OTHER)
 
 
-def test_two_wrong_passwords_in_turns_are_both_known(attempts: LoginFailures, clock: Clock) -> None:
-    attempts.note_refused(ME, REFUSED, "wrong")
+def test_two_alternating_wrong_passwords_are_both_recorded(failures: LoginFailures, clock: Clock) -> None:
+    failures.record_rejected_password(ME, REJECTED, "wrong")
     clock.now += 10
-    attempts.note_refused(ME, REFUSED, "wrong too")
+    failures.record_rejected_password(ME, REJECTED, "wrong too")
 
-    assert [_refuses(attempts, password) for password in ("wrong", "wrong too", "right")] == [True, True, False]
+    assert [_rejects(failures, password) for password in ("wrong", "wrong too", "right")] == [True, True, False]
     clock.now += 50
-    assert [_refuses(attempts, password) for password in ("wrong", "wrong too")] == [False, True]
+    assert [_rejects(failures, password) for password in ("wrong", "wrong too")] == [False, True]
 
 
-def test_the_entry_does_not_grow_with_the_refusals(attempts: LoginFailures, tmp_path: Path) -> None:
+def test_the_number_of_recorded_rejections_is_limited(failures: LoginFailures, tmp_path: Path) -> None:
     for number in range(34):
-        attempts.note_refused(ME, REFUSED, f"wrong {number}")
+        failures.record_rejected_password(ME, REJECTED, f"wrong {number}")
 
-    (path,) = (tmp_path / "attempts").iterdir()
+    (path,) = (tmp_path / "failures").iterdir()
     assert len(json.loads(path.read_text())["entries"]) == 32
-    assert _refuses(attempts, "wrong 33")
+    assert _rejects(failures, "wrong 33")
 
 
-def test_what_is_kept_of_a_password_is_twelve_salted_bits_in_a_private_file(
-    attempts: LoginFailures, tmp_path: Path
+def test_twelve_salted_bits_of_a_password_are_recorded_in_a_private_file(
+    failures: LoginFailures, tmp_path: Path
 ) -> None:
     before = os.umask(0)
     try:
-        attempts.note_refused(ME, REFUSED, "CANARY")
-        attempts.note_refused(OTHER, REFUSED, "CANARY")
+        failures.record_rejected_password(ME, REJECTED, "CANARY")
+        failures.record_rejected_password(OTHER, REJECTED, "CANARY")
     finally:
         os.umask(before)
 
-    entries = [json.loads(path.read_text())["entries"][0] for path in sorted((tmp_path / "attempts").iterdir())]
+    entries = [json.loads(path.read_text())["entries"][0] for path in sorted((tmp_path / "failures").iterdir())]
     assert [sorted(entry) for entry in entries] == [["at", "mark", "message", "salt"]] * 2
     assert all(0 <= entry["mark"] < 2**12 and len(bytes.fromhex(entry["salt"])) == 16 for entry in entries)
     assert entries[0]["salt"] != entries[1]["salt"]
     assert "CANARY" not in str(entries)
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "attempts", *(tmp_path / "attempts").iterdir())]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "failures", *(tmp_path / "failures").iterdir())]
     assert modes == [0o700, 0o600, 0o600]
 
 
-def test_a_password_of_bytes_that_are_no_utf_8_is_known_again(attempts: LoginFailures) -> None:
-    attempts.note_refused(ME, REFUSED, "\udcff")
+def test_a_password_that_is_not_valid_utf_8_is_recognized(failures: LoginFailures) -> None:
+    failures.record_rejected_password(ME, REJECTED, "\udcff")
 
-    assert [_refuses(attempts, "\udcff"), _refuses(attempts, "\udcfe")] == [True, False]
+    assert [_rejects(failures, "\udcff"), _rejects(failures, "\udcfe")] == [True, False]
 
 
 SHARED = [
-    NetworkError("no answer", hint="try later"),
+    NetworkError("no response", hint="try later"),
     InvalidTokenResponse("nonsense", hint="is the base URL right?"),
     ServerStatusError("503"),
     TimeoutExpired("too late", hint="--timeout"),
@@ -130,104 +132,104 @@ SHARED = [
 
 
 @pytest.mark.parametrize("error", SHARED, ids=lambda error: type(error).__name__)
-def test_those_who_waited_share_the_failure_and_those_who_come_later_do_not(
-    attempts: LoginFailures, clock: Clock, error: XapiError
+def test_waiting_processes_share_the_failure_and_later_ones_do_not(
+    failures: LoginFailures, clock: Clock, error: XapiError
 ) -> None:
     began = clock.now
     clock.now += 2
-    attempts.note_failed(ME, error)
+    failures.record_failed(ME, error)
     clock.now += 1
 
     with pytest.raises(XapiError) as caught:
-        attempts.check_failed(ME, since=began)
+        failures.check_failed(ME, since=began)
 
     assert (type(caught.value), caught.value.message, caught.value.hint) == (
         type(error),
-        f"{error.message} (another xapi tried at the same time)",
+        f"{error.message} (reported by another xapi process)",
         error.hint,
     )
-    attempts.check_failed(ME, since=clock.now)
-    attempts.check_failed(OTHER, since=began)
+    failures.check_failed(ME, since=clock.now)
+    failures.check_failed(OTHER, since=began)
     clock.now += 60
-    attempts.check_failed(ME, since=began)
+    failures.check_failed(ME, since=began)
 
 
-@pytest.mark.parametrize("error", [LoginNeeded("the command failed", hint="see why"), REFUSED])
-def test_those_who_waited_share_what_came_of_the_same_password_command(
-    attempts: LoginFailures, clock: Clock, error: XapiError, tmp_path: Path
+@pytest.mark.parametrize("error", [LoginNeeded("the command failed", hint="see why"), REJECTED])
+def test_waiting_processes_share_the_failure_of_the_same_password_command(
+    failures: LoginFailures, clock: Clock, error: XapiError, tmp_path: Path
 ) -> None:
     began = clock.now
     clock.now += 2
-    attempts.note_command_failed(ME, error, "pass show api")
+    failures.record_command_failed(ME, error, "pass show api")
 
-    with pytest.raises(type(error), match=r"\(another xapi tried at the same time\)"):
-        attempts.check_command_failed(ME, "pass show api", since=began)
-    attempts.check_command_failed(ME, "pass show other", since=began)
-    attempts.check_command_failed(ME, "pass show api", since=clock.now + 1)
-    attempts.check_command_failed(OTHER, "pass show api", since=began)
-    attempts.check_failed(ME, since=began)
-    (path,) = (tmp_path / "attempts").iterdir()
+    with pytest.raises(type(error), match=r"\(reported by another xapi process\)"):
+        failures.check_command_failed(ME, "pass show api", since=began)
+    failures.check_command_failed(ME, "pass show other", since=began)
+    failures.check_command_failed(ME, "pass show api", since=clock.now + 1)
+    failures.check_command_failed(OTHER, "pass show api", since=began)
+    failures.check_failed(ME, since=began)
+    (path,) = (tmp_path / "failures").iterdir()
     assert "pass" not in path.read_text()
-    attempts.forget_failed(ME)
-    attempts.check_command_failed(ME, "pass show api", since=began)
+    failures.delete_failed(ME)
+    failures.check_command_failed(ME, "pass show api", since=began)
 
 
-@pytest.mark.parametrize("error", [StoreError("x"), UsageError("x"), REFUSED])
-def test_what_is_nobody_elses_failure_is_not_shared(attempts: LoginFailures, clock: Clock, error: XapiError) -> None:
-    attempts.note_failed(ME, error)
-
-    attempts.check_failed(ME, since=clock.now - 1)
-
-
-def test_a_login_that_succeeds_ends_the_failure_but_not_what_is_known_of_passwords_and_tokens(
-    attempts: LoginFailures, clock: Clock
+@pytest.mark.parametrize("error", [StoreError("x"), UsageError("x"), REJECTED])
+def test_a_failure_that_concerns_one_process_is_not_shared(
+    failures: LoginFailures, clock: Clock, error: XapiError
 ) -> None:
-    _note_all(attempts)
+    failures.record_failed(ME, error)
 
-    attempts.forget_failed(ME)
+    failures.check_failed(ME, since=clock.now - 1)
 
-    attempts.check_failed(ME, since=clock.now - 1)
-    assert _refuses(attempts, "wrong")
+
+def test_a_successful_login_deletes_the_failure_but_not_the_rejections(failures: LoginFailures, clock: Clock) -> None:
+    _record_all(failures)
+
+    failures.delete_failed(ME)
+
+    failures.check_failed(ME, since=clock.now - 1)
+    assert _rejects(failures, "wrong")
     with pytest.raises(TokenRejected):
-        attempts.check_rejected(ME)
+        failures.check_token(ME)
 
 
-def test_a_persons_login_ends_all(attempts: LoginFailures, clock: Clock, tmp_path: Path) -> None:
-    _note_all(attempts)
+def test_an_explicit_login_deletes_all_records(failures: LoginFailures, clock: Clock, tmp_path: Path) -> None:
+    _record_all(failures)
 
-    attempts.forget(ME)
+    failures.delete(ME)
 
-    attempts.check_failed(ME, since=clock.now - 1)
-    attempts.check_rejected(ME)
-    assert not _refuses(attempts, "wrong")
-    assert list((tmp_path / "attempts").iterdir()) == []
-    attempts.forget(ME)  # nothing there is nothing to complain about
+    failures.check_failed(ME, since=clock.now - 1)
+    failures.check_token(ME)
+    assert not _rejects(failures, "wrong")
+    assert list((tmp_path / "failures").iterdir()) == []
+    failures.delete(ME)  # a missing file is not an error
 
 
-def test_a_rejected_fresh_token_stops_automatic_logins_for_a_minute(attempts: LoginFailures, clock: Clock) -> None:
-    attempts.check_rejected(ME)
-    attempts.note_rejected(ME)
+def test_a_rejected_fresh_token_stops_automatic_logins_for_a_minute(failures: LoginFailures, clock: Clock) -> None:
+    failures.check_token(ME)
+    failures.record_rejected_token(ME)
     clock.now += 59
 
     with pytest.raises(TokenRejected) as caught:
-        attempts.check_rejected(ME)
+        failures.check_token(ME)
 
     assert str(caught.value) == (
-        "the API rejected a fresh token less than a minute ago, so xapi does not log in again by itself;"
-        " check the base URL and the account's rights, then wait 1 s or run `xapi login`"
+        "the API rejected a fresh token less than a minute ago, so xapi does not log in automatically;"
+        " check the base URL and the rights of the account, then wait 1 s or run `xapi login`"
     )
-    attempts.check_rejected(OTHER)
+    failures.check_token(OTHER)
     clock.now += 1
-    attempts.check_rejected(ME)
+    failures.check_token(ME)
 
 
-def test_an_entry_from_the_future_is_none(attempts: LoginFailures, clock: Clock) -> None:
-    _note_all(attempts)
+def test_an_entry_from_the_future_is_ignored(failures: LoginFailures, clock: Clock) -> None:
+    _record_all(failures)
     clock.now -= 3600
 
-    attempts.check_rejected(ME)
-    attempts.check_failed(ME, since=0)
-    assert not _refuses(attempts, "wrong")
+    failures.check_token(ME)
+    failures.check_failed(ME, since=0)
+    assert not _rejects(failures, "wrong")
 
 
 GARBAGE = [
@@ -249,42 +251,42 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_is_no_memory(attempts: LoginFailures, tmp_path: Path, data: bytes) -> None:
-    _note_all(attempts)
-    for path in (tmp_path / "attempts").iterdir():
+def test_garbage_is_ignored(failures: LoginFailures, tmp_path: Path, data: bytes) -> None:
+    _record_all(failures)
+    for path in (tmp_path / "failures").iterdir():
         if path.suffix != ".rejected":  # there any entry says it all
             path.write_bytes(data)
 
-    attempts.check_failed(ME, since=0)
-    assert not _refuses(attempts, "wrong")
-    attempts.note_refused(ME, REFUSED, "wrong")
-    assert _refuses(attempts, "wrong")
+    failures.check_failed(ME, since=0)
+    assert not _rejects(failures, "wrong")
+    failures.record_rejected_password(ME, REJECTED, "wrong")
+    assert _rejects(failures, "wrong")
 
 
-def test_a_folder_that_cannot_be_written_costs_the_memory_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "attempts").write_text("a file where the folder should be")
-    attempts = LoginFailures(tmp_path / "attempts")
+def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None:
+    (tmp_path / "failures").write_text("a file where the directory should be")
+    failures = LoginFailures(tmp_path / "failures")
 
-    _note_all(attempts)
-    attempts.sweep()
-    attempts.forget(ME)
+    _record_all(failures)
+    failures.delete_old()
+    failures.delete(ME)
 
-    assert not _refuses(attempts, "wrong")
+    assert not _rejects(failures, "wrong")
 
 
-def test_entries_are_gone_after_the_minute_whichever_account_they_are_of(tmp_path: Path) -> None:
-    attempts = LoginFailures(tmp_path)
-    _note_all(attempts)
-    attempts.note_rejected(OTHER)
+def test_entries_of_all_accounts_are_deleted_after_a_minute(tmp_path: Path) -> None:
+    failures = LoginFailures(tmp_path)
+    _record_all(failures)
+    failures.record_rejected_token(OTHER)
     for path in tmp_path.glob(f"{ME.key}*"):
         os.utime(path, (path.stat().st_mtime - 61,) * 2)
 
-    attempts.sweep()
+    failures.delete_old()
 
     assert [path.name for path in tmp_path.iterdir()] == [f"{OTHER.key}.rejected"]
 
 
-def _note_all(attempts: LoginFailures) -> None:
-    attempts.note_refused(ME, REFUSED, "wrong")
-    attempts.note_failed(ME, NetworkError("no answer"))
-    attempts.note_rejected(ME)
+def _record_all(failures: LoginFailures) -> None:
+    failures.record_rejected_password(ME, REJECTED, "wrong")
+    failures.record_failed(ME, NetworkError("no response"))
+    failures.record_rejected_token(ME)

@@ -1,4 +1,4 @@
-"""Taking turns at logging in: who waits hears at once that another has a new token."""
+"""The login lock: waiting processes stop waiting as soon as another one has stored a token."""
 
 import threading
 from pathlib import Path
@@ -10,59 +10,59 @@ from xapi_cli.system.lock import LockTimeout
 
 
 @pytest.fixture
-def turns(tmp_path: Path) -> LoginLock:
+def lock(tmp_path: Path) -> LoginLock:
     return LoginLock(tmp_path / "locks" / "login.lock")
 
 
-def _waiting(turns: LoginLock, *, to_the_end: bool) -> "tuple[threading.Thread, list[str]]":
-    """Start a thread that waits for its turn, and return it with the list that will hold how it ended."""
-    said: list[str] = []
+def _waiting(lock: LoginLock, *, stop_on_login: bool) -> "tuple[threading.Thread, list[str]]":
+    """Start a thread that waits for the lock; return it, and the list to which it adds the outcome."""
+    outcomes: list[str] = []
 
     def wait() -> None:
         try:
-            with turns.taken(30, to_the_end=to_the_end):
-                said.append("turn")
+            with lock.acquired(30, stop_on_login=stop_on_login):
+                outcomes.append("acquired")
         except AnotherLoggedIn:
-            said.append("left")
+            outcomes.append("stopped")
 
     thread = threading.Thread(target=wait)
     thread.start()
-    return thread, said
+    return thread, outcomes
 
 
-def test_all_who_wait_leave_the_line_when_one_has_stored_a_token(turns: LoginLock) -> None:
-    with turns.taken(1):
-        line = [_waiting(turns, to_the_end=False) for _ in range(5)]
-        while any(thread.is_alive() for thread, _ in line):  # some may have come only after the first news
-            turns.tell()
-            for thread, _ in line:
+def test_all_waiting_processes_stop_waiting_when_one_has_stored_a_token(lock: LoginLock) -> None:
+    with lock.acquired(1):
+        waiting = [_waiting(lock, stop_on_login=True) for _ in range(5)]
+        while any(thread.is_alive() for thread, _ in waiting):  # some may have come only after the first notification
+            lock.notify_login()
+            for thread, _ in waiting:
                 thread.join(0.05)
-    assert [said for _, said in line] == [["left"]] * 5
+    assert [outcomes for _, outcomes in waiting] == [["stopped"]] * 5
 
 
-def test_who_waits_to_the_end_gets_a_turn(turns: LoginLock) -> None:
-    with turns.taken(1):
-        thread, said = _waiting(turns, to_the_end=True)
+def test_without_stop_on_login_a_process_waits_for_the_lock(lock: LoginLock) -> None:
+    with lock.acquired(1):
+        thread, outcomes = _waiting(lock, stop_on_login=False)
         for _ in range(5):
-            turns.tell()
+            lock.notify_login()
             thread.join(0.05)
-        assert said == []
+        assert outcomes == []
     thread.join(20)
-    assert said == ["turn"]
+    assert outcomes == ["acquired"]
 
 
-def test_a_failed_login_is_no_news(turns: LoginLock) -> None:
-    with turns.taken(1):
-        thread, said = _waiting(turns, to_the_end=False)
+def test_a_failed_login_does_not_notify_waiting_processes(lock: LoginLock) -> None:
+    with lock.acquired(1):
+        thread, outcomes = _waiting(lock, stop_on_login=True)
         thread.join(0.3)
     thread.join(20)
-    assert said == ["turn"]
+    assert outcomes == ["acquired"]
 
 
-def test_a_turn_that_does_not_come_is_a_timeout(turns: LoginLock) -> None:
-    with turns.taken(1), pytest.raises(LockTimeout), turns.taken(0.2):
+def test_a_lock_that_is_not_released_is_a_timeout(lock: LoginLock) -> None:
+    with lock.acquired(1), pytest.raises(LockTimeout), lock.acquired(0.2):
         pass
 
 
-def test_news_that_cannot_be_told_are_no_failure(tmp_path: Path) -> None:
-    LoginLock(tmp_path / "nowhere" / "login.lock").tell()
+def test_a_notification_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
+    LoginLock(tmp_path / "nowhere" / "login.lock").notify_login()

@@ -1,4 +1,4 @@
-"""The password grant over a faked network: what is sent, and what each answer means."""
+"""The password grant over a faked network: what is sent, and what each response means."""
 
 import json
 import time
@@ -30,25 +30,25 @@ URL = "https://api.test/v1/x-api/token"
 PASSWORD = "CANARY pass"
 
 
-def granted(*answers: httpx.Response, identity: Identity = ME) -> Token:
-    """Ask for a token where the token endpoint gives *answers*; more requests, or others, fail."""
+def granted(*responses: httpx.Response, identity: Identity = ME) -> Token:
+    """Request a token; the token endpoint sends *responses*, and any other request fails."""
     router = respx.Router()
-    router.post(token_url(identity.base_url)).mock(side_effect=list(answers))
+    router.post(token_url(identity.base_url)).mock(side_effect=list(responses))
     with _client(router, follow_redirects=True) as client:
-        return request_token(client, identity, PASSWORD, limit=5, now=lambda: NOW)
+        return request_token(client, identity, PASSWORD, timeout=5, now=lambda: NOW)
 
 
 def _client(router: respx.Router, **options: Any) -> httpx.Client:
-    def answer(request: httpx.Request) -> httpx.Response:
-        answer = router.handler(request)  # which has read it; from a network it comes with its body still to be read
-        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+    def handle(request: httpx.Request) -> httpx.Response:
+        response = router.handler(request)  # which has read it; from a network it comes with its body still to be read
+        return httpx.Response(response.status_code, headers=response.headers, stream=httpx.ByteStream(response.content))
 
-    return httpx.Client(transport=httpx.MockTransport(answer), **options)
+    return httpx.Client(transport=httpx.MockTransport(handle), **options)
 
 
-def refusal(answer: httpx.Response) -> XapiError:
+def refusal(response: httpx.Response) -> XapiError:
     with pytest.raises(XapiError) as caught:
-        granted(answer)
+        granted(response)
     assert PASSWORD not in str(caught.value)
     return caught.value
 
@@ -63,7 +63,7 @@ def refusal(answer: httpx.Response) -> XapiError:
         ("a/b@x.y", "100%/?#", b"username=a%2Fb%40x.y&password=100%25%2F%3F%23"),
         ("a@x.y", "~_-.", b"username=a%40x.y&password=~_-."),
         ("a@x.y", "\U0001f511", b"username=a%40x.y&password=%F0%9F%94%91"),
-        ("a@x.y", "\udcff", b"username=a%40x.y&password=%FF"),  # a byte that is no UTF-8 stays that byte
+        ("a@x.y", "\udcff", b"username=a%40x.y&password=%FF"),  # a byte that is not valid UTF-8 is preserved
         ("a@x.y", "tab\tend ", b"username=a%40x.y&password=tab%09end%20"),
     ],
 )
@@ -75,7 +75,7 @@ def test_the_request_is_a_bare_form_without_any_credentials() -> None:
     router = respx.Router()
     route = router.post(URL).respond(200, json={"access_token": "t"})
     with _client(router, auth=("user", "CANARY")) as client:
-        request_token(client, ME, PASSWORD, limit=5, now=lambda: NOW)
+        request_token(client, ME, PASSWORD, timeout=5, now=lambda: NOW)
 
     (call,) = route.calls
     assert call.request.content == b"grant_type=password&username=me%40example.com&password=CANARY%20pass"
@@ -91,12 +91,12 @@ _WANTED = {
 }
 
 
-def test_the_limits_of_a_login_travel_with_its_request() -> None:
+def test_the_timeouts_of_a_login_are_in_its_request() -> None:
     def deadline(limit: float, whole: float | None) -> tuple[float, str]:
         router = respx.Router()
         route = router.post(URL).respond(200, json={"access_token": "t"})
         with _client(router) as client:
-            request_token(client, ME, PASSWORD, limit=limit, now=lambda: NOW, deadline=whole)
+            request_token(client, ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
         extensions = route.calls.last.request.extensions
         return round(extensions["deadline"] - time.monotonic()), extensions.get("deadline_name", "--max-time")
 
@@ -122,24 +122,24 @@ TOKENS = {
     "negative": ({"access_token": "abc", "expires_in": -1}, None),
     "true": ({"access_token": "abc", "expires_in": True}, None),
     "a list": ({"access_token": "abc", "expires_in": [60]}, None),
-    "words": ({"access_token": "abc", "expires_in": "an hour"}, None),
+    "args": ({"access_token": "abc", "expires_in": "an hour"}, None),
     "a blank string": ({"access_token": "abc", "expires_in": ""}, None),
     "digits of another script": ({"access_token": "abc", "expires_in": "\u0663\u0660"}, None),
     "more members": ({"access_token": "abc", "refresh_token": "x", "scope": [], "expires_in": 1}, 1.0),
 }
 
 
-@pytest.mark.parametrize("answer, expires_in", TOKENS.values(), ids=TOKENS)
-def test_a_usable_answer_becomes_a_token(answer: dict[str, object], expires_in: float | None) -> None:
+@pytest.mark.parametrize("response, expires_in", TOKENS.values(), ids=TOKENS)
+def test_a_usable_response_becomes_a_token(response: dict[str, object], expires_in: float | None) -> None:
     expires_at = None if expires_in is None else NOW + timedelta(seconds=expires_in)
 
-    token = granted(httpx.Response(200, json=answer))
+    token = granted(httpx.Response(200, json=response))
 
     assert (token, token.access_token) == (Token("abc", "bearer", NOW, expires_at), "abc")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 400, "9" * 6000, "1e-400"])
-def test_a_number_that_no_clock_can_hold_leaves_the_expiry_unknown(number: str) -> None:
+def test_an_expiry_beyond_the_range_of_dates_is_unknown(number: str) -> None:
     body = f'{{"access_token": "abc", "expires_in": {number}}}'.encode()
 
     assert granted(httpx.Response(200, content=body)) == Token("abc", "bearer", NOW, None)
@@ -150,7 +150,7 @@ def test_any_2xx_is_success(status: int) -> None:
     assert granted(httpx.Response(status, json={"access_token": "abc"})).access_token == "abc"
 
 
-def test_a_long_token_in_a_byte_order_marked_answer_is_taken_whole() -> None:
+def test_a_long_token_after_a_byte_order_mark_is_complete() -> None:
     body = b"\xef\xbb\xbf" + json.dumps({"access_token": "x" * 65536}).encode()
 
     assert granted(httpx.Response(200, content=body)).access_token == "x" * 65536
@@ -160,15 +160,15 @@ NO_TOKENS = {
     "empty": b"",
     "a page": b"<html>CANARY</html>",
     "not UTF-8": b'{"access_token": "CANARY\xff"}',
-    "cut off": b'{"access_token": "CANARY',
+    "truncated": b'{"access_token": "CANARY',
     "null": b"null",
     "a list": b'["CANARY"]',
     "a string": b'"CANARY"',
     "a number": b"1",
-    "nothing in it": b"{}",
+    "an empty object": b"{}",
     "token null": b'{"access_token": null}',
     "token empty": b'{"access_token": ""}',
-    "token a number": b'{"access_token": 1}',
+    "a token that is a number": b'{"access_token": 1}',
     "token a list": b'{"access_token": ["CANARY"]}',
     "token with a newline": b'{"access_token": "CANARY\\n"}',
     "token with CR LF": b'{"access_token": "CANARY\\r\\nX: y"}',
@@ -177,7 +177,7 @@ NO_TOKENS = {
     "token with NUL": b'{"access_token": "CANARY\\u0000"}',
     "token with DEL": b'{"access_token": "CANARY\\u007f"}',
     "token with an umlaut": '{"access_token": "CANARYü"}'.encode(),
-    "token with half a pair": b'{"access_token": "CANARY\\ud800"}',
+    "a token with an unpaired surrogate": b'{"access_token": "CANARY\\ud800"}',
     "token_type mac": b'{"access_token": "CANARY", "token_type": "mac"}',
     "token_type a number": b'{"access_token": "CANARY", "token_type": 1}',
     "token_type empty": b'{"access_token": "CANARY", "token_type": ""}',
@@ -189,16 +189,16 @@ NO_TOKENS = {
 
 
 @pytest.mark.parametrize("body", NO_TOKENS.values(), ids=NO_TOKENS)
-def test_an_answer_that_is_no_token_response_is_refused_and_not_repeated(body: bytes) -> None:
+def test_an_invalid_token_response_is_rejected_and_not_quoted(body: bytes) -> None:
     error = refusal(httpx.Response(200, content=body))
 
     assert (type(error), error.exit_code) == (InvalidTokenResponse, 11)
-    assert str(error).startswith(f"the answer of the token endpoint {URL} is no token response: ")
+    assert str(error).startswith(f"invalid token response from {URL}: ")
     assert "CANARY" not in str(error)
     assert "CAN ARY" not in str(error)
 
 
-def test_an_answer_of_exactly_one_mebibyte_is_read() -> None:
+def test_a_response_of_exactly_one_mebibyte_is_read() -> None:
     start = b'{"access_token": "abc", "x": "'
     body = start + b"x" * (1024 * 1024 - len(start) - 2) + b'"}'
     assert len(body) == 1024 * 1024
@@ -221,11 +221,11 @@ def test_each_status_has_its_error(status: int, outcome: tuple[type[XapiError], 
     assert (type(error), error.exit_code) == outcome
 
 
-def test_a_refusal_names_the_account_and_the_error_code_and_nothing_that_the_server_repeats() -> None:
+def test_a_rejection_names_the_account_and_the_error_code_and_quotes_nothing_else() -> None:
     error = refusal(httpx.Response(400, json={"error": "invalid_grant", "error_description": f"{PASSWORD} is wrong"}))
 
     assert str(error) == (
-        "login as me@example.com at https://api.test/v1 was refused (400 invalid_grant); check username and password"
+        "login as me@example.com at https://api.test/v1 was rejected (400 invalid_grant); check username and password"
     )
 
 
@@ -234,9 +234,9 @@ def test_a_refusal_names_the_account_and_the_error_code_and_nothing_that_the_ser
     [b"", b"\x1b[2J", b"null", b"[1]", b'{"error": 1}', b'{"error": "\\u001b]0;x"}', b"[" * 100_000, b"\xff" * 2**21],
     ids=range(8),
 )
-def test_a_refusal_says_no_more_than_its_status_where_the_answer_is_odd(body: bytes) -> None:
+def test_a_rejection_with_a_malformed_body_names_only_its_status(body: bytes) -> None:
     assert str(refusal(httpx.Response(401, content=body))) == (
-        "login as me@example.com at https://api.test/v1 was refused (401); check username and password"
+        "login as me@example.com at https://api.test/v1 was rejected (401); check username and password"
     )
 
 
@@ -244,19 +244,19 @@ def test_an_error_code_that_is_the_password_is_not_repeated() -> None:
     router = respx.Router()
     router.post(URL).respond(400, json={"error": "invalid_secret"})
     with _client(router) as client, pytest.raises(LoginRefused) as caught:
-        request_token(client, ME, "secret", limit=5, now=lambda: NOW)
+        request_token(client, ME, "secret", timeout=5, now=lambda: NOW)
 
     assert "secret" not in str(caught.value)
 
 
-def test_a_403_speaks_of_master_rights() -> None:
+def test_the_error_for_403_mentions_master_rights() -> None:
     assert "master rights" in str(refusal(httpx.Response(403)))
 
 
-def test_a_404_asks_whether_the_base_url_is_right() -> None:
+def test_the_error_for_404_suggests_checking_the_base_url() -> None:
     assert str(refusal(httpx.Response(404))) == (
-        f"the token endpoint answered 404: there is none at {URL}; "
-        "is the base URL right? It is what comes before /x-api/token"
+        f"the token endpoint responded with 404 Not Found: {URL}; "
+        "is the base URL right? It is the part before /x-api/token"
     )
 
 
@@ -269,7 +269,7 @@ def test_a_404_asks_whether_the_base_url_is_right() -> None:
         ("//new.test/", "https://new.test/", "URL"),
         ("https://u:CANARY@new.test/x", "https://new.test/x", "URL"),
         ("ftp://new.test/x-api/token", "ftp://new.test/x-api/token", "URL"),
-        ("", "nowhere", "URL"),
+        ("", "an empty URL", "URL"),
     ],
 )
 def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
@@ -284,20 +284,20 @@ def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
 
 
 @pytest.mark.parametrize("location", [b"https://x.test/\x1b[2J", b"javascript:alert(1)", b"http://[", b"//:99999/"])
-def test_a_redirect_to_nonsense_is_named_safely(location: bytes) -> None:
-    answer = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
-    with Server([request(), send(answer)]) as server, open_http(timeout=5, ca_bundle=None, environ={}) as client:
+def test_an_invalid_redirect_target_is_reported_safely(location: bytes) -> None:
+    response = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
+    with Server([request(), send(response)]) as server, open_http(timeout=5, ca_bundle=None, environ={}) as client:
         me = Identity(server.url, "me@example.com")
         with pytest.raises(RedirectError) as caught:
-            request_token(client, me, PASSWORD, limit=5, now=lambda: NOW)
+            request_token(client, me, PASSWORD, timeout=5, now=lambda: NOW)
 
     assert caught.value.exit_code == 3
     assert "\x1b" not in str(caught.value)
 
 
-@pytest.mark.parametrize("after, said", [("7", "wait 7 s"), ("soon", "wait a while"), ("", "wait a while")])
-def test_too_many_requests_says_how_long_to_wait(after: str, said: str) -> None:
-    assert said in str(refusal(httpx.Response(429, headers={"Retry-After": after})))
+@pytest.mark.parametrize("after, advice", [("7", "wait 7 s"), ("soon", "wait a while"), ("", "wait a while")])
+def test_too_many_requests_names_the_time_to_wait(after: str, advice: str) -> None:
+    assert advice in str(refusal(httpx.Response(429, headers={"Retry-After": after})))
 
 
 JSON = st.recursive(
@@ -305,11 +305,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-ANSWERS = st.dictionaries(st.sampled_from(["access_token", "token_type", "expires_in", "x"]), JSON)
+RESPONSES = st.dictionaries(st.sampled_from(["access_token", "token_type", "expires_in", "x"]), JSON)
 
 
-@given(st.binary() | ANSWERS.map(lambda answer: json.dumps(answer).encode()))
-def test_whatever_the_body_holds_comes_a_token_that_can_be_sent_or_one_error(body: bytes) -> None:
+@given(st.binary() | RESPONSES.map(lambda response: json.dumps(response).encode()))
+def test_any_body_is_a_token_that_can_be_sent_or_one_error(body: bytes) -> None:
     try:
         token = parse(body, NOW, URL)
     except InvalidTokenResponse as error:

@@ -1,17 +1,17 @@
-"""One token for many requests: one login a death, however many notice it."""
+"""One token for many requests: an invalid token causes a single login."""
 
 import threading
 
 import pytest
 
-from xapi_cli.auth.account import Reason, SuppliedToken
+from xapi_cli.auth.credentials import Reason, SuppliedToken
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import LoginRefused, ServerStatusError, XapiError
 from xapi_cli.tokens import Token
 
 
 class Issuer:
-    """Credentials that give token-1, token-2 and so on, or fail with *error*."""
+    """Credentials that issue token-1, token-2 and so on, or raise *error*."""
 
     login_reason: Reason | None = None
 
@@ -23,7 +23,7 @@ class Issuer:
         self.stored: Token | None = None  # by another process
 
     def check(self) -> None:
-        """Have a token, or a way to get one."""
+        """Do nothing: a login is always possible."""
 
     def current(self) -> Token:
         return self._log_in()
@@ -31,7 +31,7 @@ class Issuer:
     def renew(self, rejected: Token) -> Token | None:
         return self._log_in()
 
-    def replace(self, rejected: Token) -> Token | None:
+    def renew_unlimited(self, rejected: Token) -> Token | None:
         return self._log_in()
 
     def newer(self, than: Token) -> Token | None:
@@ -40,7 +40,7 @@ class Issuer:
     def is_fresh(self, token: Token) -> bool:
         return token is self.granted
 
-    def refused(self) -> None:
+    def record_rejection(self) -> None:
         self.refusals += 1
 
     def advice(self) -> str:
@@ -54,75 +54,75 @@ class Issuer:
         return self.granted
 
 
-def test_threads_that_meet_the_same_dead_token_make_one_login() -> None:
+def test_concurrent_renewals_of_the_same_token_make_one_login() -> None:
     issuer = Issuer()
     shared = TokenSource(issuer)
-    dead = shared.current()
-    shared.worked(dead)
-    start, got = threading.Barrier(8), []
+    rejected = shared.current()
+    shared.accepted(rejected)
+    start, tokens = threading.Barrier(8), []
 
-    def notice() -> None:
+    def renew() -> None:
         start.wait(10)
-        got.append(shared.renew(dead))
+        tokens.append(shared.renew(rejected))
 
-    threads = [threading.Thread(target=notice) for _ in range(8)]
+    threads = [threading.Thread(target=renew) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
 
-    assert [each.access_token for each in got if each] == ["token-2"] * 8
+    assert [each.access_token for each in tokens if each] == ["token-2"] * 8
     assert issuer.logins == 2
 
 
-def test_a_fresh_token_of_which_no_request_succeeded_is_not_replaced() -> None:
+def test_a_fresh_token_is_not_replaced_before_a_request_has_succeeded_with_it() -> None:
     issuer = Issuer()
     shared = TokenSource(issuer)
     token = shared.current()
 
-    assert shared.is_doubtful(token)
+    assert shared.is_unproven(token)
     assert shared.renew(token) is None
-    shared.refused()
-    shared.refused()
+    shared.record_rejection()
+    shared.record_rejection()
     assert (issuer.logins, issuer.refusals) == (1, 1)
 
 
-def test_a_fresh_token_that_others_have_used_up_is_replaced_by_theirs() -> None:
+def test_a_fresh_token_is_replaced_by_the_token_that_another_process_has_stored() -> None:
     issuer = Issuer()
     shared = TokenSource(issuer)
     token = shared.current()
     issuer.stored = Token("theirs")
 
-    assert shared.renew(token) == shared.known == issuer.stored
+    assert shared.renew(token) == shared.cached == issuer.stored
     assert (issuer.logins, issuer.refusals) == (1, 0)
 
 
-def test_one_that_has_worked_may_be_replaced_again_and_again() -> None:
+def test_an_accepted_token_can_be_replaced_any_number_of_times() -> None:
     issuer = Issuer()
     shared = TokenSource(issuer)
     token = shared.current()
     for number in range(2, 6):
-        shared.worked(token)
-        assert not shared.is_doubtful(token)
+        shared.accepted(token)
+        assert not shared.is_unproven(token)
         newer = shared.renew(token)
         assert newer == Token(f"token-{number}")
         token = newer
-    shared.refused()
+    shared.record_rejection()
     assert issuer.refusals == 1  # the last one: nothing has succeeded with it
 
 
-def test_word_of_an_old_token_says_nothing_about_the_new_one() -> None:
+def test_the_success_of_an_old_token_does_not_count_for_the_new_one() -> None:
     shared = TokenSource(Issuer())
     old = shared.current()
-    shared.worked(old)
+    shared.accepted(old)
     new = shared.renew(old)
     assert new is not None
-    shared.worked(old)
+    shared.accepted(old)
 
-    assert shared.is_doubtful(new)
+    assert shared.is_unproven(new)
 
 
-def test_a_login_that_was_refused_is_not_repeated() -> None:
+def test_a_rejected_login_is_not_repeated() -> None:
     issuer = Issuer(LoginRefused("no"))
     shared = TokenSource(issuer)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_login_that_was_refused_is_not_repeated() -> None:
     assert isinstance(shared.failure, LoginRefused)
 
 
-def test_a_login_that_failed_for_another_reason_is_everybodys_for_a_moment_only() -> None:
+def test_another_login_failure_is_shared_for_two_seconds_only() -> None:
     issuer, now = Issuer(ServerStatusError("503")), [0.0]
     shared = TokenSource(issuer, clock=lambda: now[0])
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_a_login_that_failed_for_another_reason_is_everybodys_for_a_moment_only(
     assert shared.current() == Token("token-2")
 
 
-def test_a_ready_made_token_is_never_replaced() -> None:
+def test_a_supplied_token_is_never_replaced() -> None:
     shared = TokenSource(SuppliedToken("theirs"))
 
     assert shared.renew(shared.current()) is None

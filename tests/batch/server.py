@@ -1,4 +1,4 @@
-"""An API that counts what it is asked for, whose tokens die after so many calls, and that answers as a test wants."""
+"""An API with configurable responses that counts requests and invalidates tokens after a number of calls."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.servers import Peer
 PASSWORD = "canary-password"
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as the server sees it."""
 
     method: str
@@ -26,35 +26,35 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the server answers."""
+    """A response of the server."""
 
     body: bytes = b'{"ok":true}'
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
-    between: Callable[[], object] = lambda: None  # head and body
+    between: Callable[[], object] = lambda: None  # response headers and body
 
 
 class Api(ThreadingHTTPServer):
-    """Listen while in a `with` block; *answer* makes replies, a token serves *lives* calls."""
+    """Listen within a `with` block; *response* creates the replies, a token is valid for *lives* calls."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(
         self,
-        answer: Callable[[Asked], Reply | None] = lambda asked: Reply(),
+        response: Callable[[ReceivedRequest], Reply | None] = lambda received: Reply(),
         *,
         lives: int | None = None,
         open_to_all: bool = False,
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer, self.lives, self.open_to_all = answer, lives, open_to_all
+        self.response, self.lives, self.open_to_all = response, lives, open_to_all
         self.lock = threading.Lock()
         self.logins = 0
         self.alive: dict[str, int] = {}
-        self.counts: Counter[str] = Counter()  # by path, answers other than 401
+        self.counts: Counter[str] = Counter()  # by path, responses other than 401
         self.rejected = 0
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.under_way = 0
         self.most_under_way = 0
         self.login_status = 200
@@ -65,7 +65,7 @@ class Api(ThreadingHTTPServer):
 
     @property
     def settings(self) -> dict[str, str | None]:
-        """What a command needs to log in here."""
+        """The environment with which a command logs in here."""
         return {"XAPI_BASE_URL": self.url, "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": PASSWORD}
 
     def grant(self) -> str:
@@ -94,7 +94,7 @@ class Api(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let clients die as they like."""
+        """Ignore errors of connections whose client was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        asked = Asked(self.command, self.path, headers, body)
+        received = ReceivedRequest(self.command, self.path, headers, body)
         if self.path == "/x-api/token":
             self._login()
             return
@@ -117,9 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         with api.lock:
             api.under_way += 1
             api.most_under_way = max(api.most_under_way, api.under_way)
-            api.asked.append(asked)
+            api.requests.append(received)
         try:
-            self._answer(asked)
+            self._respond(received)
         finally:
             with api.lock:
                 api.under_way -= 1
@@ -136,15 +136,15 @@ class _Handler(BaseHTTPRequestHandler):
         token = {"access_token": self.server.grant(), "token_type": "bearer", "expires_in": 3600}
         self._send(Reply(json.dumps(token).encode()))
 
-    def _answer(self, asked: Asked) -> None:
-        if not self.server.accepts(asked.headers.get("authorization", "")):
+    def _respond(self, received: ReceivedRequest) -> None:
+        if not self.server.accepts(received.headers.get("authorization", "")):
             with self.server.lock:
                 self.server.rejected += 1
             self._send(Reply(b"{}", 401))
             return
-        reply = self.server.answer(asked)
+        reply = self.server.response(received)
         with self.server.lock:
-            self.server.counts[asked.path] += 1
+            self.server.counts[received.path] += 1
         if reply is None:
             self.close_connection = True
             self.connection.close()
@@ -163,14 +163,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
 
-def slowly(seconds: float) -> Callable[[Asked], Reply]:
-    """Answer after so many seconds."""
+def slowly(seconds: float) -> Callable[[ReceivedRequest], Reply]:
+    """Respond after a delay in seconds."""
 
-    def answer(asked: Asked) -> Reply:
+    def response(received: ReceivedRequest) -> Reply:
         time.sleep(seconds)
         return Reply()
 
-    return answer
+    return response
 
 
 def jsonl(*lines: Any) -> str:
@@ -179,7 +179,7 @@ def jsonl(*lines: Any) -> str:
 
 
 def paths(count: int, start: int = 0) -> str:
-    """Return input that asks for *count* paths, each with its number as id."""
+    """Return input with *count* paths, each with its number as id."""
     return "".join(f'{{"id":{number},"path":"/n/{number}"}}\n' for number in range(start, start + count))
 
 
@@ -191,16 +191,16 @@ def out_lines(text: str) -> list[dict[str, Any]]:
 def batch(
     xapi: Xapi,
     api: Api,
-    *words: str,
+    *arguments: str,
     input: str | bytes = "",  # noqa: A002 - subprocess's name
     **more: Any,
 ) -> tuple[int, list[dict[str, Any]], str]:
     """Run `xapi batch`; return exit code, output lines and stderr."""
-    outcome = xapi("batch", *words, input=input, env=api.settings | more.pop("env", {}), **more)
+    outcome = xapi("batch", *arguments, input=input, env=api.settings | more.pop("env", {}), **more)
     return outcome.code, out_lines(outcome.out), outcome.err
 
 
-# Runs a program and writes its greatest resident size, in KiB, to a file: a child inherits the peak of who starts it.
+# Runs a program and writes its greatest resident size, in KiB, to a file: a child inherits the peak of its parent.
 MEASURED = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
@@ -211,20 +211,22 @@ sys.exit(code)
 _LINES = 'BEGIN { for (i = 0; i < n; i++) printf "{\\"id\\":%d,\\"path\\":\\"/n/%d\\"}\\n", i, i }'
 
 
-def measured(xapi: Xapi, count: int, *words: str, env: Any, timeout: float = 60) -> tuple[int, float, int]:
+def measured(xapi: Xapi, count: int, *arguments: str, env: Any, timeout: float = 60) -> tuple[int, float, int]:
     """Send *count* lines from a pipe; return exit code, peak in MiB and the number of output lines."""
     peak, out = xapi.home / "peak", xapi.home / "out"
     command = (sys.executable, "-c", MEASURED, str(peak), str(PROGRAM), "batch")
     with subprocess.Popen(["awk", "-v", f"n={count}", _LINES], stdout=subprocess.PIPE) as lines, out.open("wb") as file:
         assert lines.stdout is not None
-        process = xapi.start(*words, stdin=lines.stdout, stdout=file, stderr=subprocess.DEVNULL, env=env, argv=command)
+        process = xapi.start(
+            *arguments, stdin=lines.stdout, stdout=file, stderr=subprocess.DEVNULL, env=env, argv=command
+        )
         process.wait(timeout)
     with out.open("rb") as file:
         return process.returncode, int(peak.read_text()) / 1024, sum(1 for _ in file)
 
 
-def answer_all(peer: Peer) -> None:
-    """Be a step that answers request after request, without a body and without keeping anything."""
+def respond_to_all(peer: Peer) -> None:
+    """Respond to successive requests without a body, and store nothing."""
     data = b""
     while block := peer.sock.recv(65_536):
         data += block

@@ -1,4 +1,4 @@
-"""A long body becomes the same member of an output line as a short one, in small steps and pieces."""
+"""A long body becomes the same member of an output line as a short one, in small steps and chunks."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 
 from xapi_cli.batch.bodies import long_member, short_member
-from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Head, Reply
+from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse, ResponseHead
 from xapi_cli.errors import NetworkError
 
 JSON = "application/json"
@@ -35,12 +35,12 @@ TEXTS = [
 ]
 
 
-def _reply(content_type: str, body: bytes, *, coded: bool) -> Reply:
+def _reply(content_type: str, body: bytes, *, coded: bool) -> BufferedResponse:
     headers = [(b"Content-Type", content_type.encode())] + [(b"Content-Encoding", b"gzip")] * coded
-    return Reply(Head(200, headers), gzip.compress(body) if coded else body, persists=True)
+    return BufferedResponse(ResponseHead(200, headers), gzip.compress(body) if coded else body, persists=True)
 
 
-def _long(reply: Reply) -> bytes:
+def _long(reply: BufferedResponse) -> bytes:
     steps = long_member(reply)
     while True:
         try:
@@ -51,7 +51,7 @@ def _long(reply: Reply) -> bytes:
 
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize(("content_type", "body"), TEXTS)
-def test_both_ways_agree(content_type: str, body: bytes, coded: bool) -> None:
+def test_short_and_long_conversion_agree(content_type: str, body: bytes, coded: bool) -> None:
     reply = _reply(content_type, body, coded=coded)
 
     assert _long(reply) == short_member(reply)
@@ -66,7 +66,7 @@ def test_both_ways_agree(content_type: str, body: bytes, coded: bool) -> None:
         (b"[" + b'"\\ud800",' * 200_000 + b'"\\ud800"]', "json"),
     ],
 )
-def test_a_large_json_body_is_checked_and_stays_as_it_is(body: bytes, member: str) -> None:
+def test_a_large_json_body_is_validated_and_unchanged(body: bytes, member: str) -> None:
     content = _long(_reply(JSON, body, coded=True))
 
     if member == "json":
@@ -83,7 +83,9 @@ def test_base64_does_not_depend_on_where_blocks_end() -> None:
 
 def test_no_step_takes_long() -> None:
     empty = gzip.compress(b"")
-    many = Reply(Head(200, [(b"Content-Encoding", b"gzip")]), empty * (LARGEST // len(empty)), persists=True)
+    many = BufferedResponse(
+        ResponseHead(200, [(b"Content-Encoding", b"gzip")]), empty * (MAX_BODY // len(empty)), persists=True
+    )
     for reply in (_reply(JSON, b"[" + b"[[[1]]]," * 200_000 + b"1]", coded=True), many):
         steps, spent = long_member(reply), []
         for _ in range(2000):
@@ -94,14 +96,14 @@ def test_no_step_takes_long() -> None:
         assert max(spent) < 0.2
 
 
-def test_a_body_that_is_too_large_or_truncated_is_refused() -> None:
+def test_a_body_that_is_too_large_or_truncated_is_rejected() -> None:
     with pytest.raises(BodyTooLarge):
-        _long(_reply("text/plain", b"x" * (LARGEST + 1), coded=True))
-    truncated = _reply("text/plain", b"x" * LARGEST, coded=True)
+        _long(_reply("text/plain", b"x" * (MAX_BODY + 1), coded=True))
+    truncated = _reply("text/plain", b"x" * MAX_BODY, coded=True)
     truncated.body = truncated.body[:-9]
-    with pytest.raises(NetworkError, match="cut off"):
+    with pytest.raises(NetworkError, match="truncated"):
         _long(truncated)
 
 
-def test_a_short_reply_may_hold_a_long_body() -> None:
+def test_a_short_response_may_decode_to_a_long_body() -> None:
     assert short_member(_reply("text/plain", b"x" * 1_000_000, coded=True)) is None

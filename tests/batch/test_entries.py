@@ -1,4 +1,4 @@
-"""Input lines are understood strictly, and their JSON goes through untouched."""
+"""Input lines are parsed strictly, and their JSON is passed through unchanged."""
 
 import json
 from typing import Any
@@ -18,15 +18,15 @@ JSON: Any = st.recursive(
 
 
 @given(JSON, JSON, st.booleans())
-def test_id_and_json_go_through_as_they_are_written(name: Any, body: Any, ascii_only: bool) -> None:
+def test_id_and_json_are_passed_through_verbatim(name: Any, body: Any, ascii_only: bool) -> None:
     text, sent = (json.dumps(each, ensure_ascii=ascii_only) for each in (name, body))
     try:
         line = f'{{ "json" :{sent}, "path":"/x","id": {text} }}\n'.encode()
     except UnicodeEncodeError:
         return
-    entry = entries.read(Line(1, line, b""), "https://api.test")
+    entry = entries.parse(Line(1, line, b""), "https://api.test")
 
-    assert entry.flaw is None
+    assert entry.error is None
     assert entry.id == text
     assert entry.call is not None
     assert entry.call.body is not None
@@ -34,10 +34,10 @@ def test_id_and_json_go_through_as_they_are_written(name: Any, body: Any, ascii_
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\ upath/01.e-+nulltrue', max_size=60).map(str.encode))
-def test_whatever_a_line_holds_it_is_a_call_or_has_a_flaw(data: bytes) -> None:
-    entry = entries.read(Line(1, data, b""), "https://api.test")
+def test_any_line_is_a_call_or_an_error(data: bytes) -> None:
+    entry = entries.parse(Line(1, data, b""), "https://api.test")
 
-    assert (entry.call is None) != (entry.flaw is None)
+    assert (entry.call is None) != (entry.error is None)
     json.loads(entry.id)
 
 
@@ -49,22 +49,22 @@ def test_whatever_a_line_holds_it_is_a_call_or_has_a_flaw(data: bytes) -> None:
         ('"headers": {"X-A": "1", "X-A": null}', "X-A"),
     ],
 )
-def test_a_key_that_is_repeated_inside_an_object_is_a_flaw(member: str, name: str) -> None:
-    entry = entries.read(Line(1, f'{{"path": "/x", {member}}}'.encode(), b""), "https://api.test")
+def test_a_duplicate_key_in_an_object_is_an_error(member: str, name: str) -> None:
+    entry = entries.parse(Line(1, f'{{"path": "/x", {member}}}'.encode(), b""), "https://api.test")
 
-    assert entry.flaw == f"the key {name!r} is there twice"
+    assert entry.error == f"the key {name!r} appears twice"
 
 
-def test_keys_repeated_inside_json_and_deeper_objects_are_the_affair_of_the_server() -> None:
+def test_duplicate_keys_in_json_and_nested_objects_are_accepted() -> None:
     line = b'{"path": "/x", "json": {"a": 1, "a": 2}, "id": {"a": 1, "a": 2}}'
-    entry = entries.read(Line(1, line, b""), "https://api.test")
+    entry = entries.parse(Line(1, line, b""), "https://api.test")
 
-    assert (entry.flaw, entry.id) == (None, '{"a": 1, "a": 2}')
+    assert (entry.error, entry.id) == (None, '{"a": 1, "a": 2}')
 
 
 @pytest.mark.parametrize("text", ['{"a":\r1}', "[\r1,\r\r2]", '{\r"a\\r"\r:\r"\\r"}'])
 def test_an_id_is_one_line_without_carriage_returns(text: str) -> None:
-    entry = entries.read(Line(1, b'{"path": "/x", "id": %s}\r\n' % text.encode(), b""), "https://api.test")
+    entry = entries.parse(Line(1, b'{"path": "/x", "id": %s}\r\n' % text.encode(), b""), "https://api.test")
 
     assert "\r" not in entry.id
     assert json.loads(entry.id) == json.loads(text)

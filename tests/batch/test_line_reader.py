@@ -1,4 +1,4 @@
-"""LineReader come out as they went in, however the input arrives."""
+"""Lines are returned unchanged, however the input arrives."""
 
 import hashlib
 import io
@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.batch.line_reader import LONGEST, Line, LineReader
+from xapi_cli.batch.line_reader import MAX_LINE, Line, LineReader
 
 
 class _Pieces(io.RawIOBase):
-    """Gives one of *pieces* at each read."""
+    """Return one of *chunks* at each read."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = iter(pieces)
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._pieces = iter(chunks)
 
     def read(self, size: int = -1) -> bytes:
         return next(self._pieces, b"")
@@ -27,7 +27,7 @@ def all_lines(source: Any) -> tuple[list[Line], LineReader]:
     lines.start()
     found = []
     while not lines.has_ended:
-        line = lines.take()
+        line = lines.next_line()
         if line is not None:
             found.append(line)
         elif not lines.has_ended:
@@ -37,23 +37,23 @@ def all_lines(source: Any) -> tuple[list[Line], LineReader]:
 
 
 @given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b" ", b"{}\n", b"x\ny", b"\r"]), max_size=12))
-def test_lines_are_numbered_and_blank_ones_skipped(pieces: list[bytes]) -> None:
-    text = b"".join(pieces)
+def test_lines_are_numbered_and_blank_lines_skipped(chunks: list[bytes]) -> None:
+    text = b"".join(chunks)
     raw = [line + b"\n" for line in text.split(b"\n")]
     raw[-1] = raw[-1][:-1]
-    found, lines = all_lines(_Pieces(pieces))
+    found, lines = all_lines(_Pieces(chunks))
 
     assert [(line.number, line.data) for line in found] == [(n, line) for n, line in enumerate(raw, 1) if line.strip()]
     for line in found:
-        assert line.seen == hashlib.blake2b(b"".join(raw[: line.number]), digest_size=16).digest()
+        assert line.digest == hashlib.blake2b(b"".join(raw[: line.number]), digest_size=16).digest()
     assert lines.digest() == hashlib.blake2b(text, digest_size=16).hexdigest()
     assert lines.position == len(text)
 
 
-def test_a_line_that_is_too_long_is_noted_without_keeping_it() -> None:
-    text = b"1\n" + b"x" * (LONGEST * 2) + b"\n3\n"
-    pieces = [text[start : start + 65_536] for start in range(0, len(text), 65_536)]
-    found, lines = all_lines(_Pieces(pieces))
+def test_a_line_that_is_too_long_is_reported_without_its_data() -> None:
+    text = b"1\n" + b"x" * (MAX_LINE * 2) + b"\n3\n"
+    chunks = [text[start : start + 65_536] for start in range(0, len(text), 65_536)]
+    found, lines = all_lines(_Pieces(chunks))
 
     assert [(line.number, line.data) for line in found] == [(1, b"1\n"), (2, None), (3, b"3\n")]
     assert lines.digest() == hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The fast path sees exactly what the parser sees, however the bytes of a response are divided."""
+"""The fast path and the parser agree, however the bytes of a response are split."""
 
 import itertools
 import socket
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Reading, Reply
+from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse, FastResponseParser
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route
 
@@ -58,18 +58,18 @@ def connection() -> Iterator[Connection]:
 
 
 def read(connection: Connection, method: str, parts: list[bytes]) -> tuple[object, ...]:
-    """Return what comes of *parts*, followed by the end of the connection."""
-    reading = Reading(method, connection)
+    """Return the outcome of *parts*, followed by the end of the connection."""
+    reading = FastResponseParser(method, connection)
     try:
         for part in [*parts, b""]:
-            if (reply := reading.take(part)) is not None:
+            if (reply := reading.feed(part)) is not None:
                 return seen(reply)
     except NetworkError as error:
         return (str(error),)
     return ("nothing",)
 
 
-def seen(reply: Reply) -> tuple[object, ...]:
+def seen(reply: BufferedResponse) -> tuple[object, ...]:
     return reply.head.status, reply.head.raw, reply.body, reply.persists
 
 
@@ -97,13 +97,13 @@ def test_the_fast_path_and_the_parser_agree(
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     parts = [data[start:stop] for start, stop in itertools.pairwise(borders) if start < stop]
 
-    by_bytes = [data[at : at + 1] for at in range(len(data))]  # half a head is nothing for the fast path
+    by_bytes = [data[at : at + 1] for at in range(len(data))]  # the fast path requires complete headers
     expected = read(connection, method, by_bytes)
     assert read(connection, method, parts)[:3] == expected[:3]
-    assert read(connection, method, [data]) in (expected, (*expected[:3], False))  # what comes after it ends reuse
+    assert read(connection, method, [data]) in (expected, (*expected[:3], False))  # surplus data prevents reuse
 
 
-def test_a_usual_answer_in_two_parts(connection: Connection) -> None:
+def test_a_common_response_in_two_parts_is_parsed(connection: Connection) -> None:
     data = b"HTTP/1.1 200 OK\r\nA: 1\r\nContent-Length: 5\r\n\r\nhello"
 
     for cut in range(1, len(data)):
@@ -111,20 +111,20 @@ def test_a_usual_answer_in_two_parts(connection: Connection) -> None:
         assert result == (200, [(b"A", b"1"), (b"Content-Length", b"5")], b"hello", True)
 
 
-@pytest.mark.parametrize("framing", [b"Content-Length: %d" % (LARGEST + 1), b"Transfer-Encoding: chunked"])
-def test_a_body_that_is_too_large_ends_as_soon_as_that_is_known(connection: Connection, framing: bytes) -> None:
-    reading = Reading("GET", connection)
+@pytest.mark.parametrize("framing", [b"Content-Length: %d" % (MAX_BODY + 1), b"Transfer-Encoding: chunked"])
+def test_a_body_that_is_too_large_fails_as_soon_as_possible(connection: Connection, framing: bytes) -> None:
+    reading = FastResponseParser("GET", connection)
     with pytest.raises(BodyTooLarge):
         feed(reading, b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n", b"10000\r\n" + b"x" * 65_536 + b"\r\n")
-    assert reading.size <= LARGEST + 65_536
+    assert reading.size <= MAX_BODY + 65_536
 
 
-def test_an_endless_head_ends(connection: Connection) -> None:
-    with pytest.raises(NetworkError, match="head of more than"):
-        feed(Reading("GET", connection), b"HTTP/1.1 200 OK\r\n", b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
+def test_endless_headers_are_an_error(connection: Connection) -> None:
+    with pytest.raises(NetworkError, match="status line and headers of more than"):
+        feed(FastResponseParser("GET", connection), b"HTTP/1.1 200 OK\r\n", b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
 
 
-def feed(reading: Reading, first: bytes, again: bytes) -> None:
-    reading.take(first)
+def feed(reading: FastResponseParser, first: bytes, again: bytes) -> None:
+    reading.feed(first)
     for _ in range(10_000):
-        reading.take(again)
+        reading.feed(again)

@@ -1,8 +1,7 @@
-"""Measure the memory that bodies of any size need, both ways, and print a table: `make bench-memory`.
+"""Measure the memory that large bodies need in both directions, and print a table: `make bench-memory`.
 
-Each row is one real `xapi request` as a whole process against a server on loopback; its peak
-is what the operating system accounted for it (ru_maxrss). A child inherits the peak of the
-process that starts it, so this one stays small itself.
+Each row is one process of `xapi request` with a server on loopback. Its peak is the value that the operating system
+recorded (ru_maxrss). A child process inherits the peak of its parent, so this program keeps its own memory small.
 """
 
 import argparse
@@ -24,14 +23,14 @@ MIB = 1024 * 1024
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers what the rows need; counts what it was sent."""
+    """The server for all rows; records the bodies that it receives."""
 
     daemon_threads = True
 
     def __init__(self, size: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.size = size
-        self.rejected = 0  # how many 401s are still to be given
+        self.rejected = 0  # number of requests to reject with 401
         self.received: list[tuple[int, str]] = []  # length and digest of each body
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -44,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         pass
 
     def do_POST(self) -> None:
@@ -53,12 +52,12 @@ class _Handler(BaseHTTPRequestHandler):
             digest.update(data)
             left -= len(data)
         if self.path == "/x-api/token":
-            return self._answer(200, b'{"access_token":"t%d","token_type":"bearer"}' % time.monotonic_ns())
+            return self._respond(200, b'{"access_token":"t%d","token_type":"bearer"}' % time.monotonic_ns())
         self.server.received.append((int(self.headers["Content-Length"]) - left, digest.hexdigest()))
         if self.server.rejected:
             self.server.rejected -= 1
-            return self._answer(401, b"{}")
-        return self._answer(200, b"{}")
+            return self._respond(401, b"{}")
+        return self._respond(200, b"{}")
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -76,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
             for _ in range(count):
                 self.wfile.write(member)
 
-    def _answer(self, status: int, body: bytes) -> None:
+    def _respond(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -88,8 +87,8 @@ def _content(size: int) -> Iterator[bytes]:
         yield CHUNK
 
 
-def _run(server: _Server, words: list[str], *, stdin: IO[bytes] | int = subprocess.DEVNULL) -> tuple[int, float, float]:
-    """Run `xapi request` with *words* and a stored token; return exit code, peak in MiB and seconds."""
+def _run(server: _Server, args: list[str], *, stdin: IO[bytes] | int = subprocess.DEVNULL) -> tuple[int, float, float]:
+    """Run `xapi request` with *args* and a stored token; return the exit code, the peak in MiB and the seconds."""
     program = os.environ.get("XAPI_TESTS_PROGRAM") or str(Path(sys.executable).with_name("xapi"))
     with tempfile.TemporaryDirectory() as home:
         environ = {
@@ -103,24 +102,24 @@ def _run(server: _Server, words: list[str], *, stdin: IO[bytes] | int = subproce
         }
         subprocess.run([program, "login"], env=environ, check=True, capture_output=True)
         start = time.monotonic()
-        process = subprocess.Popen([program, "request", *words], env=environ, stdin=stdin, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([program, "request", *args], env=environ, stdin=stdin, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         return process.returncode, usage.ru_maxrss / 1024, time.monotonic() - start
 
 
-def _rows(server: _Server, folder: Path) -> Iterator[tuple[str, tuple[int, float, float]]]:
-    big, saved = folder / "big", folder / "saved"
+def _rows(server: _Server, directory: Path) -> Iterator[tuple[str, tuple[int, float, float]]]:
+    big, saved = directory / "big", directory / "saved"
     with big.open("wb") as file:
         for data in _content(server.size):
             file.write(data)
     yield "download to a pipe", _run(server, ["/plain"])
     yield "download to a file", _run(server, ["/plain", "-o", str(saved)])
     saved.unlink()
-    yield "download, gzip", _run(server, ["/gzip"])
-    yield "upload of a file", _run(server, ["POST", "/echo", "-d", f"@{big}"])
+    yield "download of a gzip body", _run(server, ["/gzip"])
+    yield "upload from a file", _run(server, ["POST", "/echo", "-d", f"@{big}"])
     server.rejected = 1
-    yield "upload of a file, replayed after a 401", _run(server, ["POST", "/echo", "-d", f"@{big}"])
+    yield "upload from a file, replayed after a 401", _run(server, ["POST", "/echo", "-d", f"@{big}"])
     server.rejected = 1
     yield "multipart upload, replayed after a 401", _run(server, ["POST", "/echo", f"file@{big}"])
     server.rejected = 1
@@ -130,7 +129,7 @@ def _rows(server: _Server, folder: Path) -> Iterator[tuple[str, tuple[int, float
 
 
 def main() -> int:
-    """Print the table; exit 1 where a row failed, a body did not arrive whole, or a peak passed 100 MiB."""
+    """Print the table; return 1 if a call failed, a body arrived incomplete, or a peak exceeded 100 MiB."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=2048, help="size of each body in MiB")
     size = parser.parse_args().mib * MIB
@@ -138,14 +137,14 @@ def main() -> int:
     digest = hashlib.sha256()
     for data in _content(size):
         digest.update(data)
-    print(f"bodies of {size // MIB} MiB\n\n| what | exit | peak MiB | seconds |\n| --- | --- | --- | --- |")
-    with tempfile.TemporaryDirectory() as folder:
-        for what, (code, peak, seconds) in _rows(server, Path(folder)):
-            print(f"| {what} | {code} | {peak:.0f} | {seconds:.1f} |", flush=True)
+    print(f"bodies of {size // MIB} MiB\n\n| operation | exit code | peak MiB | seconds |\n| --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as directory:
+        for operation, (code, peak, seconds) in _rows(server, Path(directory)):
+            print(f"| {operation} | {code} | {peak:.0f} | {seconds:.1f} |", flush=True)
             good = good and code == 0 and peak < 100
-    whole = [entry for entry in server.received if entry == (size, digest.hexdigest())]
-    print(f"\n{len(whole)} of {len(server.received)} bodies were the file's bytes alone; multipart ones are longer")
-    return 0 if good and len(whole) == 5 else 1
+    complete = [entry for entry in server.received if entry == (size, digest.hexdigest())]
+    print(f"\n{len(complete)} of {len(server.received)} bodies equal the file; a multipart body is longer")
+    return 0 if good and len(complete) == 5 else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Time whole commands beside their peers, and tell where the time goes: `make bench`.
+"""Measure the time of complete commands of xapi and of other programs, and of the imports of xapi: `make bench`.
 
-Every row is a process from start to end. All rows take turns, round after round, so that a busy moment of
-the machine meets each of them; what counts is a ratio within one run. A peer that is not here is left out, by name.
+Every row is a process from start to exit. The rows run in alternation, so that other load on the machine affects all of
+them; compare ratios within one run. A program that is not installed is skipped with a message.
 """
 
 import argparse
@@ -27,7 +27,7 @@ XAPI = os.environ.get("XAPI_TESTS_PROGRAM") or str(Path(sys.executable).with_nam
 PYTHON = str(Path(XAPI).with_name("python"))
 PEER = "http GET"
 SCRIPT = "typer+httpx script"
-WARM_UP = 2  # rounds that are not counted: they fill caches
+WARM_UP = 2  # rounds that fill caches and are not counted
 
 _HTTP_CLIENT = """
 import http.client, sys
@@ -47,26 +47,26 @@ app()
 
 @dataclass
 class Row:
-    """A command, and what its runs took: seconds on the clock, seconds of the processor."""
+    """A command, and the seconds of wall time and of CPU time of each of its runs."""
 
     name: str
-    words: Sequence[str]
+    command: Sequence[str]
     environ: Mapping[str, str]
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        """Run the command once; fail where it fails."""
+        """Run the command once; raises CalledProcessError if it fails."""
         before, start = os.times(), time.perf_counter()
-        # Without a timeout: with one, subprocess looks whether the process has ended only every 50 ms.
-        subprocess.run(self.words, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+        # No timeout: with one, subprocess polls the process, at intervals of up to 50 ms.
+        subprocess.run(self.command, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
         self.wall.append(time.perf_counter() - start)
         after = os.times()
         self.cpu.append(after.children_user + after.children_system - before.children_user - before.children_system)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all rows, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
     rounds = parser.parse_args().rounds
@@ -75,8 +75,8 @@ def main() -> None:
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
         base_url = stack.enter_context(_sandbox(environ))
         table = _rows(stack, base_url, home, environ)
-        for turn in range(rounds + WARM_UP):
-            if turn == WARM_UP:
+        for number in range(rounds + WARM_UP):
+            if number == WARM_UP:
                 for row in table:
                     row.wall.clear()
                     row.cpu.clear()
@@ -93,7 +93,7 @@ def _rows(stack: ExitStack, base_url: str, home: Path, environ: dict[str, str]) 
     login = environ | {"XAPI_BASE_URL": base_url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": MASTER.password}
     file = _logged_in(home / "file", login, "file")
     token = _output([XAPI, "token", "show"], file)
-    ready_made = environ | {"XAPI_TOKEN": token, "XAPI_BASE_URL": base_url, "XAPI_CONFIG_DIR": str(home / "none")}
+    supplied = environ | {"XAPI_TOKEN": token, "XAPI_BASE_URL": base_url, "XAPI_CONFIG_DIR": str(home / "none")}
     rows = [
         Row("python -c pass", [PYTHON, "-c", "pass"], environ),
         Row("http.client script", [PYTHON, "-c", _HTTP_CLIENT, base_url[7:], "/x-api/me", token], environ),
@@ -102,7 +102,7 @@ def _rows(stack: ExitStack, base_url: str, home: Path, environ: dict[str, str]) 
         Row("xapi --help", [XAPI, "--help"], environ),
         Row("xapi token show (file)", [XAPI, "token", "show"], file),
         Row("xapi request (file)", [XAPI, "request", "/x-api/me"], file),
-        Row("xapi request (XAPI_TOKEN)", [XAPI, "request", "/x-api/me"], ready_made),
+        Row("xapi request (XAPI_TOKEN)", [XAPI, "request", "/x-api/me"], supplied),
     ]
     if shutil.which("gnome-keyring-daemon") and shutil.which("dbus-daemon"):
         session = stack.enter_context(KeyringSession())
@@ -112,24 +112,24 @@ def _rows(stack: ExitStack, base_url: str, home: Path, environ: dict[str, str]) 
             Row("xapi request (keyring)", [XAPI, "request", "/x-api/me"], keyring),
         ]
     else:
-        print("left out: the rows with a keyring; gnome-keyring and dbus are not here")
+        print("skipped: the rows with a keyring, because gnome-keyring or dbus is not installed")
     bearer = f"Authorization: Bearer {token}"
     peers: dict[str, tuple[str, list[str], dict[str, str]]] = {
         "http": (PEER, ["GET", url, bearer.replace(": ", ":", 1)], {}),
         "gh": ("gh api", ["api", url, "-H", bearer], {"GH_TOKEN": "x", "GH_NO_UPDATE_NOTIFIER": "1"}),
         "curl": ("curl", ["-s", "-H", bearer, url], {}),
     }
-    for program, (name, words, more) in peers.items():
+    for program, (name, arguments, more) in peers.items():
         if path := shutil.which(program):
-            rows.append(Row(name, [path, *words], environ | more))
+            rows.append(Row(name, [path, *arguments], environ | more))
         else:
-            print(f"left out: {name}; {program} is not here")
+            print(f"skipped: {name}, because {program} is not installed")
     return rows
 
 
 @contextmanager
 def _sandbox(environ: Mapping[str, str]) -> Iterator[str]:
-    """Run the sandbox in a process of its own; give its base URL."""
+    """Run the sandbox in another process; yield its base URL."""
     with subprocess.Popen(
         [XAPI, "sandbox"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -141,23 +141,23 @@ def _sandbox(environ: Mapping[str, str]) -> Iterator[str]:
             process.terminate()
 
 
-def _logged_in(folder: Path, login: Mapping[str, str], storage: str) -> dict[str, str]:
-    """Log in with *storage*; return the environment of later commands, which know no password."""
+def _logged_in(directory: Path, login: Mapping[str, str], storage: str) -> dict[str, str]:
+    """Log in with *storage*; return the environment for further commands, which has no password."""
     environ = {
         **login,
-        "XAPI_CONFIG_DIR": str(folder / "config"),
-        "XAPI_STATE_DIR": str(folder / "state"),
+        "XAPI_CONFIG_DIR": str(directory / "config"),
+        "XAPI_STATE_DIR": str(directory / "state"),
         "XAPI_STORAGE": storage,
     }
     _output([XAPI, "login"], environ)
     return {name: value for name, value in environ.items() if name not in ("XAPI_PASSWORD", "XAPI_BASE_URL")}
 
 
-def _output(words: Sequence[str], environ: Mapping[str, str]) -> str:
-    ended = subprocess.run(
-        words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True, text=True
+def _output(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    completed = subprocess.run(
+        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True, text=True
     )
-    return ended.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _print_machine(rounds: int) -> None:
@@ -176,17 +176,17 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _print_imports(row: Row) -> None:
-    """Print the time that the modules of each package take to be imported, the least of five runs."""
+    """Print the import time of each package, the best of five runs."""
     runs = [_import_times(row) for _ in range(5)]
     times = {name: min(run.get(name, 0.0) for run in runs) for name in runs[0]}
     shares = sorted(times.items(), key=lambda item: -item[1])
     text = ", ".join(f"{name} {milliseconds:.0f}" for name, milliseconds in shares if milliseconds >= 1)
-    print(f"\nImports of `{row.name}`, milliseconds, watched ones being slower: {text}")
+    print(f"\nImports of `{row.name}`, in milliseconds; measuring slows them down: {text}")
 
 
 def _import_times(row: Row) -> dict[str, float]:
-    ended = subprocess.run(
-        row.words,
+    completed = subprocess.run(
+        row.command,
         env={**row.environ, "PYTHONPROFILEIMPORTTIME": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -195,7 +195,7 @@ def _import_times(row: Row) -> dict[str, float]:
         text=True,
     )
     times: dict[str, float] = defaultdict(float)
-    for own, name in re.findall(r"^import time: +(\d+) \| +\d+ \| +(\S+)$", ended.stderr, re.MULTILINE):
+    for own, name in re.findall(r"^import time: +(\d+) \| +\d+ \| +(\S+)$", completed.stderr, re.MULTILINE):
         package = name.partition(".")[0]
         times["Python's own" if package in sys.stdlib_module_names else package] += int(own) / 1000
     return times

@@ -1,4 +1,4 @@
-"""What the tests of `xapi request` have in common."""
+"""What the tests of `xapi request` and `xapi login` share."""
 
 import json
 from typing import Any
@@ -8,18 +8,18 @@ from tests.servers import Server
 from xapi_cli.sandbox import MASTER, Sandbox
 
 TOKEN = "canary-token-of-the-user"
-ME = '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}\n'  # what /x-api/me says of it
+ME = '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}\n'  # the response of /x-api/me
 
 
 def bearing(server: Server | Sandbox) -> dict[str, str]:
-    """Return the settings with which *server* is called with a token that it accepts."""
+    """Return the environment with the base URL of *server* and a token that it accepts."""
     if isinstance(server, Server):
         return {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": TOKEN}
     return {"XAPI_BASE_URL": server.base_url, "XAPI_TOKEN": server.log_in(MASTER.email, MASTER.password) or ""}
 
 
-def answer(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
-    """Return a whole response; a Content-Length of its own takes the place of the right one."""
+def response(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
+    """Return a complete response; a Content-Length in *headers* replaces the correct one."""
     lines = [f"HTTP/1.1 {status}", *headers]
     if not any(header.lower().startswith(("content-length:", "transfer-encoding:")) for header in headers):
         lines.append(f"Content-Length: {len(body)}")
@@ -27,7 +27,7 @@ def answer(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
 
 
 def echoed(outcome: Outcome) -> dict[str, Any]:
-    """Return what the sandbox's echo saw; the program must have said nothing else."""
+    """Return the request that the echo resource received; the program must have printed nothing else."""
     assert (outcome.code, outcome.err) == (0, ""), outcome
     seen: dict[str, Any] = json.loads(outcome.out)
     return seen

@@ -1,4 +1,4 @@
-"""`xapi batch`: what a line may say, and what a line says in return."""
+"""`xapi batch`: input lines, output lines and exit codes."""
 
 import gzip
 import json
@@ -12,31 +12,31 @@ from typing import Any
 
 import pytest
 
-from tests.batch.server import Api, Asked, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
 from tests.program import Xapi
 from tests.servers import Server, hang, request, send
 
 TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 
 
-def test_every_key_of_a_line_reaches_the_server(xapi: Xapi) -> None:
+def test_every_key_of_a_line_is_sent(xapi: Xapi) -> None:
     line = '{"id": {"a": [1.10, 1e400]}, "method": "put", "path": "/x?a=b", "query": {"q": ["ä b", 7], "t": true}, '
     line += '"headers": {"X-Run": "é", "Accept": null}, '
     line += '"json": {"n": 1.10, "big": 12345678901234567890123, "u": "\\u00e4"}}\n'
     with Api() as api:
         code, _, err = batch(xapi, api, input=line)
-        [asked] = api.asked
+        [received] = api.requests
 
     assert code == 0, err
-    assert (asked.method, asked.path) == ("PUT", "/x?a=b&q=%C3%A4%20b&q=7&t=true")
-    assert asked.body == b'{"n": 1.10, "big": 12345678901234567890123, "u": "\\u00e4"}'
-    assert asked.headers["content-type"] == "application/json"
-    assert asked.headers["x-run"].encode("latin-1").decode() == "é"
-    assert "accept" not in asked.headers
-    assert asked.headers["authorization"] == "Bearer token-1"
+    assert (received.method, received.path) == ("PUT", "/x?a=b&q=%C3%A4%20b&q=7&t=true")
+    assert received.body == b'{"n": 1.10, "big": 12345678901234567890123, "u": "\\u00e4"}'
+    assert received.headers["content-type"] == "application/json"
+    assert received.headers["x-run"].encode("latin-1").decode() == "é"
+    assert "accept" not in received.headers
+    assert received.headers["authorization"] == "Bearer token-1"
 
 
-def test_an_id_comes_back_as_it_was_written(xapi: Xapi) -> None:
+def test_an_id_is_printed_as_it_was_written(xapi: Xapi) -> None:
     ids = ['{"a": [1.10, 1e400]}', "1.0", '"\\u00e4"', "null", "123456789012345678901234567890", "true"]
     with Api() as api:
         outcome = xapi(
@@ -59,7 +59,7 @@ def test_data_is_sent_verbatim_and_post_is_the_method_of_a_line_with_a_body(xapi
                 {"path": "/c"},
             ),
         )
-        seen = [(each.method, each.path, each.body, each.headers.get("content-type")) for each in api.asked]
+        seen = [(each.method, each.path, each.body, each.headers.get("content-type")) for each in api.requests]
 
     assert code == 0, err
     assert seen == [
@@ -70,46 +70,46 @@ def test_data_is_sent_verbatim_and_post_is_the_method_of_a_line_with_a_body(xapi
 
 
 BAD = [
-    ("nonsense", "no JSON object"),
-    ("[1]", "no JSON object"),
+    ("nonsense", "not a JSON object"),
+    ("[1]", "not a JSON object"),
     ('{"path": "/", }', 'a name in " is expected'),
     ('{"path": "/"', "is expected"),
-    ('{"path": "/"} x', "goes on after its object"),
+    ('{"path": "/"} x', "has data after its object"),
     ('{"path": NaN}', "NaN and Infinity"),
-    ("{}", 'there is no "path"'),
-    ('{"path": 5}', '"path" is no string'),
+    ("{}", '"path" is missing'),
+    ('{"path": 5}', '"path" is not a string'),
     ('{"path": ""}', "PATH is empty"),
-    ('{"path": "https://elsewhere.test/"}', "names the origin"),
+    ('{"path": "https://elsewhere.test/"}', "has the origin"),
     ('{"path": "/", "path": "/"}', "twice"),
     ('{"path": "/", "pth": 1}', "unknown key 'pth'"),
-    ('{"path": "/", "json": 1, "data": "x"}', 'both "json" and "data"'),
-    ('{"path": "/", "data": 1}', '"data" is no string'),
+    ('{"path": "/", "json": 1, "data": "x"}', '"json" and "data" cannot'),
+    ('{"path": "/", "data": 1}', '"data" is not a string'),
     ('{"path": "/", "data": "\\ud800"}', "surrogate"),
     ('{"path": "/", "method": "TRACE"}', "TRACE"),
-    ('{"path": "/", "query": []}', '"query" is no object'),
+    ('{"path": "/", "query": []}', '"query" is not an object'),
     ('{"path": "/", "query": {"a": null}}', "'a'"),
     ('{"path": "/", "headers": {"X": 1.5e3, "Y": {}}}', "'Y'"),
     ('{"path": "/", "headers": {"X": "a\\nb"}}', "control character"),
-    ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi itself"),
+    ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi"),
     ('{"path": "/", "json": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
 ]
 
 
-@pytest.mark.parametrize("line, words", BAD, ids=[words for _, words in BAD])
-def test_a_bad_line_is_reported_by_number_and_does_not_stop_the_rest(xapi: Xapi, line: str, words: str) -> None:
+@pytest.mark.parametrize("line, args", BAD, ids=[args for _, args in BAD])
+def test_an_invalid_line_is_reported_by_number_and_does_not_stop_the_rest(xapi: Xapi, line: str, args: str) -> None:
     with Api() as api:
         code, lines, err = batch(xapi, api, "--ordered", input=f'{{"path":"/1"}}\n\n{line}\n{{"id":4,"path":"/4"}}')
 
     assert code == 2
     assert [each["line"] for each in lines] == [1, 3, 4]
     assert lines[1]["error"]["kind"] == "input"
-    assert words in lines[1]["error"]["message"]
+    assert args in lines[1]["error"]["message"]
     assert [lines[0]["status"], lines[2]["status"], lines[2]["id"]] == [200, 200, 4]
     assert "3 lines" in err
     assert "input: 1" in err
 
 
-def test_a_line_that_is_no_utf8_or_too_long_is_a_bad_line(xapi: Xapi) -> None:
+def test_a_line_that_is_not_utf8_or_is_too_long_is_invalid(xapi: Xapi) -> None:
     data = b'{"path":"/\xff"}\n{"path":"/2", "data":"' + b"x" * (17 * 2**20) + b'"}\r\n\xef\xbb\xbf\n{"path":"/4"}\n'
     with Api() as api:
         code, lines, _ = batch(xapi, api, "--ordered", input=data)
@@ -117,42 +117,42 @@ def test_a_line_that_is_no_utf8_or_too_long_is_a_bad_line(xapi: Xapi) -> None:
     assert code == 2
     messages = [(each["line"], each.get("error", {}).get("message", "")[:24]) for each in lines]
     assert messages == [
-        (1, "the line is no UTF-8 (by"),
+        (1, "the line is not valid UT"),
         (2, "the line has more than 1"),
-        (3, "the line is no JSON obje"),
+        (3, "the line is not a JSON o"),
         (4, ""),
     ]
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(xapi: Xapi) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, err = batch(xapi, api, input=b'\xef\xbb\xbf{"path":"/1"}\r\n\r\n{"path":"/3"}\r\n')
 
     assert (code, sorted(each["line"] for each in lines)) == (0, [1, 3]), err
 
 
-def test_no_line_at_all_is_a_success_without_a_login(xapi: Xapi) -> None:
+def test_an_empty_input_succeeds_without_a_login(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, err = batch(xapi, api, input="\n")
         assert (code, lines, api.logins) == (0, [], 0), err
 
 
-def test_lines_come_from_a_file_too_and_one_that_cannot_be_read_is_usage(xapi: Xapi, tmp_path: Path) -> None:
+def test_lines_can_be_read_from_a_file_and_an_unreadable_file_is_a_usage_error(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(3))
     with Api() as api:
         assert len(batch(xapi, api, str(tmp_path / "in"))[1]) == 3
         assert len(batch(xapi, api, "-", input=paths(2))[1]) == 2
         missing = batch(xapi, api, str(tmp_path / "missing"))
-        folder = batch(xapi, api, str(tmp_path))
+        directory = batch(xapi, api, str(tmp_path))
 
-    assert (missing[0], folder[0]) == (2, 2)
+    assert (missing[0], directory[0]) == (2, 2)
     assert "No such file" in missing[2]
-    assert "cannot be read" in folder[2]
+    assert "cannot be read" in directory[2]
 
 
-def test_an_output_line_has_all_that_was_promised(xapi: Xapi) -> None:
+def test_an_output_line_has_all_documented_keys(xapi: Xapi) -> None:
     headers = (("Content-Type", "application/json; charset=utf-8"), ("X-Two", "a"), ("X-Two", "b"))
-    with Api(lambda asked: Reply(b'{"n":\r\n 1.10, "s": "a b"}\n', 201, headers)) as api:
+    with Api(lambda received: Reply(b'{"n":\r\n 1.10, "s": "a b"}\n', 201, headers)) as api:
         outcome = xapi("batch", input='{"id": "x", "path": "/"}', env=api.settings)
     [line] = out_lines(outcome.out)
 
@@ -165,7 +165,7 @@ def test_an_output_line_has_all_that_was_promised(xapi: Xapi) -> None:
         "content-length": "26",
     }
     assert isinstance(line["elapsed_ms"], int)
-    assert re.fullmatch(r"xapi: no token.*\nxapi: 1 line in \d+\.\d s \([\d,]+/s\)\n", outcome.err)
+    assert re.fullmatch(r"xapi: no stored token: .*\nxapi: 1 line in \d+\.\d s \([\d,]+/s\)\n", outcome.err)
 
 
 BODIES: list[tuple[str, bytes, str, Any]] = [
@@ -191,12 +191,12 @@ BODIES: list[tuple[str, bytes, str, Any]] = [
 ]
 
 
-def test_a_body_is_json_else_text_in_its_charset_else_base64(xapi: Xapi) -> None:
-    def answer(asked: Asked) -> Reply:
-        content_type, body, _, _ = BODIES[int(asked.path[1:])]
+def test_a_body_is_printed_as_json_as_text_or_in_base64(xapi: Xapi) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        content_type, body, _, _ = BODIES[int(received.path[1:])]
         return Reply(body, headers=(("Content-Type", content_type),) if content_type else ())
 
-    with Api(answer) as api:
+    with Api(response) as api:
         code, lines, err = batch(xapi, api, "--ordered", input=jsonl(*({"path": f"/{n}"} for n in range(len(BODIES)))))
 
     assert code == 0, err
@@ -204,8 +204,8 @@ def test_a_body_is_json_else_text_in_its_charset_else_base64(xapi: Xapi) -> None
     assert shown == [(key, value) for _, _, key, value in BODIES]
 
 
-def test_bodies_of_head_and_of_204_are_empty_text(xapi: Xapi) -> None:
-    with Api(lambda asked: Reply(status=204, body=b"") if asked.path == "/204" else Reply()) as api:
+def test_the_body_of_head_and_of_204_is_an_empty_text(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=204, body=b"") if received.path == "/204" else Reply()) as api:
         code, lines, _ = batch(xapi, api, input=jsonl({"path": "/", "method": "head"}, {"path": "/204"}))
 
     assert (code, [each["text"] for each in lines]) == (0, ["", ""])
@@ -214,15 +214,15 @@ def test_bodies_of_head_and_of_204_are_empty_text(xapi: Xapi) -> None:
 def test_a_body_over_10_mib_is_an_error_of_kind_size(xapi: Xapi) -> None:
     most = 10 * 2**20
 
-    def answer(asked: Asked) -> Reply:
-        size = {"/fits": most, "/over": most + 1, "/bomb": most + 1}[asked.path]
-        if asked.path == "/bomb":
+    def response(received: ReceivedRequest) -> Reply:
+        size = {"/fits": most, "/over": most + 1, "/bomb": most + 1}[received.path]
+        if received.path == "/bomb":
             return Reply(
                 gzip.compress(b"x" * size), headers=(("Content-Type", "text/plain"), ("Content-Encoding", "gzip"))
             )
         return Reply(b"x" * size, headers=(("Content-Type", "text/plain"),))
 
-    with Api(answer) as api:
+    with Api(response) as api:
         code, lines, _ = batch(
             xapi, api, "--ordered", input=jsonl(*({"path": each} for each in ("/fits", "/over", "/bomb")))
         )
@@ -233,7 +233,7 @@ def test_a_body_over_10_mib_is_an_error_of_kind_size(xapi: Xapi) -> None:
     assert "xapi request -o" in lines[1]["error"]["message"]
 
 
-def test_chunked_and_compressed_and_endless_line_bodies_are_read_like_any_other(xapi: Xapi) -> None:
+def test_chunked_compressed_and_close_delimited_bodies_are_read(xapi: Xapi) -> None:
     packed = gzip.compress(b'{"a":1}')
     chunked = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunked += b'3\r\n{"a\r\n4\r\n":1}\r\n0\r\n\r\n'
@@ -260,12 +260,12 @@ def test_chunked_and_compressed_and_endless_line_bodies_are_read_like_any_other(
 
     assert [each.get("json") for each in lines[:4]] == [{"a": 1}] * 4
     assert [each["error"]["kind"] for each in lines[4:]] == ["network", "network"]
-    assert "cut off after 5 bytes" in lines[4]["error"]["message"]
+    assert "truncated after 5 bytes" in lines[4]["error"]["message"]
     assert outcome.code == 11
 
 
-def test_the_exit_code_is_the_highest_that_a_line_stands_for(xapi: Xapi) -> None:
-    with Api(lambda asked: Reply(status=int(asked.path[1:]))) as api:
+def test_the_exit_code_is_the_highest_of_all_lines(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=int(received.path[1:]))) as api:
         codes = [
             batch(xapi, api, input=jsonl(*({"path": f"/{status}"} for status in statuses)))[0]
             for statuses in ([200, 304, 204], [200, 404], [404, 503, 200])
@@ -275,7 +275,7 @@ def test_the_exit_code_is_the_highest_that_a_line_stands_for(xapi: Xapi) -> None
     assert (codes, bad) == ([0, 4, 5], 4)
 
 
-def test_no_connection_is_network_and_a_silent_server_is_a_timeout(xapi: Xapi) -> None:
+def test_a_refused_connection_is_a_network_error_and_no_response_is_a_timeout(xapi: Xapi) -> None:
     with Server([request(), hang()]) as server:
         quiet = xapi(
             "batch", input=paths(2), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "XAPI_TIMEOUT": "1.5"}
@@ -285,31 +285,31 @@ def test_no_connection_is_network_and_a_silent_server_is_a_timeout(xapi: Xapi) -
 
     assert (quiet.code, gone.code) == (12, 11)
     assert {each["error"]["kind"] for each in out_lines(quiet.out)} == {"timeout"}
-    assert "no answer from 127.0.0.1" in quiet.out
+    assert "no response from 127.0.0.1" in quiet.out
     assert "within 1.5 s" in quiet.out
     assert {each["error"]["kind"] for each in out_lines(gone.out)} == {"network"}
     assert "connection refused" in gone.out
 
 
 def test_ordered_keeps_the_order_of_the_input(xapi: Xapi) -> None:
-    def answer(asked: Asked) -> Reply:
+    def response(received: ReceivedRequest) -> Reply:
         time.sleep(random.random() / 50)
         return Reply()
 
-    with Api(answer) as api:
+    with Api(response) as api:
         code, lines, _ = batch(xapi, api, "--ordered", "-j", "16", input="\n" + paths(300) + "bad\n")
 
     assert (code, [each["line"] for each in lines]) == (2, list(range(2, 303)))
 
 
-def test_fail_fast_stops_sending_at_the_first_line_that_fails(xapi: Xapi) -> None:
-    with Api(lambda asked: Reply(status=404 if asked.path == "/n/5" else 200)) as api:
+def test_fail_fast_stops_sending_after_the_first_failed_line(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=404 if received.path == "/n/5" else 200)) as api:
         code, lines, err = batch(xapi, api, "--fail-fast", "-j", "2", input=paths(1000))
-        assert (code, 6 <= len(api.asked) <= 8, len(lines)) == (4, True, len(api.asked))
+        assert (code, 6 <= len(api.requests) <= 8, len(lines)) == (4, True, len(api.requests))
     assert "--fail-fast" in err
 
 
-def test_a_line_is_seen_at_once_and_lines_that_come_slowly_are_sent_at_once(xapi: Xapi) -> None:
+def test_each_line_is_sent_and_printed_immediately(xapi: Xapi) -> None:
     with Api() as api:
         process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
@@ -322,22 +322,22 @@ def test_a_line_is_seen_at_once_and_lines_that_come_slowly_are_sent_at_once(xapi
         assert process.wait(10) == 0
 
 
-def test_a_slow_reader_of_stdout_slows_the_sending(xapi: Xapi) -> None:
-    with Api(lambda asked: Reply(b"x" * 10_000, headers=TEXT)) as api:
+def test_a_slow_reader_of_stdout_slows_down_the_requests(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(b"x" * 10_000, headers=TEXT)) as api:
         process = xapi.start("batch", "-j", "4", stdin=subprocess.PIPE, env={**api.settings, "XAPI_TIMEOUT": "2"})
         assert process.stdin is not None
         process.stdin.write(paths(600).encode())
         process.stdin.close()
         process.stdin = None
         time.sleep(4)  # longer than the timeout, which must not count
-        sent = len(api.asked)
+        sent = len(api.requests)
         out, err = process.communicate(timeout=30)
 
         assert sent < 40
         assert (process.returncode, len(out.splitlines())) == (0, 600), err
 
 
-def test_a_non_blocking_stdin_that_has_nothing_yet_is_not_at_its_end(xapi: Xapi) -> None:
+def test_a_non_blocking_stdin_without_data_is_not_the_end_of_the_input(xapi: Xapi) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with Api() as api, open(writer, "wb") as pipe:
@@ -346,7 +346,7 @@ def test_a_non_blocking_stdin_that_has_nothing_yet_is_not_at_its_end(xapi: Xapi)
         for number in range(3):
             pipe.write(paths(1, number).encode())
             pipe.flush()
-            while len(api.asked) <= number:
+            while len(api.requests) <= number:
                 time.sleep(0.01)
         pipe.close()
         out, _ = process.communicate(timeout=30)
@@ -354,13 +354,13 @@ def test_a_non_blocking_stdin_that_has_nothing_yet_is_not_at_its_end(xapi: Xapi)
     assert (process.returncode, len(out_lines(out.decode()))) == (0, 3)
 
 
-def test_a_terminal_shows_how_far_it_is(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(60))
-    words = ("batch", "-j", "2", str(tmp_path / "in"))
+    args = ("batch", "-j", "2", str(tmp_path / "in"))
     with (
         Api(slowly(0.05)) as api,
         (tmp_path / "out").open("wb") as out,
-        xapi.on_terminal(*words, stdout=out, env=api.settings) as terminal,
+        xapi.on_terminal(*args, stdout=out, env=api.settings) as terminal,
     ):
         terminal.expect("lines, ")
         terminal.expect(" left")
@@ -369,9 +369,9 @@ def test_a_terminal_shows_how_far_it_is(xapi: Xapi, tmp_path: Path) -> None:
     assert len((tmp_path / "out").read_text().splitlines()) == 60
 
 
-def test_what_a_terminal_would_obey_is_shown_as_a_json_escape(xapi: Xapi) -> None:
+def test_control_characters_are_escaped_on_a_terminal(xapi: Xapi) -> None:
     body = '{"t": "\x9b31m \u202e\x7f é\u00a0"}'.encode()
-    with Api(lambda asked: Reply(body), open_to_all=True) as api:
+    with Api(lambda received: Reply(body), open_to_all=True) as api:
         piped = xapi("batch", input='{"path":"/"}', env=api.settings)
         with xapi.on_terminal("batch", stdin=subprocess.PIPE, columns=500, env=api.settings) as terminal:
             assert terminal.process.stdin is not None
@@ -383,9 +383,9 @@ def test_what_a_terminal_would_obey_is_shown_as_a_json_escape(xapi: Xapi) -> Non
     assert '{"t": "\\u009b31m \\u202e\\u007f é\u00a0"}'.encode() in terminal.seen
 
 
-def test_lines_typed_by_a_person_are_answered_one_by_one_without_a_bar(xapi: Xapi) -> None:
+def test_lines_typed_on_a_terminal_are_processed_one_by_one_without_a_progress_bar(xapi: Xapi) -> None:
     with Api() as api, xapi.on_terminal("batch", columns=300, env=api.settings) as terminal:
-        terminal.expect("reading lines from the keyboard; Ctrl-D ends them")
+        terminal.expect("reading lines from the terminal; press Ctrl-D to end the input")
         terminal.type('{"path":"/typed"}\n')
         terminal.expect('"status": 200')
         terminal.type("\x04")
@@ -394,7 +394,7 @@ def test_lines_typed_by_a_person_are_answered_one_by_one_without_a_bar(xapi: Xap
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
-def test_a_dumb_terminal_gets_no_bar(xapi: Xapi, term: str) -> None:
+def test_a_dumb_terminal_gets_no_progress_bar(xapi: Xapi, term: str) -> None:
     with (
         Api(slowly(0.1)) as api,
         xapi.on_terminal(
@@ -408,7 +408,7 @@ def test_a_dumb_terminal_gets_no_bar(xapi: Xapi, term: str) -> None:
         assert (b"\x1b[K" in terminal.seen) == (term == "xterm")
 
 
-def test_other_commands_load_nothing_of_it(xapi: Xapi) -> None:
+def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
     with Api(open_to_all=True) as api:
         env = api.settings | {"XAPI_TOKEN": "t", "PYTHONPROFILEIMPORTTIME": "1"}
         request = xapi("request", "/", env=env)

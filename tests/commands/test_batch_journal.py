@@ -1,4 +1,4 @@
-"""`xapi batch --journal`: killed and resumed, nothing is lost and nothing sent twice."""
+"""`xapi batch --journal`: after a crash, a resumed batch loses no response and resends no request."""
 
 import json
 import os
@@ -19,16 +19,18 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.results import Result
 
 
-def test_a_journal_prints_answers_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_journal_prints_responses_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:
     broken = {"/n/3"}
-    with Api(lambda asked: None if asked.path in broken else Reply(status=404 if asked.path == "/n/1" else 200)) as api:
-        words = ("--ordered", "--journal", str(tmp_path / "j"))
-        first = batch(xapi, api, *words, input=paths(6) + "bad\n")
+    with Api(
+        lambda received: None if received.path in broken else Reply(status=404 if received.path == "/n/1" else 200)
+    ) as api:
+        args = ("--ordered", "--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *args, input=paths(6) + "bad\n")
         broken.clear()
         api.counts.clear()
-        second = batch(xapi, api, *words, input=paths(6) + "bad\n")
+        second = batch(xapi, api, *args, input=paths(6) + "bad\n")
         api.counts.clear()
-        third = batch(xapi, api, *words, input=paths(6) + "bad\n")
+        third = batch(xapi, api, *args, input=paths(6) + "bad\n")
         assert not api.counts
         mode = (tmp_path / "j").stat().st_mode & 0o777
 
@@ -39,18 +41,18 @@ def test_a_journal_prints_answers_again_without_sending_them_and_sends_the_rest(
     assert third[1] == second[1]
 
 
-def test_only_what_was_not_answered_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+def test_only_requests_without_a_response_are_resent(xapi: Xapi, tmp_path: Path) -> None:
     broken = {"/n/3"}
-    with Api(lambda asked: None if asked.path in broken else Reply()) as api:
+    with Api(lambda received: None if received.path in broken else Reply()) as api:
         batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(6))
         broken.clear()
-        api.asked.clear()
+        api.requests.clear()
         batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(6))
-        assert [each.path for each in api.asked] == ["/n/3"]
+        assert [each.path for each in api.requests] == ["/n/3"]
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_a_changed_input_is_refused_before_anything_is_sent(xapi: Xapi, tmp_path: Path, kind: str) -> None:
+def test_a_changed_input_is_a_usage_error_before_anything_is_sent(xapi: Xapi, tmp_path: Path, kind: str) -> None:
     def run(text: str) -> tuple[int, list[dict[str, Any]], str]:
         if kind == "pipe":
             return batch(xapi, api, "--journal", str(tmp_path / "j"), input=text)
@@ -59,88 +61,88 @@ def test_a_changed_input_is_refused_before_anything_is_sent(xapi: Xapi, tmp_path
 
     with Api() as api:
         assert run(paths(5))[0] == 0
-        api.asked.clear()
+        api.requests.clear()
         changed = run(paths(5, 1))
         longer = run(paths(6))
         shorter = run(paths(4))
         same = run(paths(5))
-        assert not api.asked
+        assert not api.requests
 
     assert (changed[0], longer[0], shorter[0], same[0]) == (2, 2, 2, 0)
     assert "has changed" in changed[2]
     assert "has changed" in longer[2]
 
 
-def test_another_account_another_writer_or_no_journal_is_refused(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_journal_of_another_account_or_writer_is_a_usage_error(xapi: Xapi, tmp_path: Path) -> None:
     journal, other = str(tmp_path / "j"), tmp_path / "other"
     other.write_text("important\n")
     with Api(slowly(0.5)) as api:
         assert batch(xapi, api, "--journal", journal, input=paths(1))[0] == 0
         account = batch(xapi, api, "--journal", journal, input=paths(1), env={"XAPI_USERNAME": "you@example.com"})
         no_journal = batch(xapi, api, "--journal", str(other), input=paths(1))
-        folder = batch(xapi, api, "--journal", str(tmp_path / "no" / "j"), input=paths(1))
+        directory = batch(xapi, api, "--journal", str(tmp_path / "no" / "j"), input=paths(1))
         writing = xapi.start("batch", "--journal", str(tmp_path / "k"), stdin=subprocess.PIPE, env=api.settings)
         while not (tmp_path / "k").exists() or not (tmp_path / "k").read_bytes():
             time.sleep(0.01)
         second = batch(xapi, api, "--journal", str(tmp_path / "k"), input=paths(1))
         writing.communicate(timeout=10)
 
-    assert (account[0], no_journal[0], folder[0], second[0]) == (2, 2, 14, 2)
+    assert (account[0], no_journal[0], directory[0], second[0]) == (2, 2, 14, 2)
     assert "another account" in account[2]
-    assert "no journal" in no_journal[2]
+    assert "is not a journal" in no_journal[2]
     assert "another xapi is writing" in second[2]
     assert other.read_text() == "important\n"
 
 
-def test_a_torn_last_line_of_the_journal_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+def test_the_request_of_a_truncated_last_journal_line_is_resent(xapi: Xapi, tmp_path: Path) -> None:
     journal = tmp_path / "j"
     with Api() as api:
         batch(xapi, api, "-j", "1", "--journal", str(journal), input=paths(5))
         whole = journal.read_bytes().splitlines(keepends=True)
         journal.write_bytes(b"".join(whole[:5]) + whole[5][:-20])
-        api.asked.clear()
+        api.requests.clear()
         code, lines, _ = batch(xapi, api, "--journal", str(journal), input=paths(5))
 
-        assert (code, len(lines), [each.path for each in api.asked]) == (0, 5, ["/n/4"])
+        assert (code, len(lines), [each.path for each in api.requests]) == (0, 5, ["/n/4"])
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_and_resumed_every_line_is_answered_and_none_twice(xapi: Xapi, tmp_path: Path) -> None:
+def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, tmp_path: Path) -> None:
     count, rng = 2000, random.Random(5)
     (tmp_path / "in").write_text(paths(count))
     printed: set[int] = set()
     with Api(slowly(0.002)) as api:
-        words = ("batch", "-j", "8", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+        args = ("batch", "-j", "8", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
         for _ in range(20):
             out = tmp_path / "out"
             before = dict(api.counts)
             with out.open("wb") as file:
-                enough = len(api.asked) + rng.randint(1, 120)
-                process = xapi.start(*words, stdout=file, env=api.settings)
-                while len(api.asked) < enough and process.poll() is None:
+                enough = len(api.requests) + rng.randint(1, 120)
+                process = xapi.start(*args, stdout=file, env=api.settings)
+                while len(api.requests) < enough and process.poll() is None:
                     time.sleep(0.001)
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
             assert not {path for path in before if int(path[3:]) in printed and api.counts[path] > before[path]}
             printed |= {line["id"] for line in out_lines("\n".join(out.read_text().split("\n")[:-1]))}
-        last = xapi(*words, env=api.settings)
+        last = xapi(*args, env=api.settings)
 
     assert last.code == 0, last.err
     assert sorted(line["id"] for line in out_lines(last.out)) == list(range(count))
     assert printed  # the killed runs had got somewhere
 
 
-def test_a_full_disk_under_the_journal_is_14_and_what_was_written_counts(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_full_disk_exits_with_14_and_the_written_journal_lines_are_valid(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(600))
-    words = ("batch", "-j", "4", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+    args = ("batch", "-j", "4", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
     with Api() as api:
         limited = ("bash", "-c", 'ulimit -f 64; exec "$@"', "-", str(PROGRAM))  # 64 KiB a file
-        process = xapi.start(*words, env=api.settings, argv=limited)
+        process = xapi.start(*args, env=api.settings, argv=limited)
         out, err = process.communicate(timeout=30)
         printed = [line["id"] for line in out_lines(out.decode())]
-        api.asked.clear()
-        rest = xapi(*words, env=api.settings)
-        again = {int(asked.path[3:]) for asked in api.asked}
+        api.requests.clear()
+        rest = xapi(*args, env=api.settings)
+        again = {int(received.path[3:]) for received in api.requests}
 
     assert process.returncode == 14
     assert "cannot be written: File too large" in err.decode()
@@ -149,7 +151,7 @@ def test_a_full_disk_under_the_journal_is_14_and_what_was_written_counts(xapi: X
     assert not again & set(printed)
 
 
-def test_the_journal_is_not_the_file_that_stdout_goes_to(xapi: Xapi, tmp_path: Path) -> None:
+def test_the_journal_cannot_be_the_file_of_stdout(xapi: Xapi, tmp_path: Path) -> None:
     with Api() as api, (tmp_path / "j").open("wb") as out:
         process = xapi.start("batch", "--journal", str(tmp_path / "j"), stdout=out, env=api.settings)
         _, err = process.communicate(timeout=30)
@@ -158,7 +160,7 @@ def test_the_journal_is_not_the_file_that_stdout_goes_to(xapi: Xapi, tmp_path: P
     assert b"stdout and --journal are the same file" in err
 
 
-def test_a_journal_is_closed_to_others_whatever_it_was(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_journal_has_mode_0600_whatever_mode_it_had(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "j").touch(mode=0o666)
     (tmp_path / "j").chmod(0o666)
     with Api() as api:
@@ -167,10 +169,10 @@ def test_a_journal_is_closed_to_others_whatever_it_was(xapi: Xapi, tmp_path: Pat
     assert (tmp_path / "j").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "/dev/null", "/dev/zero", "/dev/full"])
-def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["directory", "fifo", "/dev/null", "/dev/zero", "/dev/full"])
+def test_a_journal_must_be_a_regular_file(xapi: Xapi, tmp_path: Path, kind: str) -> None:
     name = tmp_path / "j"
-    if kind == "folder":
+    if kind == "directory":
         name.mkdir()
     elif kind == "fifo":
         os.mkfifo(name)
@@ -179,11 +181,11 @@ def test_what_is_no_file_is_no_journal(xapi: Xapi, tmp_path: Path, kind: str) ->
     with Api() as api:
         code, lines, err = batch(xapi, api, "--journal", str(name), input=paths(1))
 
-        assert (code, lines, api.asked) == (2, [], [])
-    assert "is not a regular file; give a new file to --journal" in err
+        assert (code, lines, api.requests) == (2, [], [])
+    assert "is not a regular file; pass a new file to --journal" in err
 
 
-def test_a_huge_file_without_a_line_is_no_journal_and_needs_no_memory(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_large_file_without_newlines_is_rejected_in_constant_memory(xapi: Xapi, tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(20 * 2**30)
     command = (sys.executable, "-c", MEASURED, str(tmp_path / "peak"), str(PROGRAM), "batch")
@@ -192,60 +194,60 @@ def test_a_huge_file_without_a_line_is_no_journal_and_needs_no_memory(xapi: Xapi
         _, err = process.communicate(timeout=30)
 
     assert process.returncode == 2
-    assert b"is no journal of xapi" in err
+    assert b"is not a journal of xapi" in err
     assert (tmp_path / "huge").stat().st_size == 20 * 2**30
     assert int((tmp_path / "peak").read_text()) / 1024 < 100
 
 
-def test_a_ready_made_token_may_be_another_one_when_a_batch_is_resumed(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_batch_can_be_resumed_with_another_supplied_token(xapi: Xapi, tmp_path: Path) -> None:
     with Api(open_to_all=True) as api:
-        words = ("--ordered", "--journal", str(tmp_path / "j"))
-        first = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "one"})
-        second = batch(xapi, api, *words, input=paths(3), env={"XAPI_TOKEN": "two"})
+        args = ("--ordered", "--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *args, input=paths(3), env={"XAPI_TOKEN": "one"})
+        second = batch(xapi, api, *args, input=paths(3), env={"XAPI_TOKEN": "two"})
 
-        assert (first[0], second[0], len(api.asked)) == (0, 0, 3)
+        assert (first[0], second[0], len(api.requests)) == (0, 0, 3)
     assert second[1] == first[1]
 
 
-def test_a_huge_answer_comes_out_of_the_journal_as_it_went_in(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_large_response_is_restored_unchanged_from_the_journal(xapi: Xapi, tmp_path: Path) -> None:
     body = json.dumps(["ä" * 3_000_000, 1.10]).encode()
-    with Api(lambda asked: Reply(body)) as api:
+    with Api(lambda received: Reply(body)) as api:
         first, second = (batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(2)) for _ in range(2))
-        assert len(api.asked) == 2
+        assert len(api.requests) == 2
 
     assert sorted(first[1], key=lambda each: int(each["id"])) == sorted(second[1], key=lambda each: int(each["id"]))
     assert "2 from the journal" in second[2]
 
 
-def test_fail_fast_and_a_journal_go_together(xapi: Xapi, tmp_path: Path) -> None:
-    with Api(lambda asked: Reply(status=404 if asked.path == "/n/5" else 200)) as api:
-        words = ("-j", "1", "--fail-fast", "--journal", str(tmp_path / "j"))
-        first = batch(xapi, api, *words, input=paths(50))
-        second = batch(xapi, api, *words, input=paths(50))
+def test_fail_fast_works_with_a_journal(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(lambda received: Reply(status=404 if received.path == "/n/5" else 200)) as api:
+        args = ("-j", "1", "--fail-fast", "--journal", str(tmp_path / "j"))
+        first = batch(xapi, api, *args, input=paths(50))
+        second = batch(xapi, api, *args, input=paths(50))
         whole = batch(xapi, api, "--journal", str(tmp_path / "j"), input=paths(50))
 
     assert ([len(each[1]) for each in (first, second, whole)], first[0], second[0]) == ([6, 6, 50], 4, 4)
     assert set(api.counts.values()) == {1}
 
 
-def test_a_file_that_is_no_journal_stays_as_it_is(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_not_modified(xapi: Xapi, tmp_path: Path) -> None:
     file = tmp_path / "precious"
     file.write_text("precious\n")
     file.chmod(0o644)
     with Api() as api:
         code, lines, err = batch(xapi, api, "--journal", str(file), input=paths(2))
-        assert not api.asked
+        assert not api.requests
 
     assert (code, lines, file.read_text(), file.stat().st_mode & 0o777) == (2, [], "precious\n", 0o644)
-    assert "is no journal of xapi" in err
+    assert "is not a journal of xapi" in err
 
 
-@pytest.mark.parametrize("words", ["--journal in in", "--journal in <in", "--journal out in >>out"])
-def test_a_journal_that_is_input_or_output_is_refused_and_untouched(xapi: Xapi, tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("args", ["--journal in in", "--journal in <in", "--journal out in >>out"])
+def test_a_journal_that_is_the_input_or_stdout_is_not_modified(xapi: Xapi, tmp_path: Path, args: str) -> None:
     for name in ("in", "out"):
         (tmp_path / name).touch()
     with Api() as api:
-        script = f'exec "$1" batch {words}'
+        script = f'exec "$1" batch {args}'
         done = subprocess.run(
             ["sh", "-c", script, "sh", str(PROGRAM)],
             env=xapi.environment(api.settings),
@@ -257,18 +259,18 @@ def test_a_journal_that_is_input_or_output_is_refused_and_untouched(xapi: Xapi, 
         )
 
     assert done.returncode == 2
-    assert b"the same file; choose two names" in done.stderr
+    assert b"the same file; use two different files" in done.stderr
     assert [(tmp_path / name).read_bytes() for name in ("in", "out")] == [b"", b""]
 
 
-def test_an_entry_with_a_damaged_code_is_sent_again(xapi: Xapi, tmp_path: Path) -> None:
+def test_the_request_of_an_entry_with_a_damaged_exit_code_is_resent(xapi: Xapi, tmp_path: Path) -> None:
     journal = tmp_path / "j"
     with Api() as api:
         batch(xapi, api, "--journal", str(journal), input=paths(3))
         journal.write_bytes(journal.read_bytes().replace(b'"code": 0', b'"code": 77', 1))
-        api.asked.clear()
+        api.requests.clear()
         code, lines, _ = batch(xapi, api, "--journal", str(journal), input=paths(3))
-        assert len(api.asked) == 1
+        assert len(api.requests) == 1
 
     assert (code, len(lines)) == (0, 3)
 
@@ -288,42 +290,42 @@ def _damages(whole: bytes) -> Iterator[bytes]:
         yield whole[: rng.randrange(len(whole))]
 
 
-def test_whatever_is_damaged_in_a_journal_no_answer_is_wrong_or_missing(tmp_path: Path) -> None:
+def test_no_damage_of_a_journal_causes_a_wrong_or_missing_response(tmp_path: Path) -> None:
     path, seen = tmp_path / "j", [bytes([number]) * 16 for number in range(40)]
     with Journal(str(path), "me") as journal:
         for number in range(1, 40):
-            journal.keep(_result(number, seen[number]))
+            journal.store(_result(number, seen[number]))
         journal.end_input(39, "0" * 32)
     damages = list(_damages(path.read_bytes()))
     for data in damages:
         path.write_bytes(data)
         with Journal(str(path), "me") as journal:
             for number in range(1, 40):
-                if not _is_kept(journal, number, seen[number]):
-                    journal.keep(_result(number, seen[number]))
+                if not _is_stored(journal, number, seen[number]):
+                    journal.store(_result(number, seen[number]))
         with Journal(str(path), "me") as journal:
-            assert (journal.kept, journal.damaged) == (39, 0)
+            assert (journal.restored, journal.damaged) == (39, 0)
 
 
 def _result(number: int, seen: bytes) -> Result:
     return Result(number, b'{"line": %d, "text": "%s"}' % (number, b"x" * number * 9), 0, "200", seen)
 
 
-def _is_kept(journal: Journal, number: int, seen: bytes) -> bool:
-    found = journal.answer(number, seen)
+def _is_stored(journal: Journal, number: int, seen: bytes) -> bool:
+    found = journal.restore(number, seen)
     if found is None:
         return False
-    text = found.text if found.pieces is None else b"".join(found.pieces())
+    text = found.text if found.chunks is None else b"".join(found.chunks())
     assert text == _result(number, seen).text
     return True
 
 
 @pytest.mark.parametrize("place", ["header", "header's newline", "entry", "newline", "page"])
-def test_a_damaged_entry_is_sent_again_and_counted(xapi: Xapi, tmp_path: Path, place: str) -> None:
+def test_the_request_of_a_damaged_entry_is_resent_and_counted(xapi: Xapi, tmp_path: Path, place: str) -> None:
     journal = tmp_path / "j"
     with Api() as api:
-        words = ("--ordered", "--journal", str(journal))
-        batch(xapi, api, *words, input=paths(30))
+        args = ("--ordered", "--journal", str(journal))
+        batch(xapi, api, *args, input=paths(30))
         data = bytearray(journal.read_bytes())
         lines = [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
         at = {"header": 20, "header's newline": lines[1] - 1, "entry": lines[3] + 9, "newline": lines[4] - 1}
@@ -332,16 +334,16 @@ def test_a_damaged_entry_is_sent_again_and_counted(xapi: Xapi, tmp_path: Path, p
         else:
             data[at[place]] ^= 4
         journal.write_bytes(data)
-        api.asked.clear()
-        second = batch(xapi, api, *words, input=paths(30))
-        sent = len(api.asked)
-        third = batch(xapi, api, *words, input=paths(30))
+        api.requests.clear()
+        second = batch(xapi, api, *args, input=paths(30))
+        sent = len(api.requests)
+        third = batch(xapi, api, *args, input=paths(30))
 
     expected = {"header": (0, 0), "header's newline": (1, 1), "entry": (1, 1), "newline": (2, 2), "page": (5, 29)}[
         place
     ]
     assert expected[0] <= sent <= expected[1]
     assert [[line["id"] for line in run[1]] for run in (second, third)] == [list(range(30))] * 2
-    assert (second[0], third[0], len(api.asked)) == (0, 0, sent)
-    assert "1 damaged line in the journal: what it held was sent again" in second[2]
+    assert (second[0], third[0], len(api.requests)) == (0, 0, sent)
+    assert "1 damaged line in the journal; its request was sent again" in second[2]
     assert "damaged" not in third[2]

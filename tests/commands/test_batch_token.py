@@ -1,4 +1,4 @@
-"""`xapi batch` and the token: one login a death, whoever notices it."""
+"""`xapi batch` and the token: an invalid token causes a single login."""
 
 import subprocess
 import threading
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.server import Api, Asked, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
 from tests.program import Xapi
 
 
-def test_without_a_way_to_log_in_every_line_says_so(xapi: Xapi) -> None:
+def test_without_a_password_every_line_is_an_auth_error(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, err = batch(xapi, api, input=paths(50), env={"XAPI_PASSWORD": None})
 
@@ -20,7 +20,7 @@ def test_without_a_way_to_log_in_every_line_says_so(xapi: Xapi) -> None:
     assert "auth: 50" in err
 
 
-def test_a_wrong_password_is_tried_once(xapi: Xapi) -> None:
+def test_a_wrong_password_is_sent_once(xapi: Xapi) -> None:
     with Api() as api:
         api.login_status = 400
         code, lines, _ = batch(xapi, api, input=paths(300))
@@ -28,14 +28,14 @@ def test_a_wrong_password_is_tried_once(xapi: Xapi) -> None:
     assert {each["error"]["kind"] for each in lines} == {"auth"}
 
 
-def test_a_ready_made_token_that_is_rejected_is_an_error_of_kind_auth(xapi: Xapi) -> None:
+def test_a_rejected_supplied_token_is_an_auth_error(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, _ = batch(xapi, api, input=paths(3), env={"XAPI_TOKEN": "dead"})
-        assert (code, api.logins, len(api.asked)) == (10, 0, 3)
+        assert (code, api.logins, len(api.requests)) == (10, 0, 3)
     assert "XAPI_TOKEN is not accepted" in lines[0]["error"]["message"]
 
 
-def test_an_authorization_of_a_line_switches_token_and_login_off(xapi: Xapi) -> None:
+def test_an_authorization_header_in_a_line_disables_token_and_login(xapi: Xapi) -> None:
     with Api(open_to_all=True) as api:
         assert (
             batch(
@@ -48,12 +48,12 @@ def test_an_authorization_of_a_line_switches_token_and_login_off(xapi: Xapi) -> 
             )[0]
             == 0
         )
-        assert sorted(each.headers.get("authorization", "") for each in api.asked) == ["", "Basic x"]
+        assert sorted(each.headers.get("authorization", "") for each in api.requests) == ["", "Basic x"]
         assert api.logins == 0
 
 
 @pytest.mark.slow
-def test_a_token_that_dies_every_100_calls_costs_one_login_a_death_and_no_line(xapi: Xapi) -> None:
+def test_a_token_that_is_invalidated_every_100_requests_causes_one_login_each_time(xapi: Xapi) -> None:
     with Api(lives=100) as api:
         code, lines, err = batch(xapi, api, "-j", "32", input=paths(1500), timeout=60)
 
@@ -64,7 +64,7 @@ def test_a_token_that_dies_every_100_calls_costs_one_login_a_death_and_no_line(x
 
 
 @pytest.mark.slow
-def test_processes_share_one_login_a_death(xapi: Xapi) -> None:
+def test_concurrent_processes_trigger_one_login_per_invalidated_token(xapi: Xapi) -> None:
     with Api(lives=400) as api:
         running = [xapi.start("batch", "-j", "8", stdin=subprocess.PIPE, env=api.settings) for _ in range(3)]
         for number, process in enumerate(running):
@@ -79,7 +79,7 @@ def test_processes_share_one_login_a_death(xapi: Xapi) -> None:
         assert api.logins == 4
 
 
-def test_a_fresh_token_of_which_no_request_succeeds_stops_further_logins(xapi: Xapi) -> None:
+def test_a_rejected_fresh_token_stops_further_logins(xapi: Xapi) -> None:
     with Api(lives=0) as api:
         api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
         code, lines, _ = batch(xapi, api, input=paths(40))
@@ -88,17 +88,17 @@ def test_a_fresh_token_of_which_no_request_succeeds_stops_further_logins(xapi: X
         assert (again[0], api.logins) == (10, 1)
 
 
-def test_a_401_of_a_post_sends_the_same_body_again(xapi: Xapi) -> None:
+def test_after_a_401_the_body_of_a_post_is_resent(xapi: Xapi) -> None:
     with Api(lives=3) as api:
         code, _, err = batch(
             xapi, api, "-j", "1", input=jsonl(*({"path": f"/{n}", "json": {"n": n}} for n in range(7)))
         )
-        bodies = {each.path: each.body for each in api.asked}
+        bodies = {each.path: each.body for each in api.requests}
         assert (code, api.rejected, api.logins) == (0, 2, 3), err
     assert bodies == {f"/{n}": b'{"n": %d}' % n for n in range(7)}
 
 
-def test_no_secret_is_shown_or_kept(xapi: Xapi, tmp_path: Path) -> None:
+def test_no_secret_is_printed_or_stored_in_the_journal(xapi: Xapi, tmp_path: Path) -> None:
     with Api(lives=10) as api:
         outcome = xapi("batch", "--journal", str(tmp_path / "j"), input=paths(50), env=api.settings)
 
@@ -107,8 +107,8 @@ def test_no_secret_is_shown_or_kept(xapi: Xapi, tmp_path: Path) -> None:
         assert "canary" not in text
 
 
-def test_a_token_that_dies_while_replays_are_in_flight_fails_no_line(xapi: Xapi) -> None:
-    with Api(lives=10) as api:  # which of the 32 in flight these are, the server decides
+def test_a_token_that_is_invalidated_during_replays_fails_no_line(xapi: Xapi) -> None:
+    with Api(lives=10) as api:  # the server determines which of the 32 requests in flight
         code, lines, err = batch(xapi, api, "-j", "32", input=paths(50))
 
         assert (code, len(lines), [each for each in lines if each.get("status") != 200]) == (0, 50, []), err
@@ -116,8 +116,8 @@ def test_a_token_that_dies_while_replays_are_in_flight_fails_no_line(xapi: Xapi)
         assert set(api.counts.values()) == {1}
 
 
-def test_a_line_that_is_401_after_five_replays_stays_so_and_the_others_go_on(xapi: Xapi) -> None:
-    with Api(lambda asked: Reply(status=401 if asked.path == "/n/7" else 200)) as api:
+def test_a_401_after_five_replays_is_final_and_other_lines_continue(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=401 if received.path == "/n/7" else 200)) as api:
         code, lines, _ = batch(xapi, api, "-j", "4", input=paths(40))
 
         assert (code, sum(each.get("status") == 200 for each in lines)) == (10, 39)
@@ -125,7 +125,7 @@ def test_a_line_that_is_401_after_five_replays_stays_so_and_the_others_go_on(xap
         assert api.counts["/n/7"] <= 6
 
 
-def test_a_token_endpoint_in_trouble_is_not_hammered(xapi: Xapi) -> None:
+def test_a_failing_token_endpoint_receives_few_requests(xapi: Xapi) -> None:
     with Api() as api:
         api.login_status = 503
         code, lines, _ = batch(xapi, api, input=paths(300))
@@ -133,10 +133,10 @@ def test_a_token_endpoint_in_trouble_is_not_hammered(xapi: Xapi) -> None:
         assert api.logins <= 3  # one in two seconds
 
     assert {each["error"]["kind"] for each in lines} == {"auth"}
-    assert "the token endpoint answered 503" in lines[0]["error"]["message"]
+    assert "the token endpoint responded with 503" in lines[0]["error"]["message"]
 
 
-def test_a_login_that_finds_no_network_is_an_error_of_kind_network(xapi: Xapi) -> None:
+def test_a_login_without_a_connection_is_a_network_error(xapi: Xapi) -> None:
     with Api() as api:
         env = api.settings
     outcome = xapi("batch", input=paths(5), env=env)
@@ -145,7 +145,7 @@ def test_a_login_that_finds_no_network_is_an_error_of_kind_network(xapi: Xapi) -
     assert {each["error"]["kind"] for each in out_lines(outcome.out)} == {"network"}
 
 
-def test_no_line_is_lost_while_a_keyring_is_visited(xapi: Xapi) -> None:
+def test_no_line_is_lost_during_a_keyring_access(xapi: Xapi) -> None:
     env: dict[str, str | None] = {
         "XAPI_STORAGE": "keyring",
         "PYTHON_KEYRING_BACKEND": "fake_keyrings.Slow",
@@ -156,7 +156,7 @@ def test_no_line_is_lost_while_a_keyring_is_visited(xapi: Xapi) -> None:
     with Api(slowly(0.01), lives=60) as api:
         process = xapi.start("batch", "-j", "8", stdin=subprocess.PIPE, env=api.settings | env)
         assert process.stdin is not None
-        for number in range(240):  # the input, too, comes while the keyring is visited
+        for number in range(240):  # the input also arrives during the keyring access
             process.stdin.write(paths(1, number).encode())
             process.stdin.flush()
         process.stdin.close()
@@ -166,7 +166,7 @@ def test_no_line_is_lost_while_a_keyring_is_visited(xapi: Xapi) -> None:
         assert (process.returncode, len(out_lines(out.decode())), api.logins) == (0, 240, 4), err
 
 
-def test_a_person_is_asked_on_a_terminal_while_lines_come_through_a_pipe(xapi: Xapi, tmp_path: Path) -> None:
+def test_the_password_is_prompted_for_on_a_terminal_while_lines_come_from_a_pipe(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(20))
     with (
         Api() as api,
@@ -180,7 +180,7 @@ def test_a_person_is_asked_on_a_terminal_while_lines_come_through_a_pipe(xapi: X
     assert len(out_lines((tmp_path / "out").read_text())) == 20
 
 
-def test_ctrl_c_at_the_question_for_the_password_ends_it_at_once(xapi: Xapi, tmp_path: Path) -> None:
+def test_ctrl_c_at_the_password_prompt_ends_the_batch_immediately(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(20))
     with (
         Api() as api,
@@ -191,34 +191,34 @@ def test_ctrl_c_at_the_question_for_the_password_ends_it_at_once(xapi: Xapi, tmp
             terminal.interrupt()
             time.sleep(0.5)
         assert terminal.wait() == 130
-        assert not api.asked
+        assert not api.requests
 
 
-def test_a_secret_that_a_server_repeats_is_not_in_an_error(xapi: Xapi) -> None:
-    def answer(asked: Asked) -> Reply:
-        token = asked.headers["authorization"].partition(" ")[2]
+def test_a_secret_that_a_server_echoes_is_redacted_in_errors(xapi: Xapi) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        token = received.headers["authorization"].partition(" ")[2]
         return Reply(status=302, headers=(("Location", f"http://127.0.0.1:1/{token}/x?password=canary-password"),))
 
-    with Api(answer) as api:
+    with Api(response) as api:
         code, lines, err = batch(xapi, api, "--retry", "1", input=paths(1))
 
     assert code == 11
-    said = lines[0]["error"]["message"] + err
-    assert "token-1" not in said
-    assert "canary-password" not in said
+    messages = lines[0]["error"]["message"] + err
+    assert "token-1" not in messages
+    assert "canary-password" not in messages
 
 
-def test_a_body_that_is_long_in_coming_holds_up_no_renewal(xapi: Xapi) -> None:
+def test_a_slow_body_does_not_delay_a_login(xapi: Xapi) -> None:
     is_over = threading.Event()
 
-    def answer(asked: Asked) -> Reply:
-        if asked.path == "/n/0":
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/0":
             return Reply(between=lambda: is_over.wait(60))
-        if asked.path == "/n/1" and api.logins == 1:
+        if received.path == "/n/1" and api.logins == 1:
             return Reply(b"{}", 401)
         return Reply()
 
-    with Api(answer) as api:
+    with Api(response) as api:
         process = xapi.start("batch", "-j", "2", stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
         process.stdin.write(paths(10).encode())

@@ -1,4 +1,4 @@
-"""`xapi demo` tells the whole story, and only what it has seen happen."""
+"""`xapi demo` shows the main workflow and checks each step."""
 
 import os
 import re
@@ -11,41 +11,47 @@ import pytest
 from tests.program import Xapi
 from xapi_cli.sandbox import MASTER
 
-pytestmark = pytest.mark.slow  # .ci/run has the demo, too
+pytestmark = pytest.mark.slow
 
-HEADINGS = ["1. Log in", "2. The token is stored", "3. Call the API", "4. The server forgets", "5. The same call again"]
-
-
-def everything_under(folder: Path) -> set[Path]:
-    return {path.relative_to(folder) for path in folder.rglob("*")}
-
-
-def test_the_demo_tells_the_whole_story(xapi: Xapi) -> None:
-    told = xapi("demo")
-
-    assert (told.code, told.err) == (0, "")
-    assert [heading for heading in HEADINGS if heading in told.out] == HEADINGS
-    assert told.out.count("$ xapi ") == 4
-    assert told.out.count('"email":"master@example.com"') == 2
-    assert "1 token killed" in told.out
+HEADINGS = [
+    "1. Log in",
+    "2. Print the token",
+    "3. Send a request",
+    "4. The server invalidates",
+    "5. Send the same request",
+]
 
 
-def test_the_demo_shows_no_secret(xapi: Xapi) -> None:
-    told = xapi("demo").out
-
-    assert MASTER.password not in told
-    assert max(len(word) for word in re.findall(r"[A-Za-z0-9_-]+", told)) < 40  # tokens have 900 characters
+def everything_under(directory: Path) -> set[Path]:
+    return {path.relative_to(directory) for path in directory.rglob("*")}
 
 
-def test_the_demo_leaves_nothing_behind_and_reads_nothing(xapi: Xapi) -> None:
+def test_the_demo_shows_the_whole_workflow(xapi: Xapi) -> None:
+    result = xapi("demo")
+
+    assert (result.code, result.err) == (0, "")
+    assert [heading for heading in HEADINGS if heading in result.out] == HEADINGS
+    assert result.out.count("$ xapi ") == 4
+    assert result.out.count('"email":"master@example.com"') == 2
+    assert "1 token invalidated" in result.out
+
+
+def test_the_demo_prints_no_secret(xapi: Xapi) -> None:
+    result = xapi("demo").out
+
+    assert MASTER.password not in result
+    assert max(len(word) for word in re.findall(r"[A-Za-z0-9_-]+", result)) < 40  # tokens have 900 characters
+
+
+def test_the_demo_leaves_no_files_and_reads_no_settings(xapi: Xapi) -> None:
     xapi.config.mkdir()
-    (xapi.config / "config.toml").write_text("this is no TOML")
+    (xapi.config / "config.toml").write_text("this is not TOML")
     before = everything_under(xapi.home)
     unusable = dict.fromkeys(("XAPI_PROFILE", "XAPI_TIMEOUT", "XAPI_STORAGE", "XAPI_TOKEN", "CI"), "unusable")
     proxies = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
 
-    told = xapi("demo", env=unusable | proxies | {"GITHUB_ACTIONS": "true", "PYTHON_KEYRING_BACKEND": "un.usable"})
-    assert (told.code, told.err) == (0, "")
+    result = xapi("demo", env=unusable | proxies | {"GITHUB_ACTIONS": "true", "PYTHON_KEYRING_BACKEND": "un.usable"})
+    assert (result.code, result.err) == (0, "")
     assert everything_under(xapi.home) == before
 
 
@@ -53,18 +59,18 @@ def test_the_demo_fits_a_narrow_terminal(xapi: Xapi) -> None:
     with xapi.on_terminal("demo", columns=60) as terminal:
         assert terminal.wait() == 0
 
-    told = terminal.seen.decode().splitlines()
-    assert [line for line in told if len(line) > 60 and not line.startswith("   ")] == []
+    result = terminal.seen.decode().splitlines()
+    assert [line for line in result if len(line) > 60 and not line.startswith("   ")] == []
 
 
 def test_the_demo_takes_seconds(xapi: Xapi) -> None:
     start = time.monotonic()
     assert xapi("demo").code == 0
-    assert time.monotonic() - start < 15  # about 2 s when nothing else runs
+    assert time.monotonic() - start < 15  # about 2 s on an idle machine
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_demo_that_is_stopped_leaves_nothing_behind(xapi: Xapi, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_no_files(xapi: Xapi, number: signal.Signals) -> None:
     process = xapi.start("demo")
     assert process.stdout
     process.stdout.readline()
@@ -75,12 +81,14 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(xapi: Xapi, number: signal
     assert list(xapi.temporary.iterdir()) == []
 
 
-def test_a_demo_whose_program_fails_says_so_and_fails(xapi: Xapi) -> None:
-    stand_in = xapi.home / "stand-in" / "sitecustomize.py"
-    stand_in.parent.mkdir()
-    stand_in.write_text("import os, sys; '-m' in sys.orig_argv and os._exit(3)")  # every child of the demo ends at once
+def test_the_demo_fails_if_a_command_fails(xapi: Xapi) -> None:
+    substitute = xapi.home / "substitute" / "sitecustomize.py"
+    substitute.parent.mkdir()
+    substitute.write_text(
+        "import os, sys; '-m' in sys.orig_argv and os._exit(3)"
+    )  # every child process of the demo exits immediately
 
-    told = xapi("demo", env={"PYTHONPATH": str(stand_in.parent)})
-    assert told.code == 1
-    assert told.err.startswith("xapi: error: the demo failed: it does not hold that `xapi login` ends with 0")
-    assert HEADINGS[1] not in told.out
+    result = xapi("demo", env={"PYTHONPATH": str(substitute.parent)})
+    assert result.code == 1
+    assert result.err.startswith("xapi: error: the demo failed: expected exit code 0 of `xapi login`, not 3")
+    assert HEADINGS[1] not in result.out

@@ -1,4 +1,4 @@
-"""`xapi doctor`: every check is made for real, and each failure says what to do."""
+"""`xapi doctor`: each check performs the real operation, and each failure has a remedy."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def line(outcome: Outcome, name: str) -> str:
     return next(line for line in outcome.out.splitlines() if line.split()[1] == name)
 
 
-def test_all_is_well_after_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_all_checks_pass_after_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
     outcome = xapi("doctor", "--json", env={"XAPI_PASSWORD": sandbox.settings["XAPI_PASSWORD"]})
@@ -42,18 +42,31 @@ def test_no_secret_is_printed(xapi: Xapi, sandbox: Sandbox) -> None:
     assert sandbox.settings["XAPI_PASSWORD"] not in outcome.out + outcome.err
 
 
-def test_without_settings_it_says_how_to_begin(xapi: Xapi) -> None:
+def test_without_settings_the_hints_explain_how_to_start(xapi: Xapi) -> None:
     outcome = xapi("doctor")
 
     assert outcome.code == 1
     assert line(outcome, "profile") == (
-        "fail  profile   default lacks base_url and username; run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME"
+        "fail  profile   default has no base_url and no username;"
+        " run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME"
     )
-    assert line(outcome, "network") == "warn  network   not checked: there is no base URL; see profile"
-    assert outcome.err == "xapi: error: 1 of 11 checks failed: profile; do what is said there\n"
+    assert line(outcome, "network") == "warn  network   not checked: no base URL is set; see profile"
+    assert outcome.err == "xapi: error: 1 of 11 checks failed: profile; follow the hints of the failed checks\n"
 
 
-def test_a_server_that_is_not_there_fails(xapi: Xapi) -> None:
+def test_without_settings_and_a_keyring_the_hint_is_a_login_that_works(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("doctor", "-p", "work", env={"XAPI_STORAGE": None, "XAPI_BASE_URL": sandbox.base_url})
+
+    assert "profile 'work' does not exist" in line(outcome, "profile")
+    outcome = xapi("doctor", env={"XAPI_STORAGE": None})
+    assert line(outcome, "profile").endswith(
+        "; run `xapi login --storage file`, or set XAPI_BASE_URL and XAPI_USERNAME"
+    )
+    assert line(outcome, "keyring").startswith("warn ")
+    assert xapi("login", "--storage", "file", env=sandbox.settings | {"XAPI_STORAGE": None}).code == 0
+
+
+def test_an_unreachable_server_fails(xapi: Xapi) -> None:
     env = {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_USERNAME": "me@example.com"}
 
     outcome = xapi("doctor", "--json", env=env)
@@ -63,14 +76,16 @@ def test_a_server_that_is_not_there_fails(xapi: Xapi) -> None:
     assert statuses(outcome)["clock"] == "warn"
 
 
-def test_a_clock_that_is_off_is_told(xapi: Xapi) -> None:
-    answer = b"HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 2015 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
-    with Server([request(), send(answer)]) as server:
+def test_a_wrong_clock_is_reported(xapi: Xapi) -> None:
+    response = b"HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 2015 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(response)]) as server:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
 
     assert outcome.code == 0
     assert line(outcome, "clock").startswith("warn  clock     this machine's clock is ")
-    assert line(outcome, "clock").endswith(" ahead of the server's; set it: expiry is told by it")
+    assert line(outcome, "clock").endswith(
+        " ahead of the server's; correct it: xapi uses it to determine whether a token has expired"
+    )
 
 
 def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -78,12 +93,12 @@ def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: San
 
     outcome = xapi("doctor", env={**sandbox.settings, "http_proxy": proxy})
 
-    assert outcome.code == 1  # nothing listens there
+    assert outcome.code == 1  # no server listens there
     assert line(outcome, "proxy").startswith("pass  proxy     127.0.0.1:")
     assert "hunter2" not in outcome.out + outcome.err
 
 
-def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_when_asked_for(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_if_selected(xapi: Xapi, sandbox: Sandbox) -> None:
     auto = xapi("doctor", "--json", "--storage", "auto", env=sandbox.settings)
     asked_for = xapi("doctor", "--json", "--storage", "keyring", env=sandbox.settings)
 
@@ -91,7 +106,7 @@ def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_when_asked_for(x
     assert (asked_for.code, statuses(asked_for)["keyring"]) == (1, "fail")
 
 
-def test_a_broken_config_file_is_a_failure_among_others(xapi: Xapi) -> None:
+def test_an_invalid_config_file_is_one_failure_among_others(xapi: Xapi) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[profiles.default]\nbase = 1\n")
 
@@ -101,7 +116,7 @@ def test_a_broken_config_file_is_a_failure_among_others(xapi: Xapi) -> None:
     assert "unknown key profiles.default.base" in line(outcome, "config")
 
 
-def test_a_state_folder_that_cannot_be_written_is_told(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_state_directory_that_cannot_be_written_is_reported(xapi: Xapi, sandbox: Sandbox) -> None:
     blocked = xapi.home / "file"
     blocked.touch()
 
@@ -112,7 +127,7 @@ def test_a_state_folder_that_cannot_be_written_is_told(xapi: Xapi, sandbox: Sand
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "failed"),
+    ("args", "env", "failed"),
     [
         (("-p", "foo"), {}, "profile"),
         ((), {"XAPI_TIMEOUT": "soon"}, "profile"),
@@ -120,15 +135,17 @@ def test_a_state_folder_that_cannot_be_written_is_told(xapi: Xapi, sandbox: Sand
         (("--ca-bundle", "missing.pem", "--base-url", "https://127.0.0.1:1"), {}, "network"),
     ],
 )
-def test_one_fault_fails_once(xapi: Xapi, sandbox: Sandbox, words: tuple[str, ...], env: Environ, failed: str) -> None:
-    outcome = xapi("doctor", "--json", *words, env={**sandbox.settings, **env})
+def test_one_fault_causes_one_failed_check(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], env: Environ, failed: str
+) -> None:
+    outcome = xapi("doctor", "--json", *args, env={**sandbox.settings, **env})
 
     assert [name for name, status in statuses(outcome).items() if status == "fail"] == [failed]
     assert outcome.code == 1
-    assert outcome.err == f"xapi: error: 1 of 11 checks failed: {failed}; do what is said there\n"
+    assert outcome.err == f"xapi: error: 1 of 11 checks failed: {failed}; follow the hints of the failed checks\n"
 
 
-def test_a_broken_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_an_invalid_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[")
 
@@ -139,7 +156,7 @@ def test_a_broken_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None:
     assert line(outcome, "state").startswith("pass")
 
 
-def test_every_line_that_is_no_pass_says_what_to_do(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_every_line_other_than_pass_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
     for env in ({}, {"XAPI_STORAGE": "auto"}, {"XAPI_TIMEOUT": "x"}, {"XAPI_BASE_URL": "127.0.0.1:1"}):
         checks = json.loads(xapi("doctor", "--json", env={**sandbox.settings, "XAPI_PASSWORD": None, **env}).out)
 
@@ -148,7 +165,7 @@ def test_every_line_that_is_no_pass_says_what_to_do(xapi: Xapi, sandbox: Sandbox
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["auto", "keyring"])
-def test_a_keyring_that_hangs_costs_seconds_and_is_told_of_once(
+def test_a_keyring_that_hangs_delays_doctor_by_seconds_and_is_reported_once(
     xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, storage: str
 ) -> None:
     env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": storage, "XAPI_PASSWORD": None}
@@ -158,14 +175,14 @@ def test_a_keyring_that_hangs_costs_seconds_and_is_told_of_once(
         code = terminal.wait()
 
     shown = terminal.seen.decode()
-    assert watch.seconds < 40  # on a terminal a person would have a minute to unlock it
-    assert shown.count("did not answer") == 1
+    assert watch.seconds < 40  # on a terminal the user would have a minute to unlock it
+    assert shown.count("did not respond") == 1
     assert "xapi: warning" not in shown
     assert "waiting for the keyring" not in shown
     assert code == (1 if storage == "keyring" else 0)
 
 
-def test_a_keyring_that_works_is_said_to(xapi: Xapi, sandbox: Sandbox, shared_gnome_keyring: KeyringSession) -> None:
+def test_a_keyring_that_works_is_reported(xapi: Xapi, sandbox: Sandbox, shared_gnome_keyring: KeyringSession) -> None:
     env = {**shared_gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": "auto"}
     xapi("login", "--remember", env=env)
 
@@ -182,31 +199,31 @@ def test_a_keyring_that_works_is_said_to(xapi: Xapi, sandbox: Sandbox, shared_gn
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_costs_what_a_look_may(xapi: Xapi) -> None:
+def test_a_server_that_hangs_delays_doctor_by_the_timeout_of_the_probe(xapi: Xapi) -> None:
     with Server([hang()]) as server, Stopwatch() as watch:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
 
     assert watch.seconds < 40
     assert line(outcome, "network").startswith("fail  network   ")
-    assert line(outcome, "clock") == "warn  clock     not checked: the server gave no answer; see network"
+    assert line(outcome, "clock") == "warn  clock     not checked: no response; see network"
 
 
-def test_a_place_that_is_no_token_endpoint_is_doubted(xapi: Xapi) -> None:
+def test_a_base_url_without_a_token_endpoint_is_reported(xapi: Xapi) -> None:
     with Server([request(), send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")]) as server:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
 
     assert line(outcome, "network") == (
-        f"warn  network   {server.url}/x-api/token answers 404: not found; "
-        "is the base URL right? It is what comes before /x-api/token"
+        f"warn  network   {server.url}/x-api/token responds with 404 Not Found; "
+        "is the base URL right? It is the part before /x-api/token"
     )
     assert b"authorization" not in server.received[0].lower()
 
 
-def test_a_base_url_that_has_the_beginning_of_a_path_is_doubted(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_base_url_that_contains_the_start_of_the_path_is_reported(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("doctor", env={"XAPI_BASE_URL": f"{sandbox.base_url}/x-api", "XAPI_USERNAME": "me@example.com"})
 
     assert line(outcome, "network") == (
-        "warn  network   the base URL has /x-api in it already; is it right? It is what comes before /x-api/token"
+        "warn  network   the base URL already contains /x-api; is it right? It is the part before /x-api/token"
     )
 
 
@@ -217,43 +234,43 @@ def test_a_token_in_the_environment_needs_no_account_and_no_password(xapi: Xapi,
     assert set(statuses(outcome).values()) == {"pass"}
 
 
-def test_a_password_command_is_looked_for_and_not_run(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_password_command_is_searched_for_and_not_run(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": None}
-    for command, told in (
+    for command, expected in (
         ("touch ran", "pass  password  from the profile's password_command (not run here)"),
         (
             "nowhere show",
-            "fail  password  the password_command 'nowhere' is not found; install it, or correct password_command",
+            "fail  password  password_command: program 'nowhere' not found; install it, or correct password_command",
         ),
     ):
         xapi("profile", "set", "password_command", command)
-        assert line(xapi("doctor", env=env), "password") == told
+        assert line(xapi("doctor", env=env), "password") == expected
     assert not (xapi.home / "ran").exists()
 
 
-def test_a_config_file_that_its_group_can_change_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_group_writable_config_file_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
     (xapi.config / "config.toml").chmod(0o664)
 
-    told = line(xapi("doctor", env=sandbox.settings), "config")
+    check = line(xapi("doctor", env=sandbox.settings), "config")
 
-    assert told == f"warn  config    {xapi.config / 'config.toml'} can be changed by its group; run `chmod g-w` on it"
+    assert check == f"warn  config    {xapi.config / 'config.toml'} is writable by its group; run `chmod g-w` on it"
 
 
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_person_reads_it_in_lines_that_fit_whose_words_do_without_colour(
+def test_on_a_terminal_the_lines_fit_and_are_complete_without_color(
     xapi: Xapi, columns: int, env: dict[str, str]
 ) -> None:
-    words = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_USERNAME": "me@example.com", "XAPI_CONFIG_DIR": "c"}
-    with xapi.on_terminal("doctor", env={**words, "XAPI_STATE_DIR": "s", **env}, columns=columns) as terminal:
+    args = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_USERNAME": "me@example.com", "XAPI_CONFIG_DIR": "c"}
+    with xapi.on_terminal("doctor", env={**args, "XAPI_STATE_DIR": "s", **env}, columns=columns) as terminal:
         assert terminal.wait() == 1
     seen = terminal.seen.decode()
 
     assert ("\x1b" in seen) is not bool(env)
     rows = re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines()
-    told = [row for row in rows if not row.startswith("xapi: ")]
-    longest = max(len(word) for row in told for word in row.split())
-    assert [row for row in told if len(row) > max(columns, 16 + longest)] == []
-    assert {row[:4] for row in told} == {"pass", "warn", "fail", "    "}
-    assert any(row.startswith(" " * 16 + "To do: ") for row in told)
+    checks = [row for row in rows if not row.startswith("xapi: ")]
+    longest = max(len(word) for row in checks for word in row.split())
+    assert [row for row in checks if len(row) > max(columns, 16 + longest)] == []
+    assert {row[:4] for row in checks} == {"pass", "warn", "fail", "    "}
+    assert any(row.startswith(" " * 16 + "To do: ") for row in checks)

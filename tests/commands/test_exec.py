@@ -1,4 +1,4 @@
-"""`xapi exec`: a command in xapi's place, with the token in its environment."""
+"""`xapi exec`: replaces xapi with a command that has the token in its environment."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from xapi_cli.sandbox import MASTER, Sandbox
 SHOW = (str(PYTHON), "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 
 
-def test_the_command_gets_token_and_base_url_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_environment_has_token_and_base_url_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("exec", "--", *SHOW, env={**sandbox.settings, "OTHER": "kept"})
 
     environ = json.loads(outcome.out)
@@ -21,7 +21,7 @@ def test_the_command_gets_token_and_base_url_and_no_password(xapi: Xapi, sandbox
     assert (environ["XAPI_BASE_URL"], environ["OTHER"]) == (sandbox.base_url, "kept")
     assert "XAPI_PASSWORD" not in environ
     assert MASTER.password not in outcome.out
-    assert outcome.err == f"xapi: no token was stored: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n"
 
 
 def test_the_profiles_base_url_is_passed_on(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -30,13 +30,13 @@ def test_the_profiles_base_url_is_passed_on(xapi: Xapi, sandbox: Sandbox) -> Non
     assert json.loads(xapi("exec", "--", *SHOW).out)["XAPI_BASE_URL"] == sandbox.base_url
 
 
-def test_a_ready_made_token_is_passed_on_without_a_base_url(xapi: Xapi) -> None:
+def test_a_token_from_the_environment_is_passed_on_without_a_base_url(xapi: Xapi) -> None:
     environ = json.loads(xapi("exec", "--", *SHOW, env={"XAPI_TOKEN": "abc"}).out)
 
     assert (environ["XAPI_TOKEN"], "XAPI_BASE_URL" in environ) == ("abc", False)
 
 
-def test_xapi_in_the_command_uses_that_token(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_nested_xapi_uses_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("exec", "--", "xapi", "request", "/x-api/me", env=sandbox.settings)
 
     assert json.loads(outcome.out)["email"] == MASTER.email
@@ -54,33 +54,33 @@ def test_xapi_in_the_command_uses_that_token(xapi: Xapi, sandbox: Sandbox) -> No
         (("--help-me",), 127),
     ],
 )
-def test_the_exit_code_is_the_commands(xapi: Xapi, command: tuple[str, ...], code: int) -> None:
+def test_the_exit_code_is_that_of_the_command(xapi: Xapi, command: tuple[str, ...], code: int) -> None:
     assert xapi("exec", "--", *command, env={"XAPI_TOKEN": "abc"}).code == code
 
 
-def test_words_streams_and_folder_are_the_commands(xapi: Xapi, tmp_path: Path) -> None:
+def test_arguments_streams_and_directory_are_those_of_the_command(xapi: Xapi, tmp_path: Path) -> None:
     code = "import os, sys; print(sys.argv[1:], os.getcwd(), sys.stdin.read())"
-    words = ["--profile", "-v", "--", "a b", ""]
+    args = ["--profile", "-v", "--", "a b", ""]
 
-    outcome = xapi("exec", "--", str(PYTHON), "-c", code, *words, input="body", cwd=tmp_path, env={"XAPI_TOKEN": "abc"})
+    outcome = xapi("exec", "--", str(PYTHON), "-c", code, *args, input="body", cwd=tmp_path, env={"XAPI_TOKEN": "abc"})
 
-    assert outcome == Outcome(0, f"{words} {tmp_path} body\n", "")
+    assert outcome == Outcome(0, f"{args} {tmp_path} body\n", "")
 
 
-def test_the_command_takes_xapis_place(xapi: Xapi) -> None:
+def test_the_command_replaces_the_xapi_process(xapi: Xapi) -> None:
     process = xapi.start("exec", "--", "sh", "-c", "echo $$", env={"XAPI_TOKEN": "abc"})
 
     assert process.communicate(timeout=20)[0] == f"{process.pid}\n".encode()
 
 
-def test_signals_that_python_ignores_are_not_ignored_by_the_command(xapi: Xapi) -> None:
+def test_the_command_does_not_inherit_ignored_signals(xapi: Xapi) -> None:
     outcome = xapi("exec", "--", "grep", "SigIgn", "/proc/self/status", env={"XAPI_TOKEN": "abc"})
 
     ignored = int(outcome.out.split()[1], 16)
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGTERM - 1)
 
 
-def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(xapi: Xapi) -> None:
+def test_a_missing_command_exits_with_127_and_one_that_cannot_be_executed_with_126(xapi: Xapi) -> None:
     env: dict[str, str | None] = {"XAPI_TOKEN": "abc"}
     (xapi.home / "plain").write_text("text")
 
@@ -89,12 +89,12 @@ def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(xapi:
     )
     assert xapi("exec", "--", "", env=env).code == 127
     assert xapi("exec", "--", "./plain", env=env) == Outcome(
-        126, "", "xapi: error: ./plain: cannot be run: Permission denied; is it an executable file?\n"
+        126, "", "xapi: error: ./plain: cannot be executed: Permission denied; is it an executable file?\n"
     )
     assert xapi("exec", "--", str(xapi.home), env=env).code == 126
 
 
-def test_a_login_that_fails_runs_nothing(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_command_does_not_run_if_the_login_fails(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": "wrong"}
 
     outcome = xapi("exec", "--", "touch", "ran", env=env)
@@ -102,7 +102,7 @@ def test_a_login_that_fails_runs_nothing(xapi: Xapi, sandbox: Sandbox) -> None:
     assert (outcome.code, outcome.out, (xapi.home / "ran").exists()) == (10, "", False)
 
 
-def test_min_ttl_renews_first(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_min_ttl_renews_the_token_first(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
     assert xapi("exec", "--min-ttl", "29d", "--", "true").code == 0
@@ -112,13 +112,13 @@ def test_min_ttl_renews_first(xapi: Xapi, sandbox: Sandbox) -> None:
 
 
 @pytest.mark.slow
-def test_the_limit_of_the_whole_command_ends_where_the_other_one_begins(xapi: Xapi) -> None:
+def test_max_time_does_not_limit_the_command(xapi: Xapi) -> None:
     outcome = xapi("exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.3; exit 7", env={"XAPI_TOKEN": "abc"})
 
     assert outcome == Outcome(7, "", "")
 
 
-def test_without_a_command_it_is_exit_2(xapi: Xapi) -> None:
+def test_a_missing_command_argument_exits_with_2(xapi: Xapi) -> None:
     assert xapi("exec", env={"XAPI_TOKEN": "abc"}).code == 2
     assert xapi("exec", "--", env={"XAPI_TOKEN": "abc"}).code == 2
 

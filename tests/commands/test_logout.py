@@ -1,4 +1,4 @@
-"""`xapi logout`: gone from every store, and not undone."""
+"""`xapi logout` deletes from every store, and no login in progress undoes it."""
 
 from tests.program import Outcome, Xapi
 from tests.servers import Server, request, send, wait_for
@@ -6,28 +6,28 @@ from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 
-def test_a_logout_deletes_the_token_and_says_whose(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_logout_deletes_the_token_and_names_the_account(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
-    assert xapi("logout") == Outcome(0, "", f"xapi: logged out: {MASTER.email} at {sandbox.base_url}\n")
+    assert xapi("logout") == Outcome(0, "", f"xapi: logged out of {MASTER.email} at {sandbox.base_url}\n")
 
     assert list((xapi.state / "tokens").iterdir()) == []
     assert xapi("token", "show", "--no-login").code == 10
     assert MASTER.email not in "".join(path.read_text() for path in (xapi.state / "known").iterdir())
 
 
-def test_nothing_stored_is_exit_0(xapi: Xapi) -> None:
+def test_without_a_stored_token_it_exits_with_0(xapi: Xapi) -> None:
     assert xapi("logout", "--base-url", "api.test", "-u", "me") == Outcome(
         0, "", "xapi: nothing was stored for me at https://api.test\n"
     )
-    assert xapi("logout", "--all") == Outcome(0, "", "xapi: no account is known, so there is nothing to forget\n")
+    assert xapi("logout", "--all") == Outcome(0, "", "xapi: no known account, nothing to delete\n")
 
 
-def test_without_an_account_it_is_exit_2(xapi: Xapi) -> None:
+def test_without_an_account_it_exits_with_2(xapi: Xapi) -> None:
     assert xapi("logout").code == 2
 
 
-def test_the_remembered_password_goes_too_and_from_every_store(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_remembered_password_is_deleted_too_and_from_every_store(xapi: Xapi, sandbox: Sandbox) -> None:
     keyring = xapi.fake_keyring()
     xapi("login", "--remember", env={**keyring, **sandbox.settings})
     xapi("login", env=sandbox.settings)
@@ -38,7 +38,7 @@ def test_the_remembered_password_goes_too_and_from_every_store(xapi: Xapi, sandb
     assert list((xapi.state / "tokens").iterdir()) == []
 
 
-def test_all_accounts_are_logged_out_at_once(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_all_accounts_are_logged_out_together(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", env=sandbox.settings)
     xapi("login", "-p", "member", env={**xapi.fake_keyring(), **member})
@@ -47,13 +47,13 @@ def test_all_accounts_are_logged_out_at_once(xapi: Xapi, sandbox: Sandbox) -> No
 
     assert (outcome.code, sorted(outcome.err.splitlines())) == (
         0,
-        [f"xapi: logged out: {email} at {sandbox.base_url}" for email in (MASTER.email, MEMBER.email)],
+        [f"xapi: logged out of {email} at {sandbox.base_url}" for email in (MASTER.email, MEMBER.email)],
     )
     assert (xapi.home / "items.json").read_text() == "[]"
     assert list((xapi.state / "tokens").iterdir()) == []
 
 
-def test_a_keyring_that_fails_is_exit_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", "-p", "member", env={**xapi.fake_keyring(), **member})
     xapi("login", env=sandbox.settings)
@@ -62,23 +62,23 @@ def test_a_keyring_that_fails_is_exit_13_and_the_other_accounts_are_logged_out(x
     outcome = xapi("logout", "--all", env=broken)
 
     assert outcome.code == 13
-    assert f"xapi: error: {MEMBER.email} at {sandbox.base_url} is not logged out: " in outcome.err
+    assert f"xapi: error: cannot log out of {MEMBER.email} at {sandbox.base_url}: " in outcome.err
     assert list((xapi.state / "tokens").iterdir()) == []
     assert "CANARY" not in outcome.err
     assert xapi("logout", "--all", env=xapi.fake_keyring()).err == (
-        f"xapi: logged out: {MEMBER.email} at {sandbox.base_url}\n"
+        f"xapi: logged out of {MEMBER.email} at {sandbox.base_url}\n"
     )
 
 
 def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
     gate = Gate()
     body = b'{"access_token": "late"}'
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    for words, code in ((("login",), 13), (("token", "show"), 0)):
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    for args, code in ((("login",), 13), (("token", "show"), 0)):
         gate = Gate()
-        with Server([request(), gate.reached, wait_for(gate.open), send(answer)]) as server:
+        with Server([request(), gate.reached, wait_for(gate.open), send(response)]) as server:
             env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
-            login = xapi.start(*words, env=env)
+            login = xapi.start(*args, env=env)
             gate.wait()
             assert xapi("logout", env=env).code == 0
             gate.open.set()
@@ -89,9 +89,11 @@ def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
         assert xapi("token", "show", "--no-login", env=env).code == 10
 
 
-def test_a_token_in_the_environment_is_pointed_out(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
     outcome = xapi("logout", env={"XAPI_TOKEN": "abc"})
 
-    assert outcome.err.startswith("xapi: warning: XAPI_TOKEN is set and hides the stored token: it stays in use")
+    assert outcome.err.startswith(
+        "xapi: warning: XAPI_TOKEN is set and overrides the stored token: commands use the variable until"
+    )

@@ -28,7 +28,7 @@ def _config(xapi: Xapi) -> str:
     return (xapi.config / "config.toml").read_text()
 
 
-def test_the_profiles_are_listed_with_a_star_at_the_one_in_use(xapi: Xapi) -> None:
+def test_list_marks_the_selected_profile_with_a_star(xapi: Xapi) -> None:
     _written(xapi)
 
     listed = "*  work  me@example.com  https://api.test\n   home  -               -\n"
@@ -37,9 +37,9 @@ def test_the_profiles_are_listed_with_a_star_at_the_one_in_use(xapi: Xapi) -> No
     assert [line[0] for line in starred.splitlines()] == [" ", "*"]
 
 
-def test_the_list_for_scripts(xapi: Xapi) -> None:
+def test_list_prints_json_for_scripts(xapi: Xapi) -> None:
     assert xapi("profile", "list", "--json") == Outcome(0, "[]\n", "")
-    assert xapi("profile", "list") == Outcome(0, "", "xapi: there are no profiles yet; `xapi login` makes one\n")
+    assert xapi("profile", "list") == Outcome(0, "", "xapi: no profiles; `xapi login` creates one\n")
     _written(xapi)
 
     assert json.loads(xapi("profile", "list", "--json").out) == [
@@ -54,14 +54,14 @@ def test_the_list_for_scripts(xapi: Xapi) -> None:
     ]
 
 
-def test_the_default_profile_is_empty_before_it_is_made(xapi: Xapi) -> None:
-    note = "xapi: profile default has no settings yet; `xapi login` gives it some\n"
+def test_the_default_profile_is_empty_before_it_is_created(xapi: Xapi) -> None:
+    note = "xapi: profile default has no settings; `xapi login` writes them\n"
 
     assert xapi("profile", "show") == Outcome(0, "name  default\n", note)
     assert xapi("profile", "show", "--json") == Outcome(0, '{"name": "default"}\n', note)
 
 
-def test_one_profile_is_shown(xapi: Xapi) -> None:
+def test_show_prints_one_profile(xapi: Xapi) -> None:
     _written(xapi)
 
     shown = (
@@ -74,14 +74,14 @@ def test_one_profile_is_shown(xapi: Xapi) -> None:
     assert json.loads(xapi("profile", "show", "default", "--json").out) == {"name": "default"}
 
 
-def test_a_profile_with_a_value_that_cannot_be_used_is_shown_all_the_same(xapi: Xapi) -> None:
+def test_show_prints_a_profile_with_an_invalid_value(xapi: Xapi) -> None:
     _written(xapi, "[profiles.default]\nbase_url = 'ftp://x'\n")
 
     assert xapi("profile", "show") == Outcome(0, "name      default\nbase_url  ftp://x\n", "")
     assert xapi("token", "show").code == 2
 
 
-def test_what_a_file_says_cannot_speak_to_the_terminal(xapi: Xapi) -> None:
+def test_control_sequences_in_the_config_file_are_neutralized(xapi: Xapi) -> None:
     _written(xapi, '[profiles.default]\nusername = "\\u001b[2J\\u202e"\n')
 
     assert xapi("profile", "show").out == "name      default\nusername  \\x1b[2J\\u202e\n"
@@ -90,15 +90,17 @@ def test_what_a_file_says_cannot_speak_to_the_terminal(xapi: Xapi) -> None:
     assert (error.code, error.err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("words", [("profile", "list"), ("profile", "show"), ("doctor", "--no-input")])
-def test_json_cannot_speak_to_the_terminal_and_stays_the_same_json(xapi: Xapi, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [("profile", "list"), ("profile", "show"), ("doctor", "--no-input")])
+def test_control_sequences_in_json_are_neutralized_and_the_json_is_equivalent(
+    xapi: Xapi, args: tuple[str, ...]
+) -> None:
     _written(
         xapi, '[profiles.default]\nusername = "\\u001b[2J\\u009b2J\\u202e\\u007f"\nca_bundle = "\\u009b/\\u2066"\n'
     )
     env = {"XAPI_BASE_URL": "https://127.0.0.1:1", "XAPI_USERNAME": "me"}
 
-    piped = xapi(*words, "--json", env=env).out
-    with xapi.on_terminal(*words, "--json", env=env, stderr=subprocess.DEVNULL) as terminal:
+    piped = xapi(*args, "--json", env=env).out
+    with xapi.on_terminal(*args, "--json", env=env, stderr=subprocess.DEVNULL) as terminal:
         terminal.wait()
     shown = terminal.seen.decode().removesuffix("\r\n")
 
@@ -115,12 +117,13 @@ def test_json_cannot_speak_to_the_terminal_and_stays_the_same_json(xapi: Xapi, w
         ("storage", "file", 'storage = "file"'),
         ("timeout", "10", "timeout = 10"),
         ("max_time", "2.5", "max_time = 2.5"),
+        ("max_time", "1h30m", 'max_time = "1h30m"'),
         ("password_command", "pass 'a b' c", 'password_command = ["pass", "a b", "c"]'),
         ("ca_bundle", "/etc/ssl/ca.pem", 'ca_bundle = "/etc/ssl/ca.pem"'),
     ],
 )
-def test_a_setting_is_checked_and_kept(xapi: Xapi, key: str, value: str, line: str) -> None:
-    assert xapi("profile", "set", key, value) == Outcome(0, "", f"xapi: {key} of profile default is set\n")
+def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, line: str) -> None:
+    assert xapi("profile", "set", key, value) == Outcome(0, "", f"xapi: set {key} of profile default\n")
 
     assert _config(xapi) == f"[profiles.default]\n{line}\n"
     assert xapi("profile", "list").code == 0
@@ -149,7 +152,7 @@ def test_a_setting_is_checked_and_kept(xapi: Xapi, key: str, value: str, line: s
         ("base-url", "x"),
     ],
 )
-def test_what_cannot_be_used_is_exit_2_and_changes_nothing(xapi: Xapi, key: str, value: str) -> None:
+def test_an_invalid_key_or_value_exits_with_2_and_changes_nothing(xapi: Xapi, key: str, value: str) -> None:
     outcome = xapi("profile", "set", key, value)
 
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
@@ -167,14 +170,14 @@ def test_what_cannot_be_used_is_exit_2_and_changes_nothing(xapi: Xapi, key: str,
         ("password_command", "getpw", 'password_command = ["getpw"]'),
     ],
 )
-def test_a_relative_path_is_kept_absolute(xapi: Xapi, key: str, value: str, line: str) -> None:
+def test_a_relative_path_is_stored_as_an_absolute_path(xapi: Xapi, key: str, value: str, line: str) -> None:
     xapi("profile", "set", key, value)
 
     assert _config(xapi) == f"[profiles.default]\n{line.format(home=xapi.home)}\n"
 
 
 @pytest.mark.parametrize("key, value", [("ca_bundle", "ca.pem"), ("password_command", "./getpw")])
-def test_a_relative_path_in_a_directory_that_was_deleted_is_exit_2(xapi: Xapi, key: str, value: str) -> None:
+def test_a_relative_path_in_a_deleted_directory_exits_with_2(xapi: Xapi, key: str, value: str) -> None:
     outcome = in_deleted_directory(xapi, "profile", "set", key, value)
 
     assert outcome == Outcome(
@@ -185,18 +188,18 @@ def test_a_relative_path_in_a_directory_that_was_deleted_is_exit_2(xapi: Xapi, k
     assert not xapi.config.exists()
 
 
-def test_shell_syntax_in_a_password_command_is_warned_of_when_it_is_set(xapi: Xapi) -> None:
+def test_set_warns_about_shell_syntax_in_a_password_command(xapi: Xapi) -> None:
     warning = (
-        "xapi: warning: password_command: | is shell syntax, and the command runs without a shell, which takes it as"
-        " text; for a shell write sh -c 'COMMAND'\n"
+        "xapi: warning: password_command: | is shell syntax, but the command runs without a shell;"
+        " to use a shell, write sh -c 'COMMAND'\n"
     )
-    done = "xapi: password_command of profile default is set\n"
+    done = "xapi: set password_command of profile default\n"
 
     assert xapi("profile", "set", "password_command", "echo pw | tr a b") == Outcome(0, "", warning + done)
     assert xapi("profile", "set", "password_command", "sh -c 'echo pw | tr a b'") == Outcome(0, "", done)
 
 
-def test_setting_makes_the_profile_and_goes_to_the_one_in_use(xapi: Xapi) -> None:
+def test_set_creates_the_profile_and_changes_the_selected_one(xapi: Xapi) -> None:
     xapi("profile", "set", "username", "a", "-p", "new")
     xapi("profile", "set", "username", "b", env={"XAPI_PROFILE": "other"})
     xapi("profile", "use", "new")
@@ -209,33 +212,34 @@ def test_setting_makes_the_profile_and_goes_to_the_one_in_use(xapi: Xapi) -> Non
     ]
 
 
-def test_using_and_removing_keep_what_a_person_wrote(xapi: Xapi) -> None:
+def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:
     _written(xapi)
 
-    assert xapi("profile", "use", "home") == Outcome(0, "", "xapi: profile home is used from now on\n")
+    assert xapi("profile", "use", "home") == Outcome(0, "", "xapi: the default profile is now home\n")
     assert _config(xapi) == WRITTEN.replace('"work"', '"home"', 1)
-    assert xapi("profile", "remove", "home") == Outcome(0, "", "xapi: profile home is removed\n")
+    assert xapi("profile", "remove", "home") == Outcome(0, "", "xapi: removed profile home\n")
     assert _config(xapi) == WRITTEN.partition("[profiles.home]")[0].replace('default_profile = "work"\n', "")
     assert xapi("profile", "use", "default").code == 0
 
 
 @pytest.mark.parametrize("verb", ["use", "remove", "show"])
-def test_a_profile_that_is_not_there_is_exit_2_and_the_known_ones_are_named(xapi: Xapi, verb: str) -> None:
+def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(xapi: Xapi, verb: str) -> None:
     _written(xapi)
 
     assert xapi("profile", verb, "nowhere") == Outcome(
         2,
         "",
-        "xapi: error: there is no profile 'nowhere'; known: work, home; `xapi login --profile NAME` makes one\n",
+        "xapi: error: profile 'nowhere' does not exist;"
+        " existing profiles: work, home; `xapi login --profile NAME` creates one\n",
     )
     assert _config(xapi) == WRITTEN
 
 
-def test_a_broken_file_is_named_and_left_alone_by_every_command(xapi: Xapi) -> None:
+def test_every_command_reports_an_invalid_file_and_leaves_it_unchanged(xapi: Xapi) -> None:
     _written(xapi, "[profiles.work]\nbaseurl = 'x'\n")
 
-    for words in (("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("remove", "work")):
-        outcome = xapi("profile", *words)
+    for args in (("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("remove", "work")):
+        outcome = xapi("profile", *args)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err.startswith(f"xapi: error: {xapi.config}/config.toml: unknown key profiles.work.baseurl; ")
     assert _config(xapi) == "[profiles.work]\nbaseurl = 'x'\n"
@@ -243,7 +247,7 @@ def test_a_broken_file_is_named_and_left_alone_by_every_command(xapi: Xapi) -> N
     assert xapi("login", "--help").code == 0
 
 
-def test_profiles_that_are_set_at_the_same_time_are_all_there(xapi: Xapi) -> None:
+def test_profiles_that_are_set_concurrently_are_all_stored(xapi: Xapi) -> None:
     running = [xapi.start("profile", "set", "timeout", "1", "-p", f"p{number}") for number in range(12)]
     for process in running:
         process.communicate(timeout=60)
@@ -252,7 +256,7 @@ def test_profiles_that_are_set_at_the_same_time_are_all_there(xapi: Xapi) -> Non
     assert sorted(names) == sorted(f"p{number}" for number in range(12))
 
 
-def test_a_config_file_that_cannot_be_written_is_exit_14(xapi: Xapi) -> None:
+def test_a_config_file_that_cannot_be_written_exits_with_14(xapi: Xapi) -> None:
     xapi.config.symlink_to("/proc/self")
 
     outcome = xapi("profile", "set", "timeout", "1")

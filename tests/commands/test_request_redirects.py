@@ -1,11 +1,11 @@
-"""What follows a redirect and what stays behind: token, headers and body belong to the base URL's origin alone."""
+"""Redirects: token, headers and body are sent only to the origin of the base URL."""
 
 import ssl
 
 import pytest
 import trustme
 
-from tests.commands.api import TOKEN, answer, bearing, heads
+from tests.commands.api import TOKEN, bearing, heads, response
 from tests.program import Outcome, Xapi
 from tests.servers import OK, Server, request, send, serve
 from xapi_cli.sandbox import Sandbox
@@ -14,13 +14,13 @@ CODES = [301, 302, 303, 307, 308]
 
 
 def _to(target: str, status: int = 302) -> bytes:
-    return answer(f"{status} Elsewhere", b"see there", f"Location: {target}")
+    return response(f"{status} Elsewhere", b"see there", f"Location: {target}")
 
 
 @pytest.mark.parametrize("status", CODES)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("target", ["http://{other}/x", "//{other}/x", "http://user:pass@{other}/x", "http://{name}/x"])
-def test_nothing_of_the_user_reaches_another_origin(xapi: Xapi, status: int, method: str, target: str) -> None:
+def test_no_token_header_or_body_is_sent_to_another_origin(xapi: Xapi, status: int, method: str, target: str) -> None:
     body = ["a=canary-body"] if method == "POST" else []
     with Server([serve(OK)]) as other, Server() as api:
         location = target.format(other=other.name, name=f"localhost:{other.port}")
@@ -43,7 +43,9 @@ def test_nothing_of_the_user_reaches_another_origin(xapi: Xapi, status: int, met
 @pytest.mark.parametrize("status", CODES)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("target", ["/x-api/echo?q=1", "echo?q=1", "./a/../echo?q=1#fragment", "{base}/x-api/echo?q=1"])
-def test_within_the_api_everything_goes_along(xapi: Xapi, status: int, method: str, target: str) -> None:
+def test_a_redirect_within_the_origin_keeps_token_headers_and_body(
+    xapi: Xapi, status: int, method: str, target: str
+) -> None:
     body = ["a=b"] if method == "POST" else []
     with Server() as api:
         location = target.format(base=api.url)
@@ -59,7 +61,7 @@ def test_within_the_api_everything_goes_along(xapi: Xapi, status: int, method: s
     assert after.endswith(b'\r\n\r\n{"a": "b"}' if method == "POST" and keeps else b"\r\n\r\n")
 
 
-def test_once_the_chain_has_left_it_stays_bare(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_redirect_chain_that_left_the_origin_gets_no_token_again(xapi: Xapi, sandbox: Sandbox) -> None:
     with Server([request(), send(_to(f"{sandbox.base_url}/x-api/me"))]) as other, Server() as api:
         api._scripts = ([request(), send(_to(f"{other.url}/x"))],)  # noqa: SLF001 - the same
         outcome = xapi("request", "/", env=bearing(api))
@@ -67,32 +69,32 @@ def test_once_the_chain_has_left_it_stays_bare(xapi: Xapi, sandbox: Sandbox) -> 
     assert (outcome.code, sandbox.unauthorized, sandbox.login_attempts) == (4, 1, 0)
 
 
-def test_a_401_from_elsewhere_is_exit_4_and_no_reason_to_log_in(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_401_from_another_origin_exits_with_4_without_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
     token = sandbox.settings
     xapi("login", env=token)
     logins = sandbox.login_attempts
-    with Server([serve(answer("401 Unauthorized", b"who?"))]) as other, Server() as api:
+    with Server([serve(response("401 Unauthorized", b"who?"))]) as other, Server() as api:
         api._scripts = ([request(), send(_to(f"{other.url}/x"))],)  # noqa: SLF001 - the same
         outcome = xapi("request", "/", env=bearing(api) | {"XAPI_TOKEN": "canary"})
 
     assert (outcome.code, outcome.out) == (4, "who?")
-    assert "a redirect led away from the API, where the token is not sent" in outcome.err
+    assert "a redirect led to another origin, to which the token is not sent" in outcome.err
     assert sandbox.login_attempts == logins
 
 
-def test_no_follow_is_exit_3_with_the_body_and_the_target(xapi: Xapi) -> None:
+def test_no_follow_exits_with_3_and_prints_the_body_and_the_target(xapi: Xapi) -> None:
     with Server([request(), send(_to("/b", 307))]) as server:
         outcome = xapi("request", "/a", "--no-follow", env=bearing(server))
 
     assert outcome == Outcome(
         3,
         "see there",
-        f"xapi: error: {server.url}/a answered 307, a redirect to {server.url}/b, not followed; "
-        "leave --no-follow out to follow it\n",
+        f"xapi: error: {server.url}/a responded with 307, a redirect to {server.url}/b, not followed; "
+        "omit --no-follow to follow it\n",
     )
 
 
-def test_ten_redirects_are_followed_and_the_eleventh_is_exit_3(xapi: Xapi) -> None:
+def test_more_than_ten_redirects_exit_with_3(xapi: Xapi) -> None:
     ten = [step for number in range(10) for step in (request(), send(_to(f"/{number}")))]
     with Server([*ten, request(), send(OK)]) as server:
         assert xapi("request", "/", env=bearing(server)) == Outcome(0, "ok")
@@ -101,13 +103,13 @@ def test_ten_redirects_are_followed_and_the_eleventh_is_exit_3(xapi: Xapi) -> No
         outcome = xapi("request", "/", env=bearing(server))
     assert (outcome.code, outcome.out) == (3, "see there")
     assert b"".join(server.received).count(b"GET ") == 11
-    assert "the eleventh in a row" in outcome.err
+    assert "more than ten redirects" in outcome.err
 
 
 @pytest.mark.parametrize(
     "target", ["file:///etc/passwd", "ftp://127.0.0.1/", "javascript:alert(1)", "http://", "http://[::1", "/\\evil", ""]
 )
-def test_a_target_that_is_none_is_exit_3(xapi: Xapi, target: str) -> None:
+def test_an_invalid_redirect_target_exits_with_3(xapi: Xapi, target: str) -> None:
     with Server([serve(_to(target))]) as server:
         outcome = xapi("request", "/", env=bearing(server))
 
@@ -115,7 +117,7 @@ def test_a_target_that_is_none_is_exit_3(xapi: Xapi, target: str) -> None:
     assert outcome.err.count("\n") == 1
 
 
-def test_a_target_with_control_characters_is_shown_inert(xapi: Xapi) -> None:
+def test_control_characters_in_a_redirect_target_are_escaped(xapi: Xapi) -> None:
     with Server([serve(_to("/a\x1b]0;x\x07b", 307))]) as server:
         outcome = xapi("request", "/", "--no-follow", env=bearing(server))
 
@@ -123,7 +125,7 @@ def test_a_target_with_control_characters_is_shown_inert(xapi: Xapi) -> None:
     assert outcome.err.rstrip("\n").isprintable()
 
 
-def test_nothing_goes_from_https_to_http(xapi: Xapi) -> None:
+def test_a_redirect_from_https_to_http_is_not_followed(xapi: Xapi) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -136,8 +138,8 @@ def test_nothing_goes_from_https_to_http(xapi: Xapi) -> None:
     assert "from https to plain http: not followed" in outcome.err
 
 
-def test_no_cookie_is_kept(xapi: Xapi) -> None:
-    first = answer("302 Found", b"", "Location: /b", "Set-Cookie: sid=1; Path=/")
+def test_cookies_are_not_stored(xapi: Xapi) -> None:
+    first = response("302 Found", b"", "Location: /b", "Set-Cookie: sid=1; Path=/")
     with Server([request(), send(first), request(), send(OK)]) as server:
         assert xapi("request", "/", env=bearing(server)) == Outcome(0, "ok")
 
@@ -162,7 +164,7 @@ def test_netrc_is_not_read(xapi: Xapi) -> None:
         "/%2e%2e/x", "/a\r\nX: y", "ftp://127.0.0.1:{port}/", "http:/x", "/%2f/other.test", "/a#b", " ", "",
     ],
 )  # fmt: skip
-def test_a_path_that_leads_elsewhere_is_refused_before_anything_is_sent(xapi: Xapi, path: str) -> None:
+def test_a_path_on_another_origin_is_rejected_before_anything_is_sent(xapi: Xapi, path: str) -> None:
     with Server([serve(OK)]) as server:
         outcome = xapi("request", path.format(port=server.port), env=bearing(server))
 

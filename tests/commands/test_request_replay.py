@@ -1,4 +1,4 @@
-"""After a 401: one login, and the same request again, byte for byte, whatever its body is made of."""
+"""After a 401: one login, and a replay of the same request with the same body."""
 
 import hashlib
 import os
@@ -10,38 +10,38 @@ from typing import Any
 
 import pytest
 
-from tests.commands.api import answer
+from tests.commands.api import response
 from tests.program import Outcome, Xapi
 from tests.servers import OK, Peer, Server, close, hang, head, request, reset, send
 from xapi_cli.sandbox import Sandbox
 
 SMALL = bytes(range(256))
-LARGE = os.urandom(1024) * 6_000  # more than is kept in memory
+LARGE = os.urandom(1024) * 6_000  # exceeds the memory limit of a spooled body
 
 
-def _fifo(folder: Path) -> list[str]:
-    os.mkfifo(folder / "fifo")
-    threading.Thread(target=lambda: (folder / "fifo").write_bytes(LARGE), daemon=True).start()
+def _fifo(directory: Path) -> list[str]:
+    os.mkfifo(directory / "fifo")
+    threading.Thread(target=lambda: (directory / "fifo").write_bytes(LARGE), daemon=True).start()
     return ["-d", "@fifo"]
 
 
 KINDS: dict[str, Callable[[Path], tuple[list[str], bytes | str | None]]] = {
-    "text": lambda folder: (["-d", "verbatim é"], None),
-    "JSON fields": lambda folder: (["a=1", "b:=1.10"], None),
-    "form fields": lambda folder: (["--form", "a=x y", "b=@small.txt"], None),
-    "a small file": lambda folder: (["-d", "@small"], None),
-    "a large file": lambda folder: (["-d", "@large"], None),
-    "a FIFO": lambda folder: (_fifo(folder), None),
-    "a small pipe": lambda folder: (["-d", "@-"], SMALL),
-    "a large pipe": lambda folder: (["-d", "@-"], LARGE),
-    "a redirected file": lambda folder: (["-d", "@-"], "large"),
-    "multipart": lambda folder: (["title=x", "file@large", "pipe@-"], SMALL),
-    "nothing": lambda folder: ([], None),
+    "text": lambda directory: (["-d", "verbatim é"], None),
+    "JSON fields": lambda directory: (["a=1", "b:=1.10"], None),
+    "form fields": lambda directory: (["--form", "a=x y", "b=@small.txt"], None),
+    "a small file": lambda directory: (["-d", "@small"], None),
+    "a large file": lambda directory: (["-d", "@large"], None),
+    "a FIFO": lambda directory: (_fifo(directory), None),
+    "a small pipe": lambda directory: (["-d", "@-"], SMALL),
+    "a large pipe": lambda directory: (["-d", "@-"], LARGE),
+    "a redirected file": lambda directory: (["-d", "@-"], "large"),
+    "multipart": lambda directory: (["title=x", "file@large", "pipe@-"], SMALL),
+    "nothing": lambda directory: ([], None),
 }
 
 
 class _Api:
-    """Answers 401 to the first request and 200 to others, and keeps their bodies."""
+    """Responds with 401 to the first request and with 200 to others, and stores their bodies."""
 
     def __init__(self, refuse: Callable[[Peer], None]) -> None:
         self.bodies: list[bytes] = []
@@ -59,7 +59,7 @@ class _Api:
                 _rest(peer, start)
                 self.logins += 1
                 body = b'{"access_token":"token-%d","token_type":"bearer","expires_in":3600}' % self.logins
-                peer.sock.sendall(answer("200 OK", body, "Content-Type: application/json"))
+                peer.sock.sendall(response("200 OK", body, "Content-Type: application/json"))
                 continue
             token = re.search(rb"Authorization: Bearer (\S+)", bytes(peer.received[start:]))
             self.tokens.append(token[1].decode() if token else "")
@@ -71,7 +71,7 @@ class _Api:
 
 
 def _rest(peer: Peer, start: int) -> bytes:
-    """Read the body of the request whose head begins at *start*."""
+    """Read the body of the request that starts at byte *start*."""
     end = peer.received.index(b"\r\n\r\n", start) + 4
     length = re.search(rb"content-length: *(\d+)", bytes(peer.received[start:end]).lower())
     size = int(length[1]) if length else 0
@@ -80,7 +80,7 @@ def _rest(peer: Peer, start: int) -> bytes:
     return bytes(peer.received[end : end + size])
 
 
-UNAUTHORIZED = answer("401 Unauthorized", b"", "WWW-Authenticate: Bearer")
+UNAUTHORIZED = response("401 Unauthorized", b"", "WWW-Authenticate: Bearer")
 
 
 def _after_the_body(peer: Peer) -> None:
@@ -89,9 +89,9 @@ def _after_the_body(peer: Peer) -> None:
 
 
 def _early_and_close(peer: Peer) -> None:
-    peer.sock.sendall(answer("401 Unauthorized", b"", "Connection: close"))
+    peer.sock.sendall(response("401 Unauthorized", b"", "Connection: close"))
     peer.sock.settimeout(0.3)
-    peer.read_request()  # as much as comes, so that closing does not reset
+    peer.read_request()  # read everything, so that closing does not reset the connection
 
 
 def _endless(peer: Peer) -> None:
@@ -103,12 +103,12 @@ def _endless(peer: Peer) -> None:
 
 @pytest.mark.parametrize("refuse", [_after_the_body, _early_and_close, _endless])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_body_is_the_same_again(xapi: Xapi, tmp_path: Path, kind: str, refuse: Callable[[Peer], None]) -> None:
-    folder = xapi.home
-    (folder / "small").write_bytes(SMALL)
-    (folder / "small.txt").write_text("é &=\n" * 100, "utf-8")
-    (folder / "large").write_bytes(LARGE)
-    words, given = KINDS[kind](folder)
+def test_the_replay_has_the_same_body(xapi: Xapi, tmp_path: Path, kind: str, refuse: Callable[[Peer], None]) -> None:
+    directory = xapi.home
+    (directory / "small").write_bytes(SMALL)
+    (directory / "small.txt").write_text("é &=\n" * 100, "utf-8")
+    (directory / "large").write_bytes(LARGE)
+    args, given = KINDS[kind](directory)
     api, plain = _Api(refuse), _Api(_after_the_body)
     plain.tokens.append("not refused")
 
@@ -117,9 +117,9 @@ def test_the_body_is_the_same_again(xapi: Xapi, tmp_path: Path, kind: str, refus
             env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
             assert xapi("login", env=env).code == 0
             if not isinstance(given, str):
-                return xapi("request", "PUT", "/a", *words, input=given, env=env)
-            with (folder / given).open("rb") as file:
-                process = xapi.start("request", "PUT", "/a", *words, stdin=file, env=env)
+                return xapi("request", "PUT", "/a", *args, input=given, env=env)
+            with (directory / given).open("rb") as file:
+                process = xapi.start("request", "PUT", "/a", *args, stdin=file, env=env)
                 out, err = process.communicate(timeout=30)
                 return Outcome(process.returncode, out.decode(), err.decode())
 
@@ -130,8 +130,8 @@ def test_the_body_is_the_same_again(xapi: Xapi, tmp_path: Path, kind: str, refus
     assert outcome.err.count("\n") == 1
     assert api.tokens == ["token-1", "token-2"]
     if kind == "a FIFO":
-        (folder / "fifo").unlink()
-        words, given = KINDS[kind](folder)
+        (directory / "fifo").unlink()
+        args, given = KINDS[kind](directory)
     assert called(plain).code == 0
     assert _without_boundary(api.bodies[0]) == _without_boundary(plain.bodies[0])
     assert list(xapi.temporary.iterdir()) == []
@@ -143,9 +143,9 @@ def _without_boundary(body: bytes) -> str:
     return f"{len(body)} bytes, {hashlib.sha256(plain).hexdigest()}"
 
 
-def test_a_large_upload_from_a_pipe_survives_a_killed_token(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_large_upload_from_a_pipe_is_replayed_after_a_401(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     body = os.urandom(3_000_000)
 
     outcome = xapi("request", "/x-api/echo", "-d", "@-", input=body, env=sandbox.settings)
@@ -158,8 +158,8 @@ def test_a_large_upload_from_a_pipe_survives_a_killed_token(xapi: Xapi, sandbox:
     assert (sandbox.login_attempts, sandbox.unauthorized) == (2, 1)
 
 
-def test_a_second_401_is_exit_10_with_its_body(xapi: Xapi) -> None:
-    no = answer("401 No", b'{"error":"invalid_token"}')
+def test_a_second_401_exits_with_10_and_prints_its_body(xapi: Xapi) -> None:
+    no = response("401 No", b'{"error":"invalid_token"}')
     api: dict[str, Any] = {"logins": 0}
 
     def play(peer: Peer) -> None:
@@ -168,7 +168,7 @@ def test_a_second_401_is_exit_10_with_its_body(xapi: Xapi) -> None:
             peer.read_request()
             if b"POST /x-api/token" in peer.received[start:]:
                 api["logins"] += 1
-                peer.sock.sendall(answer("200 OK", b'{"access_token":"t%d","token_type":"bearer"}' % api["logins"]))
+                peer.sock.sendall(response("200 OK", b'{"access_token":"t%d","token_type":"bearer"}' % api["logins"]))
             else:
                 peer.sock.sendall(no)
 
@@ -177,7 +177,7 @@ def test_a_second_401_is_exit_10_with_its_body(xapi: Xapi) -> None:
         outcome = xapi("request", "POST", "/a", "a=1", env=env)
 
     assert (outcome.code, outcome.out) == (10, '{"error":"invalid_token"}')
-    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: POST {server.url}/a answered 401 No; ")
+    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: POST {server.url}/a responded with 401 No; ")
     received = b"".join(server.received)
     assert received.count(b"POST /a ") <= 2
     assert api["logins"] <= 2
@@ -185,7 +185,7 @@ def test_a_second_401_is_exit_10_with_its_body(xapi: Xapi) -> None:
 
 def test_a_login_that_fails_after_a_401_leaves_stdout_empty(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
 
     outcome = xapi("request", "/x-api/me", env=sandbox.settings | {"XAPI_PASSWORD": "canary-wrong"})
 
@@ -197,28 +197,28 @@ def test_a_login_that_fails_after_a_401_leaves_stdout_empty(xapi: Xapi, sandbox:
 @pytest.mark.parametrize(
     ("meant", "code", "reason"),
     [
-        (close(), 11, "{} closed the connection without an answer"),
-        (hang(), 12, "no answer from {} before --timeout ran out; raise --timeout to wait longer"),
+        (close(), 11, "{} closed the connection without a response"),
+        (hang(), 12, "no response from {} before --timeout expired; raise --timeout to wait longer"),
     ],
 )
-def test_a_network_that_fails_in_the_login_after_a_401_is_told_with_the_401(
+def test_a_network_error_in_the_login_after_a_401_mentions_the_401(
     xapi: Xapi, meant: Callable[[Peer], None], code: int, reason: str
 ) -> None:
-    granted = answer("200 OK", b'{"access_token":"token-1","token_type":"bearer"}')
+    granted = response("200 OK", b'{"access_token":"token-1","token_type":"bearer"}')
     with Server(
         [request(), send(granted)], [request(), send(UNAUTHORIZED), request(), meant], [request(), meant]
     ) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
         assert xapi("login", env=env).code == 0
         outcome = xapi("request", "/", "--timeout", "4", env=env)
-        kept = xapi("token", "show", "--no-login", env=env)
+        stored = xapi("token", "show", "--no-login", env=env)
 
     assert outcome == Outcome(
         code,
         "",
         f"xapi: error: the API rejected the stored token (401), and the login failed: {reason.format(server.name)}\n",
     )
-    assert kept == Outcome(0, "token-1\n")
+    assert stored == Outcome(0, "token-1\n")
 
 
 def test_the_token_from_the_environment_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -230,7 +230,7 @@ def test_the_token_from_the_environment_is_never_renewed(xapi: Xapi, sandbox: Sa
 
 
 @pytest.mark.parametrize("end", [close(), reset()])
-def test_a_server_that_breaks_off_an_upload_is_exit_11(xapi: Xapi, end: Callable[[Peer], None]) -> None:
+def test_a_connection_that_breaks_during_an_upload_exits_with_11(xapi: Xapi, end: Callable[[Peer], None]) -> None:
     with Server([head(), end]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
         outcome = xapi("request", "POST", "/", "-d", "@-", input=LARGE, env=env)
@@ -240,8 +240,8 @@ def test_a_server_that_breaks_off_an_upload_is_exit_11(xapi: Xapi, end: Callable
     assert list(xapi.temporary.iterdir()) == []
 
 
-def test_a_413_that_comes_early_is_the_answer(xapi: Xapi) -> None:
-    with Server([head(), send(answer("413 Too Large", b"no", "Connection: close")), request()]) as server:
+def test_an_early_413_is_the_response(xapi: Xapi) -> None:
+    with Server([head(), send(response("413 Too Large", b"no", "Connection: close")), request()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
         outcome = xapi("request", "POST", "/", "-d", "@-", input=LARGE, env=env)
 
@@ -254,4 +254,4 @@ def test_the_password_prompt_does_not_read_the_body(xapi: Xapi, sandbox: Sandbox
     outcome = xapi("request", "/x-api/echo", "-d", "@-", input=b"canary-body\n", env=env)
 
     assert (outcome.code, outcome.out, sandbox.login_attempts) == (10, "", 0)
-    assert "there is no password to log in with" in outcome.err
+    assert "no password source is available" in outcome.err

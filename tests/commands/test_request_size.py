@@ -1,4 +1,4 @@
-"""Bodies of any size go through in constant memory, both ways."""
+"""Bodies of any size are sent and received in constant memory."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.api import answer, bearing
+from tests.commands.api import bearing, response
 from tests.program import PROGRAM, Xapi
 from tests.servers import OK, Peer, Server, forever, request, send
 
@@ -15,7 +15,7 @@ MEBIBYTE = 1024 * 1024
 LIMIT = 100 * MEBIBYTE  # of resident memory
 SIZES = [pytest.param(300, id="300 MiB"), pytest.param(2048, id="2 GiB", marks=pytest.mark.soak)]
 
-# Runs a program and writes its greatest resident size, in bytes, to a file.
+# Runs a program and writes its maximum resident size, in bytes, to a file.
 _MEASURED = """
 import os, resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
@@ -28,15 +28,15 @@ sys.exit(code)
 def _run(
     xapi: Xapi,
     server: Server,
-    *words: str,
+    *args: str,
     stdin: bytes | None = None,
     mebibytes: int = 0,
     env: dict[str, str] | None = None,
 ) -> tuple[int, int, str]:
-    """Return exit code, peak memory and stderr; *stdin* is written again and again."""
+    """Return exit code, peak memory and stderr; *stdin* is written repeatedly."""
     peak = xapi.home / "peak"
     process = xapi.start(
-        *words,
+        *args,
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=env or bearing(server),
@@ -53,13 +53,13 @@ def _run(
 
 
 def _count(peer: Peer) -> None:
-    """Take a request of any size without keeping it, and answer."""
+    """Read a request of any size without storing it, and respond."""
     _skip(peer, _length(peer))
     peer.sock.sendall(OK)
 
 
 def _length(peer: Peer) -> int:
-    """Read the head of a request; return how much of its body is still to come."""
+    """Read the headers of a request; return the number of bytes of its body that are unread."""
     while b"\r\n\r\n" not in peer.received:
         peer.read_some()
     head, _, start = bytes(peer.received).partition(b"\r\n\r\n")
@@ -75,36 +75,36 @@ def _skip(peer: Peer, size: int) -> None:
 
 
 def _body(mebibytes: int) -> bytes:
-    return answer("200 OK", b"", f"Content-Length: {mebibytes * MEBIBYTE}")
+    return response("200 OK", b"", f"Content-Length: {mebibytes * MEBIBYTE}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", SIZES)
-@pytest.mark.parametrize("words", [[], ["-o", "out"]])
-def test_a_download(xapi: Xapi, words: list[str], mebibytes: int) -> None:
+@pytest.mark.parametrize("args", [[], ["-o", "out"]])
+def test_a_large_download_uses_constant_memory(xapi: Xapi, args: list[str], mebibytes: int) -> None:
     def stream(peer: Peer) -> None:
         for _ in range(mebibytes):
             peer.sock.sendall(b"x" * MEBIBYTE)
 
     with Server([request(), send(_body(mebibytes)), stream]) as server:
-        code, peak, err = _run(xapi, server, "request", "/", *words)
+        code, peak, err = _run(xapi, server, "request", "/", *args)
 
     assert (code, err) == (0, "")
     assert peak < LIMIT
-    if words:
+    if args:
         assert (xapi.home / "out").stat().st_size == mebibytes * MEBIBYTE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", SIZES)
 @pytest.mark.parametrize("kind", ["pipe", "file", "upload"])
-def test_an_upload(xapi: Xapi, kind: str, mebibytes: int) -> None:
-    words = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
+def test_a_large_upload_uses_constant_memory(xapi: Xapi, kind: str, mebibytes: int) -> None:
+    args = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
     with Path(xapi.home / "large").open("wb") as file:
         file.truncate(mebibytes * MEBIBYTE)
     with Server([_count]) as server:
         stdin = b"x" * MEBIBYTE if kind == "pipe" else None
-        code, peak, err = _run(xapi, server, "request", "/", *words, stdin=stdin, mebibytes=mebibytes)
+        code, peak, err = _run(xapi, server, "request", "/", *args, stdin=stdin, mebibytes=mebibytes)
 
     assert (code, err) == (0, "")
     assert peak < LIMIT
@@ -114,26 +114,26 @@ def test_an_upload(xapi: Xapi, kind: str, mebibytes: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", SIZES)
 @pytest.mark.parametrize("kind", ["pipe", "file", "upload"])
-def test_an_upload_that_is_refused_half_way_and_sent_again(xapi: Xapi, kind: str, mebibytes: int) -> None:
-    words = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
+def test_a_replayed_upload_uses_constant_memory(xapi: Xapi, kind: str, mebibytes: int) -> None:
+    args = {"pipe": ["-d", "@-"], "file": ["-d", "@large"], "upload": ["f@large"]}[kind]
     with Path(xapi.home / "large").open("wb") as file:
         file.truncate(mebibytes * MEBIBYTE)
 
     def refuse(peer: Peer) -> None:
         left = _length(peer)
         _skip(peer, left // 2)
-        peer.sock.sendall(answer("401 No", b"", "Connection: close"))
-        _skip(peer, left)  # until the client has had enough
+        peer.sock.sendall(response("401 No", b"", "Connection: close"))
+        _skip(peer, left)  # until the client closes the connection
 
     def grant(peer: Peer) -> None:
         peer.read_request()
-        peer.sock.sendall(answer("200 OK", b'{"access_token":"token-%d"}' % len(peer.server.received)))
+        peer.sock.sendall(response("200 OK", b'{"access_token":"token-%d"}' % len(peer.server.received)))
 
     with Server([grant], [refuse], [grant], [_count]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
         assert xapi("login", env=env).code == 0
         stdin = b"x" * MEBIBYTE if kind == "pipe" else None
-        code, peak, err = _run(xapi, server, "request", "/", *words, stdin=stdin, mebibytes=mebibytes, env=env)
+        code, peak, err = _run(xapi, server, "request", "/", *args, stdin=stdin, mebibytes=mebibytes, env=env)
 
     assert (code, err.count("\n")) == (0, 1)
     assert err.startswith("xapi: the API rejected the stored token (401): logged in as me")
@@ -143,10 +143,10 @@ def test_an_upload_that_is_refused_half_way_and_sent_again(xapi: Xapi, kind: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", SIZES)
-def test_a_bomb(xapi: Xapi, mebibytes: int) -> None:
+def test_a_decompression_bomb_uses_constant_memory(xapi: Xapi, mebibytes: int) -> None:
     packer = zlib.compressobj(wbits=31)
     packed = b"".join(packer.compress(b"\0" * MEBIBYTE) for _ in range(mebibytes)) + packer.flush()
-    with Server([request(), send(answer("200 OK", packed, "Content-Encoding: gzip"))]) as server:
+    with Server([request(), send(response("200 OK", packed, "Content-Encoding: gzip"))]) as server:
         code, peak, err = _run(xapi, server, "request", "/")
 
     assert (code, err) == (0, "")
@@ -154,7 +154,7 @@ def test_a_bomb(xapi: Xapi, mebibytes: int) -> None:
 
 
 @pytest.mark.parametrize("piece", [b"X-Header: value\r\n", b"x"])
-def test_a_head_without_an_end(xapi: Xapi, piece: bytes) -> None:
+def test_endless_response_headers_are_rejected(xapi: Xapi, piece: bytes) -> None:
     with Server([request(), send(b"HTTP/1.1 200 OK\r\n"), forever(piece * 1000)]) as server:
         code, peak, err = _run(xapi, server, "request", "/")
 

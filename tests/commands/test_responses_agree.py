@@ -1,4 +1,4 @@
-"""`request` and `batch` decide the same about every response, however its bytes arrive."""
+"""`request` and `batch` interpret every response identically, however its bytes are split."""
 
 import base64
 import json
@@ -18,14 +18,14 @@ from tests.program import Xapi
 from tests.servers import Peer, Server
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
 from xapi_cli.http.client import open_http
-from xapi_cli.http.content_coding import decoded
+from xapi_cli.http.content_coding import decode
 from xapi_cli.request.calls import Call
-from xapi_cli.request.send import Exchange
+from xapi_cli.request.send import Sender
 
 Outcome = tuple[int, bytes] | str
 Deliver = Callable[[socket.socket, bytes], None]
 
-TIMEOUT = 1  # seconds; nothing but what is expected to time out comes near it
+TIMEOUT = 1  # seconds; only responses that are expected to time out take that long
 BAD, LATE = "network", "timeout"
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -40,7 +40,7 @@ def redirect(location: bytes, *more: bytes) -> bytes:
     return b"\r\n".join([b"HTTP/1.1 302 Found", b"Location: " + location, *more, b"", b""])
 
 
-# What the server sends, and what comes of it: where the connection stays open, and where the server then closes it.
+# What the server sends, and the outcomes: if the connection stays open, and if the server then closes it.
 SAME: dict[str, tuple[bytes, Outcome]] = {
     "usual": (OK + b"Content-Length: 2\r\n\r\nok", (200, b"ok")),
     "no reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", (200, b"ok")),
@@ -112,18 +112,18 @@ SAME: dict[str, tuple[bytes, Outcome]] = {
     "a chunk of a signed size": (CHUNKED + b"+2\r\nok\r\n", BAD),
     "a chunk with 0x": (CHUNKED + b"0x2\r\nok\r\n", BAD),
     "a chunk that is longer than its size": (CHUNKED + b"2\r\nokay\r\n", BAD),
-    "a bad trailer": (CHUNKED + b"2\r\nok\r\n0\r\nrubbish\r\n\r\n", BAD),
+    "an invalid trailer": (CHUNKED + b"2\r\nok\r\n0\r\nrubbish\r\n\r\n", BAD),
     "identity": (coded(b"identity"), (200, b"ok")),
     "no coding": (coded(b"none"), (200, b"ok")),
     "no coding, listed": (coded(b"Identity, NONE"), (200, b"ok")),
     "an unknown coding": (coded(b"br"), BAD),
-    "not what its coding says": (coded(b"gzip"), BAD),
+    "not in the declared coding": (coded(b"gzip"), BAD),
     "two codings": (coded(b"gzip, gzip"), BAD),
     "a redirect without a body": (redirect(b"/landed", b"Content-Length: 0"), (200, b"/landed")),
     "a redirect with a body without an end": (redirect(b"/landed") + b"x", (200, b"/landed")),
     "a redirect with a short body": (redirect(b"/landed", b"Content-Length: 9") + b"x", (200, b"/landed")),
-    "a redirect with a vast body": (redirect(b"/landed", b"Content-Length: 99999999") + b"x", (200, b"/landed")),
-    "a redirect with a flaw in its body": (
+    "a redirect with a large body": (redirect(b"/landed", b"Content-Length: 99999999") + b"x", (200, b"/landed")),
+    "a redirect with an invalid body": (
         redirect(b"/landed", b"Transfer-Encoding: chunked") + b"2\nok",
         (200, b"/landed"),
     ),
@@ -182,7 +182,7 @@ def in_three_parts(sock: socket.socket, data: bytes) -> None:
 
 
 def serve(responses: list[bytes], deliver: Deliver, ends: bool, peer: Peer) -> None:
-    """Be a step that gives each request the response whose number is its path, and others their path."""
+    """Respond to each request with the response whose number is its path; for other paths, with the path itself."""
     peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
         peer.read_request()
@@ -203,8 +203,8 @@ def by_request(url: str, job: tuple[int, str]) -> Outcome:
     number, name = job
     with open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client:
         try:
-            with closing(Exchange(client, url, None).send(Call(method(name), f"{url}/{number}")).response) as response:
-                body = b"".join(decoded(response.iter_raw(), response.headers.get("Content-Encoding")))
+            with closing(Sender(client, url, None).send(Call(method(name), f"{url}/{number}")).response) as response:
+                body = b"".join(decode(response.iter_raw(), response.headers.get("Content-Encoding")))
         except NetworkError:
             return BAD
         except TimeoutExpired:
@@ -214,8 +214,8 @@ def by_request(url: str, job: tuple[int, str]) -> Outcome:
 
 def by_batch(xapi: Xapi, url: str, names: list[str]) -> list[Outcome]:
     lines = [json.dumps({"path": f"/{number}", "method": method(name)}) for number, name in enumerate(names)]
-    words = ("batch", "--ordered", "-j", "200", "--timeout", str(TIMEOUT))
-    outcome = xapi(*words, input="\n".join(lines), env={"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"})
+    args = ("batch", "--ordered", "-j", "200", "--timeout", str(TIMEOUT))
+    outcome = xapi(*args, input="\n".join(lines), env={"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"})
     return [_of_line(line) for line in out_lines(outcome.out)]
 
 
@@ -227,7 +227,7 @@ def _of_line(line: dict[str, Any]) -> Outcome:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("deliver", [whole, in_three_parts, byte_by_byte])
-def test_every_response_means_the_same_to_both(xapi: Xapi, deliver: Deliver, ends: bool) -> None:
+def test_request_and_batch_interpret_every_response_identically(xapi: Xapi, deliver: Deliver, ends: bool) -> None:
     rows = table(ends)
     names = [name for name, _, _ in rows]
     step = partial(serve, [data for _, data, _ in rows], deliver, ends)
@@ -240,14 +240,14 @@ def test_every_response_means_the_same_to_both(xapi: Xapi, deliver: Deliver, end
     assert dict(zip(names, batched, strict=True)) == expected
 
 
-def test_a_redirect_that_is_refused_says_so_to_request() -> None:
+def test_request_names_the_reason_for_a_refused_redirect() -> None:
     two = redirect(b"/a", b"Location: /b", b"Content-Length: 0")
     with (
         Server([partial(serve, [two], whole, False)]) as server,
         open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client,
     ):
-        answer = Exchange(client, server.url, None).send(Call("GET", f"{server.url}/0"))
-        answer.response.close()
+        reply = Sender(client, server.url, None).send(Call("GET", f"{server.url}/0"))
+        reply.response.close()
 
-    assert isinstance(answer.refusal, RedirectError)
-    assert "two targets" in str(answer.refusal)
+    assert isinstance(reply.refused_redirect, RedirectError)
+    assert "two different Location headers" in str(reply.refused_redirect)

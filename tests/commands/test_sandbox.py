@@ -1,4 +1,4 @@
-"""`xapi sandbox` serves until it is told to stop, and says what a shell needs to use it."""
+"""`xapi sandbox` prints its settings as shell assignments and serves until it is stopped."""
 
 import shlex
 import signal
@@ -18,7 +18,7 @@ def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     return dict(shlex.split(line)[0].split("=", 1) for line in lines)
 
 
-def test_it_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
+def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
     process = xapi.start("sandbox")
 
     settings = assignments_of(process)
@@ -32,7 +32,7 @@ def test_it_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
     assert httpx.get(f"{base_url}/x-api/me", trust_env=False).status_code == 401
 
 
-def test_a_shell_can_use_what_it_prints(xapi: Xapi) -> None:
+def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
     script = """
         xapi sandbox >settings 2>/dev/null & server=$!
         until [ "$(wc -l <settings)" -eq 5 ]; do sleep 0.1; done
@@ -45,26 +45,35 @@ def test_a_shell_can_use_what_it_prints(xapi: Xapi) -> None:
     process = xapi.start(script, argv=("sh", "-c"))
     out, err = process.communicate(timeout=60)
 
-    answer, refusal, code = out.decode().splitlines()
-    assert answer == '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}'
+    response, refusal, code = out.decode().splitlines()
+    assert response == '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}'
     assert '"insufficient_scope"' in refusal
     assert code == "4"
     assert "master rights" in err.decode()
 
 
-def test_it_takes_the_port_and_the_lifetime_that_are_wanted(xapi: Xapi) -> None:
+def test_the_examples_log_in_and_export_nothing(xapi: Xapi) -> None:
+    examples = xapi("sandbox", "--help").out.partition("xapi sandbox --port 8080 --expires-in 60\n")[2]
+    script = f"{examples.replace('sleep 1', 'until [ -s sandbox.env ]; do sleep 0.1; done')}\nenv; kill $!"
+    out, err = xapi.start(script, argv=("sh", "-c")).communicate(timeout=60)
+
+    assert b"master@example.com" in out, err
+    assert b"XAPI_PASSWORD" not in out
+
+
+def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
     with Sandbox() as server:
         port = server.base_url.rpartition(":")[2]
     settings = assignments_of(xapi.start("sandbox", "--port", port, "--expires-in", "7"))
 
     assert settings["XAPI_BASE_URL"] == f"http://127.0.0.1:{port}"
     grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
-    answer = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
-    assert answer.json()["expires_in"] == 7
+    response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
+    assert response.json()["expires_in"] == 7
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_it_stops_when_told(xapi: Xapi, number: signal.Signals, code: int) -> None:
+def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int) -> None:
     process = xapi.start("sandbox")
     assignments_of(process)
     process.send_signal(number)
@@ -74,7 +83,7 @@ def test_it_stops_when_told(xapi: Xapi, number: signal.Signals, code: int) -> No
     assert b"Traceback" not in process.stderr.read()
 
 
-def test_ctrl_c_on_a_terminal_ends_it_at_once(xapi: Xapi) -> None:
+def test_ctrl_c_on_a_terminal_stops_the_sandbox_immediately(xapi: Xapi) -> None:
     with xapi.on_terminal("sandbox") as terminal:
         terminal.expect("until Ctrl-C")
         pressed = time.monotonic()
@@ -83,20 +92,20 @@ def test_ctrl_c_on_a_terminal_ends_it_at_once(xapi: Xapi) -> None:
     assert time.monotonic() - pressed < 2
 
 
-def test_a_port_in_use_is_wrong_usage(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:
     port = sandbox.base_url.rpartition(":")[2]
 
-    told = xapi("sandbox", "--port", port)
-    assert (told.code, told.out, told.err) == (
+    result = xapi("sandbox", "--port", port)
+    assert (result.code, result.out, result.err) == (
         2,
         "",
         f"xapi: error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port\n",
     )
 
 
-@pytest.mark.parametrize("words", [("--port", "70000"), ("--port", "x"), ("--expires-in", "0"), ("stray",)])
-def test_a_wrong_option_is_one_line(xapi: Xapi, words: tuple[str, ...]) -> None:
-    told = xapi("sandbox", *words)
+@pytest.mark.parametrize("args", [("--port", "70000"), ("--port", "x"), ("--expires-in", "0"), ("stray",)])
+def test_an_invalid_option_is_reported_in_one_line(xapi: Xapi, args: tuple[str, ...]) -> None:
+    result = xapi("sandbox", *args)
 
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert told.err.startswith("xapi: error: ")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("xapi: error: ")

@@ -18,21 +18,21 @@ def token(xapi: Xapi, sandbox: Sandbox) -> str:
     return xapi("token", "show").out.removesuffix("\n")
 
 
-def test_the_token_and_a_newline_is_all_there_is(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+def test_stdout_is_the_token_and_a_newline(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     assert xapi("token", "show") == Outcome(0, f"{token}\n", "")
     assert sandbox.user_of(token) == MASTER
 
 
-def test_it_logs_in_where_needed_and_says_why(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_it_logs_in_if_necessary_and_reports_the_reason(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("token", "show", env=sandbox.settings)
 
     assert sandbox.user_of(outcome.out.removesuffix("\n")) == MASTER
-    assert outcome.err == f"xapi: no token was stored: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n"
     assert not xapi.config.exists()  # only a login writes a profile
 
 
 @pytest.mark.parametrize(
-    "words, shown",
+    "args, shown",
     [
         (("--format", "token"), "{}\n"),
         (("--format", "header"), "Authorization: Bearer {}\n"),
@@ -41,13 +41,13 @@ def test_it_logs_in_where_needed_and_says_why(xapi: Xapi, sandbox: Sandbox) -> N
         (("--format", "env"), "export XAPI_TOKEN='{}'\n"),
     ],
 )
-def test_the_text_formats(xapi: Xapi, token: str, words: tuple[str, ...], shown: str) -> None:
-    assert xapi("token", "show", *words) == Outcome(0, shown.format(token), "")
+def test_the_text_formats(xapi: Xapi, token: str, args: tuple[str, ...], shown: str) -> None:
+    assert xapi("token", "show", *args) == Outcome(0, shown.format(token), "")
 
 
-@pytest.mark.parametrize("words", [("--json",), ("--format", "json")])
-def test_the_json_format(xapi: Xapi, token: str, sandbox: Sandbox, words: tuple[str, ...]) -> None:
-    shown = json.loads(xapi("token", "show", *words).out)
+@pytest.mark.parametrize("args", [("--json",), ("--format", "json")])
+def test_the_json_format(xapi: Xapi, token: str, sandbox: Sandbox, args: tuple[str, ...]) -> None:
+    shown = json.loads(xapi("token", "show", *args).out)
 
     expires_at = datetime.now(UTC) + timedelta(seconds=MONTH)
     assert abs(shown["expires_at_epoch"] - expires_at.timestamp()) < 60
@@ -66,7 +66,7 @@ def test_the_json_format(xapi: Xapi, token: str, sandbox: Sandbox, words: tuple[
     assert MONTH - 60 < shown["expires_in"] <= MONTH
 
 
-def test_the_source_tells_where_the_token_comes_from(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_source_states_where_the_token_comes_from(xapi: Xapi, sandbox: Sandbox) -> None:
     def source(**env: str) -> tuple[str, str]:
         shown = json.loads(xapi("token", "show", "--json", env={**sandbox.settings, **env}).out)
         return shown["source"], shown["storage"]
@@ -77,7 +77,7 @@ def test_the_source_tells_where_the_token_comes_from(xapi: Xapi, sandbox: Sandbo
     assert source(XAPI_TOKEN="abc") == ("env", "none")
 
 
-def test_a_ready_made_token_needs_nothing_else_and_knows_no_expiry(xapi: Xapi) -> None:
+def test_a_supplied_token_needs_no_other_setting_and_has_no_expiry(xapi: Xapi) -> None:
     outcome = xapi("token", "show", "--json", "--min-ttl", "1000d", env={"XAPI_TOKEN": "abc~/+"})
 
     assert (outcome.code, outcome.err) == (0, "")
@@ -96,7 +96,7 @@ def test_a_ready_made_token_needs_nothing_else_and_knows_no_expiry(xapi: Xapi) -
 
 
 @pytest.mark.parametrize("command", [("token", "show"), ("token", "status"), ("exec", "--", "true")])
-def test_with_a_ready_made_token_the_keyring_is_not_even_imported(xapi: Xapi, command: tuple[str, ...]) -> None:
+def test_with_a_supplied_token_the_keyring_is_not_imported(xapi: Xapi, command: tuple[str, ...]) -> None:
     env = {"XAPI_TOKEN": "abc", "XAPI_STORAGE": "keyring", "PYTHONPROFILEIMPORTTIME": "1"}
     outcome = xapi(*command, env=env)
 
@@ -106,19 +106,19 @@ def test_with_a_ready_made_token_the_keyring_is_not_even_imported(xapi: Xapi, co
     assert not {"keyring", "secretstorage", "xapi_cli.store.keyring.store", "httpx"} & imported
 
 
-def test_a_ready_made_token_that_no_header_can_hold_is_exit_2_and_not_shown(xapi: Xapi) -> None:
+def test_a_supplied_token_that_is_not_valid_in_a_header_exits_with_2_and_is_not_shown(xapi: Xapi) -> None:
     outcome = xapi("token", "show", env={"XAPI_TOKEN": "CANARY\n"})
 
     assert (outcome.code, outcome.err) == (
         2,
         (
-            "xapi: error: XAPI_TOKEN holds characters that no token can have; "
-            "set it to the bare token: no blanks, no newline\n"
+            "xapi: error: XAPI_TOKEN: the value contains characters that are not allowed in a token; "
+            "set it to the token alone, without spaces or a newline\n"
         ),
     )
 
 
-def test_what_env_prints_is_what_a_shell_evaluates(xapi: Xapi) -> None:
+def test_a_shell_can_evaluate_the_env_format(xapi: Xapi) -> None:
     token = "a'b\"c$d`e\\f!g*h;i"
     printed = xapi("token", "show", "--format", "env", env={"XAPI_TOKEN": token}).out
 
@@ -128,7 +128,7 @@ def test_what_env_prints_is_what_a_shell_evaluates(xapi: Xapi) -> None:
     assert shell.stdout.decode() == token
 
 
-def test_the_exec_credential_is_what_kubectl_wants(xapi: Xapi, token: str) -> None:
+def test_the_exec_credential_has_the_format_of_kubectl(xapi: Xapi, token: str) -> None:
     shown = json.loads(xapi("token", "show", "--format", "exec-credential").out)
 
     expires_at = shown["status"].pop("expirationTimestamp")
@@ -152,7 +152,7 @@ def test_min_ttl_renews_a_token_with_less_left(xapi: Xapi, token: str, sandbox: 
     assert outcome.out != f"{token}\n"
     assert outcome.err == (
         f"xapi: the stored token has too little time left: logged in as {MASTER.email} at {sandbox.base_url}\n"
-        "xapi: warning: the new token, too, has less time left than --min-ttl wants\n"
+        "xapi: warning: the new token also has less time left than --min-ttl requires\n"
     )
     assert sandbox.logins == 2
 
@@ -161,7 +161,7 @@ def test_fresh_always_logs_in(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     outcome = xapi("token", "show", "--fresh", env=sandbox.settings)
 
     assert outcome.out != f"{token}\n"
-    assert outcome.err == f"xapi: a fresh token was asked for: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: a fresh token was requested: logged in as {MASTER.email} at {sandbox.base_url}\n"
     assert xapi("token", "show").out == outcome.out
 
 
@@ -169,14 +169,14 @@ def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("token", "show", "--no-login", env=sandbox.settings) == Outcome(
         10,
         "",
-        f"xapi: error: no token was stored for {MASTER.email} at {sandbox.base_url}, and --no-login was given;"
+        f"xapi: error: no stored token for {MASTER.email} at {sandbox.base_url}, and --no-login was given;"
         " run `xapi login`\n",
     )
     assert sandbox.login_attempts == 0
 
 
 @pytest.mark.parametrize(
-    "words, env",
+    "args, env",
     [
         (("--fresh", "--no-login"), {}),
         (("--fresh",), {"XAPI_TOKEN": "abc"}),
@@ -189,23 +189,23 @@ def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
         (("-p", "nowhere"), {}),
     ],
 )
-def test_wrong_usage_is_one_line_and_nothing_is_sent(
-    xapi: Xapi, sandbox: Sandbox, words: tuple[str, ...], env: dict[str, str]
+def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], env: dict[str, str]
 ) -> None:
-    outcome = xapi("token", "show", *words, env={**sandbox.settings, **env})
+    outcome = xapi("token", "show", *args, env={**sandbox.settings, **env})
 
     assert (outcome.code, outcome.out, outcome.err.count("\n"), sandbox.login_attempts) == (2, "", 1, 0)
     assert "CANARY" not in outcome.err
 
 
-def test_a_github_runner_is_told_to_hide_the_token(xapi: Xapi) -> None:
+def test_a_github_runner_gets_a_mask_for_the_token(xapi: Xapi) -> None:
     env = {"XAPI_TOKEN": "ab%0Ac", "GITHUB_ACTIONS": "true"}
 
     assert xapi("token", "show", env=env) == Outcome(0, "ab%0Ac\n", "::add-mask::ab%250Ac\n")
     assert xapi("token", "show", env={**env, "GITHUB_ACTIONS": "1"}).err == ""
 
 
-def test_a_record_that_is_garbage_is_no_token(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+def test_a_garbage_record_is_treated_as_no_token(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     (path,) = (xapi.state / "tokens").iterdir()
     good = path.read_text()
     for bad in (
@@ -222,9 +222,7 @@ def test_a_record_that_is_garbage_is_no_token(xapi: Xapi, token: str, sandbox: S
     assert xapi("token", "show", "--no-login").code == 0
 
 
-def test_accounts_differ_by_url_and_name_and_not_by_how_the_url_is_written(
-    xapi: Xapi, token: str, sandbox: Sandbox
-) -> None:
+def test_accounts_are_compared_by_normalized_url_and_username(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     def code(base_url: str, username: str = MASTER.email) -> int:
         return xapi("token", "show", "--no-login", "--base-url", base_url, "-u", username).code
 
@@ -234,7 +232,7 @@ def test_accounts_differ_by_url_and_name_and_not_by_how_the_url_is_written(
     assert [*others, code(sandbox.base_url, MASTER.email.upper())] == [10, 10, 10]
 
 
-def test_a_token_file_is_private_whatever_the_umask(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_token_file_is_private_with_any_umask(xapi: Xapi, sandbox: Sandbox) -> None:
     shell = ("sh", "-c", 'umask 0; exec "$@"', "sh")
     process = xapi.start("login", env=sandbox.settings, argv=(*shell, "xapi"))
     process.communicate(timeout=20)

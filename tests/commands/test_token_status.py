@@ -1,4 +1,4 @@
-"""`xapi token status`: how the token stands, without the token."""
+"""`xapi token status`: the status of the token, without the token."""
 
 import json
 
@@ -28,10 +28,10 @@ def test_a_valid_token_is_described_without_the_secret_and_without_a_request(xap
     assert token not in outcome.out
 
 
-def test_no_token_is_exit_10(xapi: Xapi) -> None:
+def test_without_a_token_it_exits_with_10(xapi: Xapi) -> None:
     outcome = xapi("token", "status", "--base-url", "api.test", "-u", "me")
 
-    assert outcome.err == "xapi: error: no token is stored; run `xapi login`\n"
+    assert outcome.err == "xapi: error: no stored token; run `xapi login`\n"
     assert (outcome.code, json.loads(outcome.out)) == (
         10,
         {
@@ -54,7 +54,7 @@ def test_it_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     assert (sandbox.login_attempts, sandbox.requests) == (0, 0)
 
 
-def test_less_time_than_wanted_is_short_and_none_left_is_expired(xapi: Xapi) -> None:
+def test_less_time_than_min_ttl_is_short_and_none_is_expired(xapi: Xapi) -> None:
     with Sandbox(expires_in=3600) as sandbox:
         xapi("login", env=sandbox.settings)
         assert _state(xapi("token", "status", "--min-ttl", "50m")) == (0, "valid")
@@ -68,12 +68,12 @@ def test_less_time_than_wanted_is_short_and_none_left_is_expired(xapi: Xapi) -> 
     assert (json.loads(outcome.out)["expires_in"], json.loads(outcome.out)["expires_at"]) == (0, "2020-01-01T00:00:00Z")
 
 
-def test_check_asks_the_api_once(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_check_sends_one_request(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
     assert _state(xapi("token", "status", "--check", "/x-api/me")) == (0, "valid")
     assert _state(xapi("token", "status", "--check", "x-api/nowhere")) == (0, "valid")
-    sandbox.kill_tokens()
+    sandbox.revoke_tokens()
     assert _state(xapi("token", "status", "--check", "/x-api/me")) == (10, "rejected")
     assert _state(xapi("token", "status")) == (0, "valid")
     assert (sandbox.requests, sandbox.logins) == (3, 1)
@@ -96,7 +96,7 @@ def test_check_asks_the_api_once(xapi: Xapi, sandbox: Sandbox) -> None:
         ("503 Busy", 5),
     ],
 )
-def test_any_answer_but_401_and_5xx_means_accepted(xapi: Xapi, head: str, code: int) -> None:
+def test_any_response_other_than_401_and_5xx_means_accepted(xapi: Xapi, head: str, code: int) -> None:
     with Server([request(), send(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\n\r\n".encode())]) as server:
         outcome = xapi("token", "status", "--check", "/x", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
 
@@ -106,15 +106,15 @@ def test_any_answer_but_401_and_5xx_means_accepted(xapi: Xapi, head: str, code: 
     assert len(server.received) == 1
 
 
-def test_no_answer_ends_with_the_code_of_that(xapi: Xapi) -> None:
+def test_without_a_response_the_exit_code_is_that_of_the_failure(xapi: Xapi) -> None:
     with Server([hang()]) as server:
-        words = ("--check", "/x", "--base-url", server.url, "--timeout", "0.5")
-        assert xapi("token", "status", *words, env={"XAPI_TOKEN": "abc"}).code == 12
-    assert xapi("token", "status", *words, env={"XAPI_TOKEN": "abc"}).code == 11
+        args = ("--check", "/x", "--base-url", server.url, "--timeout", "0.5")
+        assert xapi("token", "status", *args, env={"XAPI_TOKEN": "abc"}).code == 12
+    assert xapi("token", "status", *args, env={"XAPI_TOKEN": "abc"}).code == 11
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--check", "https://elsewhere.test/"),
         ("--check", "//elsewhere.test/"),
@@ -122,21 +122,21 @@ def test_no_answer_ends_with_the_code_of_that(xapi: Xapi) -> None:
         ("--min-ttl", "x"),
     ],
 )
-def test_wrong_usage_is_exit_2_even_where_there_is_no_token(xapi: Xapi, words: tuple[str, ...]) -> None:
-    outcome = xapi("token", "status", *words, "--base-url", "api.test", "-u", "me")
+def test_invalid_usage_exits_with_2_even_without_a_token(xapi: Xapi, args: tuple[str, ...]) -> None:
+    outcome = xapi("token", "status", *args, "--base-url", "api.test", "-u", "me")
 
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
 
 
-def test_a_token_in_the_environment_is_what_is_told_of(xapi: Xapi) -> None:
+def test_the_status_is_that_of_a_token_in_the_environment(xapi: Xapi) -> None:
     outcome = xapi("token", "status", env={"XAPI_TOKEN": "abc"})
 
     assert _state(outcome) == (0, "valid")
     assert json.loads(outcome.out)["source"] == "env"
-    assert outcome.err.startswith("xapi: warning: XAPI_TOKEN is set and hides the stored token")
+    assert outcome.err.startswith("xapi: warning: XAPI_TOKEN is set and overrides the stored token")
 
 
-def test_a_person_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
     with xapi.on_terminal("token", "status") as terminal:

@@ -1,4 +1,4 @@
-"""What becomes of good bytes in bad hands: a hypothesis strategy that damages examples."""
+"""A hypothesis strategy that damages examples."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _NASTY = [
 
 @st.composite
 def mutated(draw: st.DrawFn, examples: Sequence[bytes], more: int = 5) -> bytes:
-    """Draw one of *examples* after one to *more* changes: bytes lost, doubled, swapped, or of another kind."""
+    """Draw one of *examples* after one to *more* changes: bytes removed, duplicated, swapped or replaced."""
     data = draw(st.sampled_from(examples))
     for _ in range(draw(st.integers(1, more))):
         start = draw(st.integers(0, len(data)))
@@ -25,7 +25,7 @@ def mutated(draw: st.DrawFn, examples: Sequence[bytes], more: int = 5) -> bytes:
 
 
 def _changes(lost: bytes, elsewhere: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """Return what may stand where *lost* stood; *elsewhere* is what other examples have there."""
+    """Return a replacement for *lost*; *elsewhere* is the same part of other examples."""
     return st.one_of(
         st.just(b""), st.just(lost * 2), st.sampled_from(_NASTY), st.binary(max_size=8), st.sampled_from(elsewhere)
     )

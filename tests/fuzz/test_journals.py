@@ -1,4 +1,4 @@
-"""Whatever a journal holds, it is refused by name, or gives answers to lines that were seen, and goes on."""
+"""Any journal is rejected by name, or its valid results are restored and the batch continues."""
 
 from pathlib import Path
 from zlib import crc32
@@ -17,7 +17,7 @@ OUT = b'{"id":%d,"line":%d,"status":200,"headers":{},"json":{},"elapsed_ms":1}'
 
 
 def _journals() -> list[bytes]:
-    """Return a journal that was just begun, one with an answer, and one with three and the digest of the input."""
+    """Return an empty journal, one with one response, and one with three responses and the digest of the input."""
     header = b'{"xapi-journal": 2, "account": "%s"' % ACCOUNT.encode()
     header += _seal(header, 0)
     entries = [
@@ -35,38 +35,38 @@ def _seal(line: bytes, seed: int) -> bytes:
     return b', "sum": "%08x"}\n' % crc32(line, seed)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example rewrites its file
 @given(mutated(_journals()))
-def test_whatever_a_journal_holds_it_is_refused_or_gone_on_with(tmp_path: Path, data: bytes) -> None:
+def test_any_journal_is_rejected_or_continued(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "journal"
     path.write_bytes(data)
     try:
         with Journal(str(path), ACCOUNT) as journal:
-            answers = [_answer(journal, number) for number in (1, 2, 3)]
-            kept = journal.kept
+            responses = [_response(journal, number) for number in (1, 2, 3)]
+            restored = journal.restored
     except (UsageError, OutputError) as error:
         assert str(error) == printable(str(error))
         assert path.read_bytes() == data
     else:
-        assert kept >= sum(answer is not None for answer in answers)
+        assert restored >= sum(response is not None for response in responses)
         with Journal(str(path), ACCOUNT) as again:
-            assert [_answer(again, number) for number in (1, 2, 3)] == answers
+            assert [_response(again, number) for number in (1, 2, 3)] == responses
 
 
-def test_the_journals_above_are_such_as_the_program_writes(tmp_path: Path) -> None:
+def test_the_sample_journals_have_the_format_of_the_program(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     for number, whole in enumerate(_journals()):
         path.write_bytes(whole)
         with Journal(str(path), ACCOUNT) as journal:
-            assert journal.kept == (0, 1, 3)[number]
-            for line in range(1, journal.kept + 1):
-                assert journal.answer(line, SEEN[line]) == Result(line, OUT % (line, line), 0, "ok", SEEN[line])
+            assert journal.restored == (0, 1, 3)[number]
+            for line in range(1, journal.restored + 1):
+                assert journal.restore(line, SEEN[line]) == Result(line, OUT % (line, line), 0, "ok", SEEN[line])
         assert path.read_bytes() == whole
 
 
-def _answer(journal: Journal, number: int) -> Result | None:
+def _response(journal: Journal, number: int) -> Result | None:
     try:
-        return journal.answer(number, SEEN[number])
+        return journal.restore(number, SEEN[number])
     except UsageError as error:  # the digest was damaged: the input counts as changed
         assert str(error) == printable(str(error))
         return None

@@ -1,4 +1,4 @@
-"""Whatever a store holds where a record should be, it is a token that can be sent, or none."""
+"""Any content of a store is a token that can be sent, or no token."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -23,24 +23,24 @@ RECORDS = [
 ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example rewrites its file
 @given(mutated(RECORDS))
-def test_whatever_the_file_holds_it_is_a_token_that_can_be_sent_or_none(tmp_path: Path, data: bytes) -> None:
+def test_any_file_content_is_a_valid_token_or_none(tmp_path: Path, data: bytes) -> None:
     store = FileStore(tmp_path, lambda note: None)
     if not (tmp_path / "tokens").exists():
         store.write(ME, Record(TOKEN))
     (path,) = (tmp_path / "tokens").iterdir()
     path.write_bytes(data)
 
-    _judge(store.read(ME))
+    _check(store.read(ME))
 
 
 @given(mutated(RECORDS))
-def test_whatever_a_keyring_holds_it_is_a_token_that_can_be_sent_or_none(data: bytes) -> None:
-    _judge(decode(ME, data.decode("utf-8", "surrogateescape")))
+def test_any_keyring_content_is_a_valid_token_or_none(data: bytes) -> None:
+    _check(decode(ME, data.decode("utf-8", "surrogateescape")))
 
 
-def _judge(record: Record | None) -> None:
+def _check(record: Record | None) -> None:
     if record is not None:
         assert record.token.access_token
         assert all("!" <= char <= "~" for char in record.token.access_token)

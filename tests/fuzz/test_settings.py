@@ -1,4 +1,4 @@
-"""Whatever a config file or the environment holds, there come settings or one failure that names the place."""
+"""Any config file, flags and environment give valid settings or one UsageError that names the place."""
 
 import os
 import re
@@ -11,7 +11,9 @@ from tests.fuzz.mutations import mutated
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file
-from xapi_cli.settings.resolve import STORAGES, resolve
+from xapi_cli.settings.resolve import resolve
+from xapi_cli.settings.table import PROFILE_KEYS
+from xapi_cli.store import registry
 from xapi_cli.system.render import printable
 
 FILES = [
@@ -29,42 +31,42 @@ VALUES = st.one_of(
 NAMES = ["BASE_URL", "USERNAME", "STORAGE", "TIMEOUT", "MAX_TIME", "NO_INPUT", "PROFILE"]
 FLAGS = ["base_url", "username", "storage", "timeout", "max_time", "profile", "ca_bundle", "password_command"]
 
-here = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its file anew
+per_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its own file
 
 
-@here
+@per_example
 @given(mutated(FILES))
-def test_whatever_a_config_file_holds_it_is_read_or_named_and_never_lost(tmp_path: Path, data: bytes) -> None:
+def test_any_config_file_is_read_or_reported_and_never_lost(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     try:
         found = config_file.load(path)
     except UsageError as error:
-        _judge(error, str(path))
-        broken = True
+        _check(error, str(path))
+        is_invalid = True
     else:
-        assert all(set(profile) <= set(config_file.KEYS) for profile in found.profiles.values())
-        broken = False
+        assert all(set(profile) <= set(PROFILE_KEYS) for profile in found.profiles.values())
+        is_invalid = False
 
     try:
         config_file.edit(path, lambda document: config_file.profile_table(document, "new").update({"username": "me"}))
     except (UsageError, OutputError) as error:
-        _judge(error, str(path))
+        _check(error, str(path))
         assert path.read_bytes() == data
     else:
-        assert not broken
+        assert not is_invalid
         assert config_file.load(path).profiles["new"]["username"] == "me"
     assert os.listdir(tmp_path) == ["config.toml"]
 
 
-@here
+@per_example
 @given(
     st.dictionaries(st.sampled_from(FLAGS), st.none() | VALUES),
     st.dictionaries(st.sampled_from(NAMES).map("XAPI_{}".format), VALUES),
     VALUES,
     st.sampled_from(FILES),
 )
-def test_whatever_flags_and_variables_hold_there_are_settings_or_one_failure(
+def test_any_flags_and_variables_give_settings_or_one_usage_error(
     tmp_path: Path, flags: dict[str, str | None], environ: dict[str, str], token: str, data: bytes
 ) -> None:
     (tmp_path / "config.toml").write_bytes(data)
@@ -72,10 +74,10 @@ def test_whatever_flags_and_variables_hold_there_are_settings_or_one_failure(
     try:
         found = resolve(flags, {**environ, **secrets, "XAPI_CONFIG_DIR": str(tmp_path)}, may_create_profile=True)
     except UsageError as error:
-        _judge(error)
+        _check(error)
         assert "canary" not in str(error)
     else:
-        assert found.storage in STORAGES
+        assert found.storage in registry.names()
         assert found.timeout > 0
         assert found.base_url is None or found.base_url == urls.base_url(found.base_url)
         assert found.username is None or found.username.isprintable()
@@ -83,6 +85,6 @@ def test_whatever_flags_and_variables_hold_there_are_settings_or_one_failure(
         assert "canary" not in repr(found)
 
 
-def _judge(error: UsageError | OutputError, place: str = "") -> None:
+def _check(error: UsageError | OutputError, place: str = "") -> None:
     assert str(error) == printable(str(error))
     assert place in str(error)

@@ -1,4 +1,4 @@
-"""Every way a server, or the network before it, can fail or lie, by name, with what xapi may make of it."""
+"""The faults and attacks of a server or a network, by name, with the allowed outcomes."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ from tests.servers import OK, Peer, Server, Step, close, drip, forever, hang, he
 TOKEN = "canary-of-a-good-token"
 START = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
-ESCAPES = "\x1b]52;c;eHh4\x07\x1b[31m\x9b2J\u202e\x7f"  # clipboard, colours, C1, bidi, DEL
+ESCAPES = "\x1b]52;c;eHh4\x07\x1b[31m\x9b2J\u202e\x7f"  # clipboard, colors, C1, bidi, DEL
 MEBIBYTE = 1024 * 1024
 
 Codes = frozenset[int]
@@ -20,12 +20,12 @@ Codes = frozenset[int]
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what a connection meets, and with which codes a command may end that meets it.
+    """One fault: the behavior of each connection, and the allowed exit codes of a command that encounters it.
 
     *api* is for a request of the API, *token* for the token endpoint, *check*
-    for `token status --check`, where any complete head but a 401 or 5xx means
-    that the token was accepted. *addresses* is what a base URL looks like for
-    it, *env* what the environment adds.
+    for `token status --check`, where complete response headers with any status
+    other than 401 and 5xx mean that the token was accepted. *base_url* is the
+    base URL, *env* is added to the environment.
     """
 
     group: str
@@ -36,16 +36,16 @@ class Fault:
     base_url: str = "{url}"
     env: Mapping[str, str] = field(default_factory=dict)
     tls: bool = False
-    flood: bool = False  # stdout would fill the disk
+    flood: bool = False  # too much output to store
 
     @property
     def batch(self) -> Codes:
-        """For `batch`: no status under 400 is a failure there, but a body over 10 MiB is."""
+        """For `batch`: a status under 400 is not a failure, but a body over 10 MiB is."""
         return codes(11, 12) if self.flood else codes(*(0 if code == 3 else code for code in self.api))
 
 
 class HostileServer(Server):
-    """A server that plays faults; *elsewhere* is the host and port that its redirects may name."""
+    """A server with a fault; *elsewhere* is the host and port of its redirects."""
 
     elsewhere = ""
 
@@ -54,8 +54,8 @@ def codes(*numbers: int) -> Codes:
     return frozenset(numbers)
 
 
-def answer(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
-    """Return a whole response; a Content-Length of its own takes the place of the right one."""
+def response(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
+    """Return a complete response; a Content-Length in *headers* replaces the correct one."""
     lines = [f"HTTP/1.1 {status}", *headers]
     if not any(line.lower().startswith(("content-length:", "transfer-encoding:")) for line in headers):
         lines.append(f"Content-Length: {len(body)}")
@@ -69,12 +69,12 @@ def token(**changed: object) -> bytes:
 
 
 def whole(data: bytes) -> list[Step]:
-    """Read a request, say *data*, close."""
+    """Read a request, send *data*, close."""
     return [request(), send(data)]
 
 
 def bomb(mebibytes: int) -> Step:
-    """Send so many MiB of zeros, packed a thousand times smaller; members are alike, so that they cost nothing."""
+    """Send a number of MiB of zeros, compressed a thousandfold, in identical gzip members."""
 
     def step(peer: Peer) -> None:
         member = _member()
@@ -91,20 +91,20 @@ def _member() -> bytes:
 
 
 def _by_text(text: str) -> dict[str, Fault]:
-    """Return what a server may try with *text*, which a terminal or a CI system would obey."""
+    """Return responses with *text*, which a terminal or a CI system would interpret."""
     body = json.dumps({"error": text, "error_description": text}).encode()
     refused = codes(10)
     return {
-        "an error code that speaks to the terminal": _whole("text", answer("400 Bad", body), 4, refused, 0),
-        "a reason that speaks to the terminal": _whole("text", answer(f"418 {text}"), 4, codes(4), 0),
+        "an error code that speaks to the terminal": _whole("text", response("400 Bad", body), 4, refused, 0),
+        "a reason that speaks to the terminal": _whole("text", response(f"418 {text}"), 4, codes(4), 0),
         "a target that speaks to the terminal": _whole(
-            "text", answer("302 Found", b"", f"Location: /{text}"), 3, codes(3), 0
+            "text", response("302 Found", b"", f"Location: /{text}"), 3, codes(3), 0
         ),
         "a length that speaks to the terminal": _whole(
-            "text", answer("200 OK", b"", f"Content-Length: {text}"), 11, codes(11), 11
+            "text", response("200 OK", b"", f"Content-Length: {text}"), 11, codes(11), 11
         ),
         "a coding that speaks to the terminal": _whole(
-            "text", answer("200 OK", b"x", f"Content-Encoding: {text}"), 11, codes(11), 0
+            "text", response("200 OK", b"x", f"Content-Encoding: {text}"), 11, codes(11), 0
         ),
         "a chunk that speaks to the terminal": _whole("text", CHUNKED + text.encode() + b"\r\n", 11, codes(11), 0),
     }
@@ -115,78 +115,78 @@ def _whole(group: str, data: bytes, api: int, token: Codes, check: int | None = 
 
 
 def _broken(group: str, *script: Step, check: Codes | None = None, **more: object) -> Fault:
-    """Return a fault that leaves no usable answer."""
+    """Return a fault that leaves no usable response."""
     return Fault(group, script, codes(11), codes(11), check or codes(11), **more)  # type: ignore[arg-type]  # as they are
 
 
 def _silent(group: str, *script: Step, check: Codes | None = None, **more: object) -> Fault:
-    """Return a fault that only time can tell."""
+    """Return a fault that only a timeout detects."""
     return Fault(group, script, codes(12), codes(12), check or codes(12), **more)  # type: ignore[arg-type]  # as they are
 
 
 def _status(status: str, api: int, token: int, check: int = 0, *headers: str) -> Fault:
-    return Fault("status", [request(), send(answer(status, b"no", *headers))], codes(api), codes(token), codes(check))
+    return Fault("status", [request(), send(response(status, b"no", *headers))], codes(api), codes(token), codes(check))
 
 
-def _answered(body: bytes, *headers: str) -> Fault:
-    """Return a 200 that is nothing to complain of for a request, and no token response."""
-    return Fault("token", whole(answer("200 OK", body, *headers)), codes(0), codes(11), codes(0))
+def _responded(body: bytes, *headers: str) -> Fault:
+    """Return a 200 that is valid for a request and not a token response."""
+    return Fault("token", whole(response("200 OK", body, *headers)), codes(0), codes(11), codes(0))
 
 
 def _redirect(status: int, target: str) -> Fault:
     def step(peer: Peer) -> None:
         elsewhere = peer.server.elsewhere if isinstance(peer.server, HostileServer) else ""
         location = target.format(elsewhere=elsewhere)
-        peer.sock.sendall(answer(f"{status} Elsewhere", b"there", f"Location: {location}"))
+        peer.sock.sendall(response(f"{status} Elsewhere", b"there", f"Location: {location}"))
 
     return Fault("redirect", [request(), step], codes(0, 3), codes(3), codes(0))
 
 
 FAULTS: dict[str, Fault] = {
-    # no connection, or not the one that was wanted
+    # no connection, or one to another server
     "refused": _broken("connect", base_url="http://127.0.0.1:{closed}"),
-    "no such name": Fault("connect", [], codes(11, 12), codes(11, 12), codes(11, 12), base_url="http://nowhere.invalid"),
-    "a backlog that is full": _silent("connect", base_url="http://127.0.0.1:{full}"),
-    "closes at once": _broken("connect", close()),
-    "resets at once": _broken("connect", reset()),
-    "TLS where plain http is asked": _broken("connect", tls=True, base_url="http://{name}"),
-    "plain http where TLS is asked": _broken("connect", send(OK), base_url="https://{name}"),
-    "a certificate that nobody signed": _broken("connect", request(), send(OK), tls=True),
-    "a handshake that never comes": _silent("connect", hang(), base_url="https://{name}"),
-    "a proxy that is down": _broken("connect", env={"ALL_PROXY": "http://me:canary-of-a-proxy@127.0.0.1:{closed}"}),
-    "a proxy that wants a password": _broken(
-        "connect", request(), send(answer("407 Who are you")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
+    "an unknown host name": Fault("connect", [], codes(11, 12), codes(11, 12), codes(11, 12), base_url="http://nowhere.invalid"),
+    "a full backlog": _silent("connect", base_url="http://127.0.0.1:{full}"),
+    "closes immediately": _broken("connect", close()),
+    "resets immediately": _broken("connect", reset()),
+    "TLS where plain http is expected": _broken("connect", tls=True, base_url="http://{name}"),
+    "plain http where TLS is expected": _broken("connect", send(OK), base_url="https://{name}"),
+    "a self-signed certificate": _broken("connect", request(), send(OK), tls=True),
+    "no TLS handshake": _silent("connect", hang(), base_url="https://{name}"),
+    "an unreachable proxy": _broken("connect", env={"ALL_PROXY": "http://me:canary-of-a-proxy@127.0.0.1:{closed}"}),
+    "a proxy that requires a password": _broken(
+        "connect", request(), send(response("407 Who")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
     ),
-    "a proxy that finds nobody": _broken(
-        "connect", request(), send(answer("502 Bad")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
+    "a proxy that does not reach the server": _broken(
+        "connect", request(), send(response("502 Bad")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
     ),
-    # silence and slowness
-    "silent": _silent("time", hang()),
-    "silent after the request": _silent("time", request(), hang()),
-    "silent after the head of the request": _silent("time", head(), hang()),
-    "a head in drips": _silent("time", request(), drip(START + b"X: y\r\n" * 9999, 0.05)),
-    "103 in drips": _silent("time", request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 9999, 0.05, 21)),
-    "silent in the body": _silent(
+    # no response, or a slow one
+    "no response": _silent("time", hang()),
+    "no response after the request": _silent("time", request(), hang()),
+    "no response after the request headers": _silent("time", head(), hang()),
+    "slow headers": _silent("time", request(), drip(START + b"X: y\r\n" * 9999, 0.05)),
+    "slow 103 responses": _silent("time", request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 9999, 0.05, 21)),
+    "stalls in the body": _silent(
         "time", request(), send(START + b"Content-Length: 5\r\n\r\nab"), hang(), check=codes(0, 12)
     ),
-    "a chunk extension in drips": _silent(
+    "a slow chunk extension": _silent(
         "time", request(), send(CHUNKED), drip(b"5;" + b"x" * 9999, 0.05), check=codes(0, 12)
     ),
-    # cut off
+    # truncated
     "closes after the request": _broken("cut", request()),
     "resets after the request": _broken("cut", request(), reset()),
-    "closes in the head": _broken("cut", request(), send(START + b"X: ")),
+    "closes within the headers": _broken("cut", request(), send(START + b"X: ")),
     "closes before the body": _broken("cut", *whole(START + b"Content-Length: 5\r\n\r\n"), check=codes(0, 11)),
     "closes in the body": _broken("cut", *whole(START + b"Content-Length: 5\r\n\r\nabc"), check=codes(0, 11)),
     "chunks without an end": _broken("cut", *whole(CHUNKED + b"3\r\nabc\r\n"), check=codes(0, 11)),
-    "a bad chunk": _broken("cut", *whole(CHUNKED + b"3\r\nabcXY"), check=codes(0, 11)),
-    "gzip that is cut off, without a length": _broken(
+    "an invalid chunk": _broken("cut", *whole(CHUNKED + b"3\r\nabcXY"), check=codes(0, 11)),
+    "truncated gzip without a length": _broken(
         "cut", *whole(START + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"abc" * 999)[:-9]), check=codes(0, 11)
     ),
-    "deflate that is cut off, without a length": _broken(
+    "truncated deflate without a length": _broken(
         "cut", *whole(START + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(b"abc")[:-5]), check=codes(0, 11)
     ),
-    # what is no HTTP
+    # not HTTP
     "rubbish": _broken("lie", *whole(b"rubbish\x1b]52;c;eHh4\x07\r\n\r\n")),
     "HTTP/0.9": _broken("lie", *whole(b"<html>\n\n")),
     "an SSH server": _broken("lie", send(b"SSH-2.0-OpenSSH_9.2\r\n"), request(), send(b"\r\n")),
@@ -199,14 +199,14 @@ FAULTS: dict[str, Fault] = {
     "a length of 50 digits": _broken("lie", *whole(START + b"Content-Length: " + b"9" * 50 + b"\r\n\r\n")),
     "an unknown transfer coding": _broken("lie", *whole(START + b"Transfer-Encoding: gzip, chunked\r\n\r\n")),
     "an unknown content coding": _broken(
-        "lie", *whole(answer("200 OK", b"x", "Content-Encoding: zstd")), check=codes(0, 11)
+        "lie", *whole(response("200 OK", b"x", "Content-Encoding: zstd")), check=codes(0, 11)
     ),
-    "gzip that is none": _broken("lie", *whole(answer("200 OK", b"x", "Content-Encoding: gzip")), check=codes(0, 11)),
-    "8-bit headers": _answered(b"hi", "X-Name: caf\udce9"),
-    # what never ends, or is far larger than it looks
-    "an endless head": _broken("endless", request(), send(START), forever(b"X: y\r\n" * 1000)),
+    "invalid gzip": _broken("lie", *whole(response("200 OK", b"x", "Content-Encoding: gzip")), check=codes(0, 11)),
+    "8-bit headers": _responded(b"hi", "X-Name: caf\udce9"),
+    # endless, or much larger than declared
+    "endless headers": _broken("endless", request(), send(START), forever(b"X: y\r\n" * 1000)),
     "an endless line": _broken("endless", request(), forever(b"H" * 65536)),
-    "103 for ever": _broken("endless", request(), forever(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 100)),
+    "endless 103 status": _broken("endless", request(), forever(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 100)),
     "an endless chunk header": _broken(
         "endless", request(), send(CHUNKED + b"3;"), forever(b"x" * 65536), check=codes(0, 11)
     ),
@@ -222,11 +222,11 @@ FAULTS: dict[str, Fault] = {
         env={"XAPI_MAX_TIME": "2"},
         flood=True,
     ),
-    "a bomb": Fault("endless", [request(), bomb(200)], codes(0), codes(11), codes(0), flood=True),
-    "a bomb in a bomb": Fault(
-        "endless", whole(answer("200 OK", b"x", "Content-Encoding: gzip, gzip")), codes(11), codes(11), codes(0, 11)
+    "a decompression bomb": Fault("endless", [request(), bomb(200)], codes(0), codes(11), codes(0), flood=True),
+    "a nested decompression bomb": Fault(
+        "endless", whole(response("200 OK", b"x", "Content-Encoding: gzip, gzip")), codes(11), codes(11), codes(0, 11)
     ),
-    # plain answers that are bad news
+    # error statuses
     "status 300": _status("300 Choose", 3, 3),
     "status 400": _status("400 Bad Request", 4, 10),
     "status 401": _status("401 Unauthorized", 10, 10, 10),
@@ -234,11 +234,11 @@ FAULTS: dict[str, Fault] = {
     "status 404": _status("404 Not Found", 4, 4),
     "status 407": _status("407 Proxy Authentication Required", 4, 4),
     "status 422": _status("422 Unprocessable", 4, 10),
-    "status 429 for a week": _status("429 Too Many", 4, 4, 0, "Retry-After: 604800"),
+    "status 429 with a week of Retry-After": _status("429 Too Many", 4, 4, 0, "Retry-After: 604800"),
     "status 500": _status("500 Oops", 5, 5, 5),
-    "status 503 for ever": _status("503 Busy", 5, 5, 5, "Retry-After: 1000000000"),
+    "status 503 with decades of Retry-After": _status("503 Busy", 5, 5, 5, "Retry-After: 1000000000"),
     "status 999": _status("999 Odd", 5, 5, 5),
-    # redirects: who follows one takes no secret along
+    # redirects, which must not receive a secret
     "redirect 301 elsewhere": _redirect(301, "http://{elsewhere}/x-api/token"),
     "redirect 302 elsewhere": _redirect(302, "http://{elsewhere}/x-api/token"),
     "redirect 303 elsewhere": _redirect(303, "http://user:pass@{elsewhere}/x-api/token"),
@@ -246,25 +246,25 @@ FAULTS: dict[str, Fault] = {
     "redirect 308 elsewhere": _redirect(308, "http://{elsewhere}/x-api/token"),
     "a redirect to itself": _redirect(302, "/x-api/token"),
     "a redirect to a file": _redirect(302, "file:///etc/passwd"),
-    "a redirect to nonsense": _redirect(307, "http://[::zz"),
-    "a redirect to nowhere": _redirect(302, ""),
-    # 2xx that are no token response
-    "a sign-in page": _answered(b"<html>Sign in</html>", "Content-Type: text/html; charset=idna"),
-    "nothing": _answered(b""),
-    "204": Fault("token", whole(answer("204 No Content")), codes(0), codes(11), codes(0)),
-    "a list": _answered(b"[]"),
-    "a lone surrogate": _answered(rb'{"access_token": "\ud800"}'),
-    "no token": _answered(token(access_token=None)),
-    "an empty token": _answered(token(access_token="")),
-    "a token with a line break": _answered(token(access_token=f"{TOKEN}\r\nX: y")),
-    "a token that speaks to the terminal": _answered(token(access_token=f"{TOKEN}{ESCAPES}")),
-    "a token of another type": _answered(token(token_type="mac")),
-    "a token that is a number": _answered(token(access_token=10**40)),
-    "a token among brackets": _answered(b"[" * 100_000),
-    "a token response of 2 MiB": _answered(token(access_token="x" * 2 * MEBIBYTE)),
+    "a redirect to an invalid URL": _redirect(307, "http://[::zz"),
+    "a redirect with an empty Location": _redirect(302, ""),
+    # 2xx that is not a token response
+    "a sign-in page": _responded(b"<html>Sign in</html>", "Content-Type: text/html; charset=idna"),
+    "nothing": _responded(b""),
+    "204": Fault("token", whole(response("204 No Content")), codes(0), codes(11), codes(0)),
+    "a list": _responded(b"[]"),
+    "a lone surrogate": _responded(rb'{"access_token": "\ud800"}'),
+    "no token": _responded(token(access_token=None)),
+    "an empty token": _responded(token(access_token="")),
+    "a token with a line break": _responded(token(access_token=f"{TOKEN}\r\nX: y")),
+    "a token with control sequences": _responded(token(access_token=f"{TOKEN}{ESCAPES}")),
+    "a token of another type": _responded(token(token_type="mac")),
+    "a token that is a number": _responded(token(access_token=10**40)),
+    "deeply nested JSON": _responded(b"[" * 100_000),
+    "a token response of 2 MiB": _responded(token(access_token="x" * 2 * MEBIBYTE)),
     **_by_text(f"{ESCAPES}[/red][link=file:///]:smile:"),
-    "an error that speaks to a CI system": _whole(
-        "text", answer("400 Bad", b'{"error": "x\\n::set-output name=a::b"}', "X: y"), 4, codes(10), 0
+    "an error with CI workflow commands": _whole(
+        "text", response("400 Bad", b'{"error": "x\\n::set-output name=a::b"}', "X: y"), 4, codes(10), 0
     ),
 }  # fmt: skip
 GROUPS = list(dict.fromkeys(fault.group for fault in FAULTS.values()))

@@ -1,4 +1,4 @@
-"""Every fault meets several commands, and every command faults of every kind: one line, in time, without harm."""
+"""Each fault is tried with several commands, and each command with every kind of fault: one clear line, in time."""
 
 import ssl
 import time
@@ -25,22 +25,22 @@ STORED = "canary-of-a-stored-token"
 USERNAME = "me@example.com"
 SECRETS = [secret.encode() for secret in (PASSWORD, STORED, "canary-of-a-proxy")]
 
-PATIENCE = 60  # seconds: when they are over, something hangs
+TIME_LIMIT = 60  # seconds; a command that takes longer hangs
 LARGEST = 100  # MiB of resident memory
-PAIRS_A_FAULT = 4
+PAIRS_PER_FAULT = 4
 
 
 @dataclass(frozen=True)
 class Caller:
-    """One way to run into a fault: *meets* names what is asked for, *stored* tells whether there is a token already."""
+    """One command that encounters a fault: *target* is the requested resource, *stored*: a token is stored."""
 
-    words: tuple[str, ...]
-    meets: str
+    args: tuple[str, ...]
+    target: str
     stored: bool = True
     stdin: bytes = b""
 
 
-# Neighbours differ, because they take turns by this order.
+# Adjacent callers differ, because they alternate in this order.
 CALLERS = {
     "login": Caller(("login",), "token", stored=False),
     "request": Caller(("request", "/x"), "api"),
@@ -62,16 +62,16 @@ CALLERS = {
 
 
 def _pairs() -> dict[str, list[str]]:
-    """Return for each fault the callers that meet it, which take turns within a group."""
+    """Return for each fault the commands that encounter it, alternating within a group."""
     turns: dict[str, Iterator[str]] = defaultdict(lambda: cycle(CALLERS))
-    return {name: list(islice(turns[fault.group], PAIRS_A_FAULT)) for name, fault in FAULTS.items()}
+    return {name: list(islice(turns[fault.group], PAIRS_PER_FAULT)) for name, fault in FAULTS.items()}
 
 
 PAIRS = _pairs()
 
 
-def test_each_fault_meets_two_commands_and_each_command_every_group_of_faults() -> None:
-    commands = {name: {CALLERS[caller].words[0] for caller in callers} for name, callers in PAIRS.items()}
+def test_each_fault_is_tried_with_two_commands_and_each_group_with_every_command() -> None:
+    commands = {name: {CALLERS[caller].args[0] for caller in callers} for name, callers in PAIRS.items()}
     met = {caller: {FAULTS[name].group for name, callers in PAIRS.items() if caller in callers} for caller in CALLERS}
 
     assert {name for name in PAIRS if len(commands[name]) < 2} == set()
@@ -80,20 +80,20 @@ def test_each_fault_meets_two_commands_and_each_command_every_group_of_faults() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_one_clear_line_in_time_and_memory_and_harms_nothing(
+def test_a_fault_is_one_clear_error_line_in_bounded_time_and_memory(
     tmp_path: Path, forks: ForkServer, name: str
 ) -> None:
-    _let_meet(tmp_path, forks, FAULTS[name], PAIRS[name])
+    _check(tmp_path, forks, FAULTS[name], PAIRS[name])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_meets_every_command(tmp_path: Path, forks: ForkServer, name: str) -> None:
-    _let_meet(tmp_path, forks, FAULTS[name], list(CALLERS))
+def test_a_fault_is_tried_with_every_command(tmp_path: Path, forks: ForkServer, name: str) -> None:
+    _check(tmp_path, forks, FAULTS[name], list(CALLERS))
 
 
-def _let_meet(folder: Path, forks: ForkServer, fault: Fault, callers: list[str]) -> None:
-    """Run *callers* into *fault*, all at once, and look at what each of them did."""
+def _check(directory: Path, forks: ForkServer, fault: Fault, callers: list[str]) -> None:
+    """Run *callers* concurrently with *fault*, and check the outcome of each."""
     with ExitStack() as stack:
         elsewhere = stack.enter_context(Server([serve(OK)]))
         server = HostileServer(fault.script, tls=_certified() if fault.tls else None)
@@ -101,23 +101,23 @@ def _let_meet(folder: Path, forks: ForkServer, fault: Fault, callers: list[str])
         stack.enter_context(server)
         places = {"url": server.url, "name": server.name, "closed": free_port()}
         places["full"] = stack.enter_context(full_backlog())
-        meetings = [
-            Meeting(Xapi(folder / str(number), forks), CALLERS[name], fault, places)
+        encounters = [
+            Encounter(Xapi(directory / str(number), forks), CALLERS[name], fault, places)
             for number, name in enumerate(callers)
         ]
-        for meeting in meetings:
-            stack.callback(meeting.xapi.end)
-            meeting.begin()
-        end = time.monotonic() + PATIENCE
-        for meeting in meetings:
-            meeting.judge(end)
+        for encounter in encounters:
+            stack.callback(encounter.xapi.end)
+            encounter.begin()
+        end = time.monotonic() + TIME_LIMIT
+        for encounter in encounters:
+            encounter.check(end)
         assert not any(secret in data for data in elsewhere.received for secret in SECRETS)
-        if all(CALLERS[name].meets == "nothing" for name in callers):
+        if all(CALLERS[name].target == "nothing" for name in callers):
             assert server.received == []
 
 
-class Meeting:
-    """One caller, in a home of its own, and the fault that it runs into."""
+class Encounter:
+    """One command in its own home directory, and the fault that it encounters."""
 
     def __init__(self, xapi: Xapi, caller: Caller, fault: Fault, places: Mapping[str, object]) -> None:
         self.caller = caller
@@ -129,7 +129,7 @@ class Meeting:
             "XAPI_BASE_URL": self.base_url,
             "XAPI_USERNAME": USERNAME,
             "XAPI_PASSWORD": PASSWORD,
-            "XAPI_TIMEOUT": "1" if 12 in fault.token else "20",  # the machine may have other things to do
+            "XAPI_TIMEOUT": "1" if 12 in fault.token else "20",  # the machine may be busy
             **env,
         }
         self._out, self._err, self._stdin = (xapi.home / name for name in ("stdout", "stderr", "stdin"))
@@ -138,59 +138,59 @@ class Meeting:
             file.truncate(3_000_000)
         if caller.stored:
             self._store()
-        self._before = self._kept()
+        self._before = self._stored()
 
     def begin(self) -> None:
-        """Let the caller run into the fault."""
+        """Run the command against the fault."""
         with (
             self._stdin.open("rb") as stdin,
             open("/dev/null" if self.fault.flood else self._out, "wb") as out,
             self._err.open("wb") as err,
         ):
-            self._process = self.xapi.start(*self.caller.words, stdin=stdin, stdout=out, stderr=err, env=self.env)
+            self._process = self.xapi.start(*self.caller.args, stdin=stdin, stdout=out, stderr=err, env=self.env)
 
-    def judge(self, end: float) -> None:
-        """Look at how the command ended, what it said and what it left."""
+    def check(self, end: float) -> None:
+        """Check the exit code, the output and the files of the command."""
         code = self._process.wait(max(end - time.monotonic(), 0.1))
         err = self._err.read_bytes()
         out = self._out.read_bytes() if self._out.exists() else b""
-        told = (self.caller.words, code, out[:2000], err)
-        assert code in self._expected(), told
+        details = (self.caller.args, code, out[:2000], err)
+        assert code in self._expected(), details
         assert isinstance(self._process, Forked)
-        assert self._process.mebibytes < LARGEST, (told, self._process.mebibytes)
-        self._judge_words(err.decode(), code, told)
-        secrets = [*SECRETS, TOKEN.encode()] if self.caller.meets == "token" else SECRETS
-        assert not any(secret in out + err for secret in secrets), told
-        assert self._kept() == ({} if self.caller.meets == "nothing" else self._before), told
-        assert list(self.xapi.temporary.iterdir()) == [], told
-        assert not self.xapi.config.exists(), told
+        assert self._process.mebibytes < LARGEST, (details, self._process.mebibytes)
+        self._check_messages(err.decode(), code, details)
+        secrets = [*SECRETS, TOKEN.encode()] if self.caller.target == "token" else SECRETS
+        assert not any(secret in out + err for secret in secrets), details
+        assert self._stored() == ({} if self.caller.target == "nothing" else self._before), details
+        assert list(self.xapi.temporary.iterdir()) == [], details
+        assert not self.xapi.config.exists(), details
         output = self.xapi.home / "out"
-        assert output.exists() == ("-o" in self.caller.words and code in {0, 3}), told  # 3xx have bodies too
+        assert output.exists() == ("-o" in self.caller.args and code in {0, 3}), details  # 3xx have bodies too
         output.unlink(missing_ok=True)
 
     def _expected(self) -> frozenset[int]:
-        fault, meets = self.fault, self.caller.meets
+        fault, target = self.fault, self.caller.target
         by_what = {"api": fault.api, "batch": fault.batch, "token": fault.token, "check": fault.check}
-        return by_what.get(meets, frozenset({0, 1} if meets == "doctor" else {0}))
+        return by_what.get(target, frozenset({0, 1} if target == "doctor" else {0}))
 
-    def _judge_words(self, err: str, code: int, told: object) -> None:
+    def _check_messages(self, err: str, code: int, details: object) -> None:
         lines = err.splitlines()
-        heads = (">", "<", "*") if "-v" in self.caller.words else ()
-        assert all(line.isprintable() and line.startswith(("xapi: ", *heads)) for line in lines), told
+        heads = (">", "<", "*") if "-v" in self.caller.args else ()
+        assert all(line.isprintable() and line.startswith(("xapi: ", *heads)) for line in lines), details
         errors = [line for line in lines if line.startswith("xapi: error: ")]
-        if self.caller.meets == "doctor":
+        if self.caller.target == "doctor":
             return
-        assert len(errors) == (code != 0), told
+        assert len(errors) == (code != 0), details
         if errors:
-            assert errors == lines[-1:], told
-            assert "unexpected failure" not in errors[0], told
+            assert errors == lines[-1:], details
+            assert "unexpected failure" not in errors[0], details
 
     def _store(self) -> None:
         now = datetime.now(UTC)
         token = Token(STORED, "bearer", now, now + timedelta(days=1))
         FileStore(self.xapi.state, print).write(Identity(self.base_url, USERNAME), Record(token))
 
-    def _kept(self) -> dict[str, bytes]:
+    def _stored(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.xapi.state / "tokens").glob("*")}
 
 

@@ -1,4 +1,4 @@
-"""Whether others can read a connection: the address that it leads to decides, not the name."""
+"""The address of the peer, not its name, determines whether others can read a connection."""
 
 import socket
 
@@ -30,7 +30,7 @@ LOCAL_PROXY = Proxy("http", "localhost", 3128)
         ("127.test", False),
     ],
 )
-def test_loopback_is_an_address_and_no_name(address: str, loopback: bool) -> None:
+def test_loopback_is_an_address_not_a_name(address: str, loopback: bool) -> None:
     assert is_loopback(address) is loopback
 
 
@@ -53,7 +53,7 @@ def test_a_connection_to_loopback_is_exposed_only_beyond_a_proxy(route: Route, e
 
 
 class _Elsewhere(socket.socket):
-    """A socket as one that is connected to another machine."""
+    """A socket that reports a peer on another machine."""
 
     def getpeername(self) -> tuple[str, int]:
         return ("192.0.2.1", 80)
@@ -61,7 +61,7 @@ class _Elsewhere(socket.socket):
 
 @pytest.mark.parametrize("proxy", [None, LOCAL_PROXY])
 @pytest.mark.parametrize("host", ["api.test", "localhost", "api.localhost", "127.0.0.1"])
-def test_a_connection_to_another_machine_is_exposed_whatever_its_name(host: str, proxy: Proxy | None) -> None:
+def test_a_connection_to_another_machine_is_exposed_regardless_of_its_name(host: str, proxy: Proxy | None) -> None:
     with _Elsewhere() as sock:
         assert Connection(sock, Route("http", host, 80, proxy)).is_exposed
         assert not Connection(sock, Route("https", host, 443, proxy)).is_exposed

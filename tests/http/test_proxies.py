@@ -28,7 +28,7 @@ def chosen(
         ({"HTTPS_PROXY": "http://two:2", "REQUEST_METHOD": "GET"}, None, "two:2"),
     ],
 )
-def test_the_environment_decides_by_scheme(
+def test_the_proxy_variable_depends_on_the_scheme(
     environ: dict[str, str], for_http: str | None, for_https: str | None
 ) -> None:
     assert (chosen(environ, "http"), chosen(environ, "https")) == (for_http, for_https)
@@ -49,7 +49,7 @@ def test_the_environment_decides_by_scheme(
         ("http://user:p@ss@proxy:1", Proxy("http", "proxy", 1, b"Basic dXNlcjpwQHNz")),
     ],
 )
-def test_a_proxy_is_read_from_its_url(value: str, proxy: Proxy) -> None:
+def test_a_proxy_url_is_parsed(value: str, proxy: Proxy) -> None:
     assert proxy_for("https", "api.example.com", 443, {"HTTPS_PROXY": value}) == proxy
 
 
@@ -72,7 +72,7 @@ def test_an_ipv6_proxy_is_shown_in_brackets() -> None:
     [
         ("socks5://u:hunter2@proxy:1080", "is a SOCKS proxy, which xapi does not support"),
         ("socks5h://proxy", "is a SOCKS proxy, which xapi does not support"),
-        ("https://u:hunter2@proxy:443", "is reached by https, which xapi does not support"),
+        ("https://u:hunter2@proxy:443", "has the scheme https, which xapi does not support"),
         ("ftp://u:hunter2@proxy", "has a scheme other than http"),
         ("hunter2://proxy", "has a scheme other than http"),
         ("http://", "has no host"),
@@ -80,16 +80,16 @@ def test_an_ipv6_proxy_is_shown_in_brackets() -> None:
         ("http://u:hunter2@:3128", "has no host"),
         ("http://u:hunter2@proxy:0", "has a port outside 1-65535"),
         ("http://u:hunter2@proxy:99999", "has a port outside 1-65535"),
-        ("http://u:hunter2@proxy:port", "has a port that is no number"),
+        ("http://u:hunter2@proxy:port", "has a port that is not a number"),
         ("http://u:hunter2@[::1", "has a malformed IPv6 address"),
-        ("http://u:hunter2@pro xy:1", "has a blank"),
+        ("http://u:hunter2@pro xy:1", "contains whitespace"),
         ("http://u:hunter2@pro\x1bxy:1", "has a control character"),
-        ("http://u:hunter2@" + "x" * 300, "has a host that is no valid name"),
-        ("http://u:hunter2/@proxy:1", "has a port that is no number"),
+        ("http://u:hunter2@" + "x" * 300, "has an invalid host name"),
+        ("http://u:hunter2/@proxy:1", "has a port that is not a number"),
         ("::::", "has no host"),
     ],
 )
-def test_a_proxy_that_cannot_be_is_named_by_its_variable_only(value: str, flaw: str) -> None:
+def test_an_invalid_proxy_is_reported_by_its_variable_only(value: str, flaw: str) -> None:
     with pytest.raises(UsageError) as caught:
         proxy_for("https", "api.example.com", 443, {"ALL_PROXY": value})
     assert caught.value.message.startswith(f"the proxy in ALL_PROXY {flaw}")
@@ -97,7 +97,7 @@ def test_a_proxy_that_cannot_be_is_named_by_its_variable_only(value: str, flaw: 
     assert "hunter2" not in repr(caught.value.__context__)
 
 
-def test_a_proxy_that_is_not_needed_may_be_nonsense() -> None:
+def test_a_proxy_that_is_not_used_may_be_invalid() -> None:
     environ = {"HTTPS_PROXY": "socks5://x", "NO_PROXY": "example.com"}
     assert chosen(environ) is None
 
@@ -156,7 +156,7 @@ def test_a_proxy_that_is_not_needed_may_be_nonsense() -> None:
         ("web-2.example.com2", "example.com2", 443, False),
         ("10.0.0.0/8,node1", "node1", 443, True),
         ("127.0.0.1", "node127.0.0.1x1", 443, False),
-        # international names, compared as they go over the wire
+        # international names, compared in their ASCII form
         ("Bücher.example", "www.xn--bcher-kva.example", 443, True),
         ("xn--bcher-kva.example", "xn--bcher-kva.example", 443, True),
         ("ü" * 300, "xn--bcher-kva.example", 443, False),
@@ -176,7 +176,7 @@ def test_a_proxy_that_is_not_needed_may_be_nonsense() -> None:
         ("::/0", "::ffff:10.1.2.3", 443, True),
     ],
 )
-def test_no_proxy_exempts(no_proxy: str, host: str, port: int, exempt: bool) -> None:
+def test_no_proxy_excludes_hosts(no_proxy: str, host: str, port: int, exempt: bool) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         environ = {"HTTPS_PROXY": "http://proxy:1", name: no_proxy}
         assert chosen(environ, host=host, port=port) == (None if exempt else "proxy:1")

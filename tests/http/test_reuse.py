@@ -1,4 +1,4 @@
-"""A response never reaches the wrong request: connections are reused only where nothing can be left in them."""
+"""A response never reaches the wrong request: connections are reused only if they have no unread data."""
 
 import json
 import ssl
@@ -18,7 +18,7 @@ from tests.program import Xapi
 from tests.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
 from tests.surplus import SURPLUS, echo, stray_body
 from xapi_cli.http.client import open_http
-from xapi_cli.http.reuse import GRACE
+from xapi_cli.http.reuse import GRACE_PERIOD
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
@@ -65,7 +65,7 @@ def client(bundle: Path | None = None) -> httpx.Client:
 
 
 def wrong(out: str) -> list[tuple[str, object]]:
-    """Return each request of a batch that got something else than its own response, and what that was."""
+    """Return each request of a batch that did not receive its own response, with what it received."""
     got = [(each["id"], each["headers"].get("x-request") or each["text"].strip()) for each in out_lines(out)]
     return [pair for pair in got if pair[0] != pair[1]]
 
@@ -80,7 +80,7 @@ def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
 @pytest.mark.parametrize("jobs", ["1", "8"])
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
-def test_no_line_of_a_batch_gets_a_surplus(
+def test_no_line_of_a_batch_receives_surplus_bytes(
     xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str
 ) -> None:
     with Server([script], tls=server_tls if is_secure else None) as server:
@@ -92,7 +92,7 @@ def test_no_line_of_a_batch_gets_a_surplus(
 
 @pytest.mark.parametrize("jobs", ["1", "8"])
 @pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
-def test_no_line_of_a_batch_gets_a_body_that_must_not_be(
+def test_no_line_of_a_batch_receives_a_forbidden_body(
     xapi: Xapi, methods: tuple[str, ...], script: Step, jobs: str
 ) -> None:
     with Server([script]) as server:
@@ -104,7 +104,7 @@ def test_no_line_of_a_batch_gets_a_body_that_must_not_be(
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
-def test_no_request_of_a_client_gets_a_surplus(
+def test_no_request_of_a_client_receives_surplus_bytes(
     server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool
 ) -> None:
     with Server([script], tls=server_tls if is_secure else None) as server, client(bundle) as http:
@@ -114,14 +114,14 @@ def test_no_request_of_a_client_gets_a_surplus(
 
 
 @pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
-def test_no_request_of_a_client_gets_a_body_that_must_not_be(methods: tuple[str, ...], script: Step) -> None:
+def test_no_request_of_a_client_receives_a_forbidden_body(methods: tuple[str, ...], script: Step) -> None:
     with Server([script]) as server, client() as http:
         for method in methods * 5:
             response = http.request(method, server.url)
             assert (response.headers.get("X-Request") or response.text) == f"{method} /"
 
 
-def test_threads_that_share_a_client_get_their_own_responses() -> None:
+def test_threads_that_share_a_client_receive_their_own_responses() -> None:
     with Server([echo(delay=0.001)]) as server, client() as http, ThreadPoolExecutor(4) as threads:
         paths = [f"/{number}" for number in range(40)]
         got = list(threads.map(lambda path: http.get(server.url + path).text, paths))
@@ -129,16 +129,16 @@ def test_threads_that_share_a_client_get_their_own_responses() -> None:
     assert got == [f"GET {path}" for path in paths]
 
 
-def test_a_server_that_sends_nothing_too_much_is_reached_over_one_connection() -> None:
+def test_a_correct_server_is_used_over_one_connection() -> None:
     with Server([serve()]) as server, client() as http, Stopwatch() as watch:
         for _ in range(100):
             http.get(server.url)
 
     assert len(server.received) == 1
-    assert watch.seconds < 100 * GRACE  # which passes once, not before each request
+    assert watch.seconds < 100 * GRACE_PERIOD  # which passes once, not before each request
 
 
-def test_after_a_surplus_no_connection_is_reused() -> None:
+def test_after_surplus_bytes_no_connection_is_reused() -> None:
     with Server([request(), send(OK + OK), hang()], [serve()]) as server, client() as http:
         for _ in range(3):
             http.get(server.url)
@@ -146,7 +146,7 @@ def test_after_a_surplus_no_connection_is_reused() -> None:
     assert len(server.received) == 3
 
 
-def test_an_idle_connection_of_a_batch_is_closed_as_soon_as_something_comes(xapi: Xapi) -> None:
+def test_an_idle_connection_of_a_batch_is_closed_when_data_arrives(xapi: Xapi) -> None:
     closed = threading.Event()
 
     def surplus(peer: Peer) -> None:
@@ -156,7 +156,7 @@ def test_an_idle_connection_of_a_batch_is_closed_as_soon_as_something_comes(xapi
                 pass
         closed.set()
 
-    with Server([request(), send(OK), request(), send(OK), sleep(2 * GRACE), surplus], [serve()]) as server:
+    with Server([request(), send(OK), request(), send(OK), sleep(2 * GRACE_PERIOD), surplus], [serve()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
         process = xapi.start("batch", "-j", "1", stdin=subprocess.PIPE, env=env)
         assert process.stdin is not None
@@ -168,7 +168,7 @@ def test_an_idle_connection_of_a_batch_is_closed_as_soon_as_something_comes(xapi
     assert (process.returncode, len(out.splitlines()), len(server.received)) == (0, 4, 3)
 
 
-def test_the_replay_after_a_401_and_its_login_get_no_surplus(xapi: Xapi) -> None:
+def test_the_replay_after_a_401_and_its_login_receive_no_surplus_bytes(xapi: Xapi) -> None:
     token = b'{"access_token":"new","token_type":"bearer"}'
     granted = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(token), token)
 
@@ -176,9 +176,9 @@ def test_the_replay_after_a_401_and_its_login_get_no_surplus(xapi: Xapi) -> None
         while True:
             start = len(peer.received)
             peer.read_request()
-            asked = bytes(peer.received[start:])
-            is_good = b"Bearer new" in asked
-            peer.sock.sendall(granted if asked.startswith(b"POST") else GOOD if is_good else REJECTED)
+            received = bytes(peer.received[start:])
+            is_good = b"Bearer new" in received
+            peer.sock.sendall(granted if received.startswith(b"POST") else GOOD if is_good else REJECTED)
             time.sleep(0.005)
             peer.sock.sendall(SURPLUS)
 

@@ -41,7 +41,7 @@ def serving(certificate: trustme.LeafCert) -> Server:
 
 
 def get(server: Server, ca_bundle: Path | str | None = None, environ: Mapping[str, str] | None = None) -> bytes:
-    transport = Transport(lambda: tls.context(str(ca_bundle) if ca_bundle else None, environ or {}))
+    transport = Transport(lambda: tls.create_context(str(ca_bundle) if ca_bundle else None, environ or {}))
     with httpx.Client(transport=transport, timeout=5, trust_env=False) as client:
         return client.get(server.url.replace("http://", "https://"), headers={"Authorization": "Bearer canary"}).content
 
@@ -54,21 +54,21 @@ def failure(server: Server, ca_bundle: Path | str | None = None) -> str:
     return str(caught.value).replace(server.name, "SERVER")
 
 
-# --- Who is trusted ---------------------------------------------------------------
+# --- Trusted certificates ---------------------------------------------------------------
 
 
-def test_a_bundle_is_trusted_whether_it_is_a_flag_or_in_the_environment(server: Server, bundle: Path) -> None:
+def test_a_bundle_from_a_flag_or_the_environment_is_trusted(server: Server, bundle: Path) -> None:
     assert get(server, bundle) == b"ok"
     assert get(server, None, {"SSL_CERT_FILE": str(bundle)}) == b"ok"
     assert get(server, None, {"SSL_CERT_DIR": str(bundle.parent)}) == b"ok"
     assert get(server, bundle.parent) == b"ok"
 
 
-def test_a_flag_hides_the_environment(server: Server, bundle: Path, tmp_path: Path) -> None:
+def test_the_flag_overrides_the_environment(server: Server, bundle: Path, tmp_path: Path) -> None:
     assert get(server, bundle, {"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}) == b"ok"
 
 
-def test_both_variables_count_and_empty_ones_do_not(server: Server, bundle: Path, tmp_path: Path) -> None:
+def test_both_variables_apply_unless_empty(server: Server, bundle: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     trustme.CA().cert_pem.write_to_path(str(other / "another.pem"))
@@ -77,19 +77,19 @@ def test_both_variables_count_and_empty_ones_do_not(server: Server, bundle: Path
     assert get(server, None, {"SSL_CERT_FILE": "", "SSL_CERT_DIR": f"{other}{os.pathsep}{tmp_path}"}) == b"ok"
 
 
-def test_a_folder_may_have_the_names_that_openssl_looks_for(server: Server, bundle: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "hashed"
-    folder.mkdir()
-    asked = ["openssl", "x509", "-in", str(bundle), "-noout", "-hash"]
+def test_a_directory_may_contain_hashed_names(server: Server, bundle: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "hashed"
+    directory.mkdir()
+    command = ["openssl", "x509", "-in", str(bundle), "-noout", "-hash"]
     try:
-        name = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+        name = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
     except FileNotFoundError:
         pytest.skip("needs openssl")
-    (folder / f"{name}.0").write_bytes(bundle.read_bytes())
-    assert get(server, folder) == b"ok"
+    (directory / f"{name}.0").write_bytes(bundle.read_bytes())
+    assert get(server, directory) == b"ok"
 
 
-def test_a_bundle_may_hold_just_an_intermediate_ca(tmp_path: Path) -> None:
+def test_a_bundle_may_contain_only_an_intermediate_ca(tmp_path: Path) -> None:
     intermediate = trustme.CA().create_child_ca()
     path = tmp_path / "intermediate.pem"
     intermediate.cert_pem.write_to_path(str(path))
@@ -98,23 +98,25 @@ def test_a_bundle_may_hold_just_an_intermediate_ca(tmp_path: Path) -> None:
 
 
 def test_without_any_setting_the_operating_system_is_trusted(server: Server) -> None:
-    made = tls.context(None, {})
+    made = tls.create_context(None, {})
     assert made.verify_mode == ssl.CERT_REQUIRED
     assert made.check_hostname
     assert made.minimum_version >= ssl.TLSVersion.TLSv1_2
-    assert failure(server).startswith("no TLS connection to SERVER: the server's certificate comes from an unknown CA")
+    assert failure(server).startswith(
+        "no TLS connection to SERVER: the server's certificate was issued by an unknown CA"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's trust is not a file")
-def test_what_the_operating_system_trusts_is_trusted(server: Server, bundle: Path) -> None:
+def test_a_ca_that_the_operating_system_trusts_is_trusted(server: Server, bundle: Path) -> None:
     program = f"""if True:
         import httpx
         from xapi_cli.http import tls
         from xapi_cli.http.transport import Transport
-        transport = Transport(lambda: tls.context(None, {{}}))
+        transport = Transport(lambda: tls.create_context(None, {{}}))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"
     """
-    # OpenSSL takes the place of the system's own store from there, whatever our mapping of the environment says.
+    # OpenSSL reads the location of the system's trust store from the process environment, not from our mapping.
     subprocess.run(
         [sys.executable, "-c", program], check=True, timeout=30, env={**os.environ, "SSL_CERT_FILE": str(bundle)}
     )
@@ -132,7 +134,7 @@ def test_no_key_log_is_written(server: Server, bundle: Path, tmp_path: Path) -> 
         import httpx
         from xapi_cli.http import tls
         from xapi_cli.http.transport import Transport
-        transport = Transport(lambda: tls.context({str(bundle)!r}, {{}}))
+        transport = Transport(lambda: tls.create_context({str(bundle)!r}, {{}}))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"
     """
     subprocess.run(
@@ -141,19 +143,19 @@ def test_no_key_log_is_written(server: Server, bundle: Path, tmp_path: Path) -> 
     assert not log.exists()
 
 
-# --- Settings that are wrong ---------------------------------------------------------
+# --- Invalid settings ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("content", "flaw"),
     [
         (None, "cannot be read (No such file or directory)"),
-        (b"", "holds no usable PEM certificate"),
-        (b"\x00\x01 nonsense", "holds no usable PEM certificate"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "holds no usable PEM certificate"),
+        (b"", "contains no usable PEM certificate"),
+        (b"\x00\x01 nonsense", "contains no usable PEM certificate"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "contains no usable PEM certificate"),
     ],
 )
-def test_a_bundle_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, flaw: str) -> None:
+def test_an_unusable_bundle_is_reported_by_name(tmp_path: Path, content: bytes | None, flaw: str) -> None:
     path = tmp_path / "bad\x1b.pem"
     if content is not None:
         path.write_bytes(content)
@@ -163,46 +165,46 @@ def test_a_bundle_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | 
         ((None, {"SSL_CERT_FILE": str(path)}), "SSL_CERT_FILE"),
     ]:
         with pytest.raises(UsageError) as caught:
-            tls.context(*arguments)
-        assert str(caught.value) == f"{setting}: {shown} {flaw}; name a PEM file with CA certificates"
+            tls.create_context(*arguments)
+        assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a PEM file with CA certificates"
 
 
-def test_a_folder_without_certificates_is_named(tmp_path: Path) -> None:
+def test_a_directory_without_certificates_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").write_text("nothing here")
-    with pytest.raises(UsageError, match=r"SSL_CERT_DIR: .* holds no usable PEM certificate"):
-        tls.context(None, {"SSL_CERT_DIR": str(tmp_path)})
+    with pytest.raises(UsageError, match=r"SSL_CERT_DIR: .* contains no usable PEM certificate"):
+        tls.create_context(None, {"SSL_CERT_DIR": str(tmp_path)})
     with pytest.raises(UsageError, match=r"SSL_CERT_DIR: .* cannot be read"):
-        tls.context(None, {"SSL_CERT_DIR": str(tmp_path / "missing")})
+        tls.create_context(None, {"SSL_CERT_DIR": str(tmp_path / "missing")})
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "/dev/null", "/proc/self/mem"])
-def test_no_path_is_a_crash(path: str) -> None:
+def test_no_path_causes_a_crash(path: str) -> None:
     with pytest.raises(UsageError):
-        tls.context(path, {})
+        tls.create_context(path, {})
 
 
-# --- Certificates that are wrong -------------------------------------------------------
+# --- Invalid certificates -------------------------------------------------------
 
 
-def test_an_expired_certificate_is_refused(ca: trustme.CA, bundle: Path) -> None:
+def test_an_expired_certificate_is_rejected(ca: trustme.CA, bundle: Path) -> None:
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     with serving(ca.issue_cert("127.0.0.1", not_before=past, not_after=past + dt.timedelta(days=9))) as server:
         assert failure(server, bundle) == (
             "no TLS connection to SERVER: the server's certificate has expired; "
-            "is the clock of this computer right? if so, the server needs a new certificate"
+            "is the clock of this computer correct? if so, the server needs a new certificate"
         )
 
 
-def test_a_certificate_that_is_not_valid_yet_is_refused(ca: trustme.CA, bundle: Path) -> None:
+def test_a_certificate_that_is_not_valid_yet_is_rejected(ca: trustme.CA, bundle: Path) -> None:
     future = dt.datetime.now(dt.UTC) + dt.timedelta(days=30)
     with serving(ca.issue_cert("127.0.0.1", not_before=future)) as server:
         assert failure(server, bundle) == (
             "no TLS connection to SERVER: the server's certificate is not valid yet; "
-            "is the clock of this computer right?"
+            "is the clock of this computer correct?"
         )
 
 
-def test_a_certificate_for_another_name_is_refused(ca: trustme.CA, bundle: Path) -> None:
+def test_a_certificate_for_another_name_is_rejected(ca: trustme.CA, bundle: Path) -> None:
     with serving(ca.issue_cert("other.test", "127.0.0.9")) as server:
         assert failure(server, bundle) == (
             "no TLS connection to SERVER: the server's certificate is for another address; "
@@ -210,11 +212,12 @@ def test_a_certificate_for_another_name_is_refused(ca: trustme.CA, bundle: Path)
         )
         server.url = server.url.replace("127.0.0.1", "localhost")
         assert failure(server, bundle) == (
-            "no TLS connection to SERVER: the server's certificate is for another name; check the host in the base URL"
+            "no TLS connection to SERVER: the server's certificate is for another host name; "
+            "check the host in the base URL"
         )
 
 
-def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_name(tmp_path: Path) -> None:
+def test_a_self_signed_certificate_is_rejected_unless_configured(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "9", "-subj", "/CN=x"]
     make += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
@@ -227,7 +230,7 @@ def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_name(tmp_pat
     with Server([serve()], tls=context) as server:
         assert failure(server) == (
             "no TLS connection to SERVER: the server's certificate is self-signed; "
-            "if you trust its CA, name a file with the CA's certificate with --ca-bundle"
+            "if you trust its CA, pass the CA's certificate with --ca-bundle"
         )
         assert get(server, certificate) == b"ok"
 
@@ -236,20 +239,20 @@ def read(peer: Peer) -> None:
     peer.read_some()
 
 
-def test_a_server_without_tls_is_told_apart(bundle: Path) -> None:
+def test_a_server_without_tls_is_reported_as_such(bundle: Path) -> None:
     with Server([read, send(b"HTTP/1.1 400 Bad Request\r\n\r\n")]) as server:
         assert failure(server, bundle) == (
-            "no TLS connection to SERVER: the server does not speak TLS there; "
-            "is it an http:// server, or another port?"
+            "no TLS connection to SERVER: the server does not use TLS on this port; "
+            "is it an http:// server, or on another port?"
         )
 
 
-def test_a_server_that_closes_in_the_handshake_is_told_apart(bundle: Path) -> None:
+def test_a_close_during_the_handshake_is_reported_as_such(bundle: Path) -> None:
     with Server([read]) as server:
         assert failure(server, bundle) == "no TLS connection to SERVER: connection closed by the server"
 
 
-def test_a_server_that_speaks_only_outdated_tls_is_refused(ca: trustme.CA, bundle: Path) -> None:
+def test_a_server_with_only_outdated_tls_is_rejected(ca: trustme.CA, bundle: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(context)
     context.set_ciphers("ALL:@SECLEVEL=0")
@@ -259,11 +262,13 @@ def test_a_server_that_speaks_only_outdated_tls_is_refused(ca: trustme.CA, bundl
         assert "TLS" in failure(server, bundle)
 
 
-def test_a_server_that_wants_a_client_certificate_gets_a_clear_error(ca: trustme.CA, bundle: Path) -> None:
+def test_a_required_client_certificate_is_a_clear_error(ca: trustme.CA, bundle: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(context)
     ca.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
-    wanted = "wants a client certificate|connection (reset|closed)|closed the connection"  # whatever comes first
+    wanted = (
+        "requires a client certificate|connection (reset|closed)|closed the connection"  # either one may come first
+    )
     with Server([serve()], tls=context) as server, pytest.raises(NetworkError, match=wanted):
         get(server, bundle)

@@ -1,4 +1,4 @@
-"""What becomes of base URL, PATH and Location decides who gets the token."""
+"""The base URL, PATH and Location determine which server receives the token."""
 
 import string
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from xapi_cli.http import urls
 
 BASE = "https://api.test/x-api"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-ARGUMENTS = st.binary().map(lambda data: data.decode("utf-8", "surrogateescape"))  # what argv may hold
+ARGUMENTS = st.binary().map(lambda data: data.decode("utf-8", "surrogateescape"))  # what argv can contain
 HOSTILE = st.text(st.sampled_from("/\\:@?#%.[]ahtps0127 \n\x00é2eEfF=&;,-_~"), max_size=40)
 
 NORMALISED = [
@@ -82,18 +82,18 @@ NO_BASE_URL = [
     ("https://api.test:65536", "has a port outside 1-65535"),
     ("https://api.test:99999", "has a port outside 1-65535"),
     ("https://api.test:" + "9" * 5000, "has a port outside 1-65535"),
-    ("https://api.test:-1", "has a port that is no number"),
-    ("https://api.test:+80", "has a port that is no number"),
-    ("https://api.test:CAN", "has a port that is no number"),
-    ("https://api.test:８０", "has a port that is no number"),
-    ("https://api.test:8_0", "has a port that is no number"),
+    ("https://api.test:-1", "has a port that is not a number"),
+    ("https://api.test:+80", "has a port that is not a number"),
+    ("https://api.test:CAN", "has a port that is not a number"),
+    ("https://api.test:８０", "has a port that is not a number"),
+    ("https://api.test:8_0", "has a port that is not a number"),
     ("https://api.test:80:80", "has more than one :"),
-    ("https://me:CAN", "has a port that is no number"),
-    ("https://api .test", "has a blank"),
-    (" https://api.test", "has a blank"),
-    ("https://api.test ", "has a blank"),
-    ("https://api.test/a b", "has a blank"),
-    ("https://api\u3000.test", "has a blank"),
+    ("https://me:CAN", "has a port that is not a number"),
+    ("https://api .test", "contains whitespace"),
+    (" https://api.test", "contains whitespace"),
+    ("https://api.test ", "contains whitespace"),
+    ("https://api.test/a b", "contains whitespace"),
+    ("https://api\u3000.test", "contains whitespace"),
     ("https://api.test\n", "has a control character (U+000A) at position 17"),
     ("https://api.test\r\nX: y", "has a control character (U+000D)"),
     ("https://api\x00.test", "has a control character (U+0000)"),
@@ -118,24 +118,24 @@ NO_BASE_URL = [
     ("https://256.0.0.1", "is neither a name nor an IPv4 address"),
     ("https://1.2.3.4.5", "is neither a name nor an IPv4 address"),
     ("https://127.0.0.1.", "is neither a name nor an IPv4 address"),
-    ("https://...", "has a host that is no valid name"),
-    ("https://.test", "has a host that is no valid name"),
-    ("https://a..b", "has a host that is no valid name"),
-    ("https://-a.test", "has a host that is no valid name"),
-    ("https://a-.test", "has a host that is no valid name"),
-    ("https://a,b.test", "has a host that is no valid name"),
-    ("https://a'b", "has a host that is no valid name"),
-    ("https://" + "a" * 64 + ".test", "has a host that is no valid name"),
-    ("https://" + "a." * 150 + "test", "has a host that is no valid name"),
-    ("https://xn--", "has a host that is no valid international name"),
-    ("https://xn--a", "has a host that is no valid international name"),
-    ("https://" + "é" * 300, "has a host that is no valid international name"),
-    ("https://a\u202eb.test", "has a host that is no valid international name"),
-    ("https://a\u200bb\u2066.test", "has a host that is no valid international name"),
-    ("https://😀.test", "has a host that is no valid international name"),
-    ("https://a\udcff.test", "has a host that is no valid international name"),
-    ("https://ａ／b.test", "has a host that is no valid international name"),
-    ("https://℀.test", "has a host that is no valid international name"),
+    ("https://...", "has an invalid host name"),
+    ("https://.test", "has an invalid host name"),
+    ("https://a..b", "has an invalid host name"),
+    ("https://-a.test", "has an invalid host name"),
+    ("https://a-.test", "has an invalid host name"),
+    ("https://a,b.test", "has an invalid host name"),
+    ("https://a'b", "has an invalid host name"),
+    ("https://" + "a" * 64 + ".test", "has an invalid host name"),
+    ("https://" + "a." * 150 + "test", "has an invalid host name"),
+    ("https://xn--", "has an invalid internationalized host name"),
+    ("https://xn--a", "has an invalid internationalized host name"),
+    ("https://" + "é" * 300, "has an invalid internationalized host name"),
+    ("https://a\u202eb.test", "has an invalid internationalized host name"),
+    ("https://a\u200bb\u2066.test", "has an invalid internationalized host name"),
+    ("https://😀.test", "has an invalid internationalized host name"),
+    ("https://a\udcff.test", "has an invalid internationalized host name"),
+    ("https://ａ／b.test", "has an invalid internationalized host name"),
+    ("https://℀.test", "has an invalid internationalized host name"),
     ("https://api.test/..", "has a . or .. segment"),
     ("https://api.test/a/../b", "has a . or .. segment"),
     ("https://api.test/./a", "has a . or .. segment"),
@@ -144,19 +144,19 @@ NO_BASE_URL = [
     ("https://api.test//evil", "starts with //"),
     ("https://api.test/a%0d%0aX:y", "has an encoded line break or NUL (%0d)"),
     ("https://api.test/a%00", "has an encoded line break or NUL (%00)"),
-    ("https://api.test/\ud800", "has half a surrogate pair"),
+    ("https://api.test/\ud800", "contains an unpaired surrogate"),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), NORMALISED)
-def test_a_base_url_has_one_spelling(text: str, expected: str) -> None:
+def test_a_base_url_has_one_normalized_form(text: str, expected: str) -> None:
     assert urls.base_url(text) == expected
     assert urls.base_url(expected) == expected
     assert str(httpx.URL(expected)) == expected
 
 
 @pytest.mark.parametrize(("text", "flaw"), NO_BASE_URL)
-def test_what_is_no_base_url_is_refused_by_name_and_without_its_secrets(text: str, flaw: str) -> None:
+def test_an_invalid_base_url_is_rejected_without_quoting_secrets(text: str, flaw: str) -> None:
     with pytest.raises(UsageError) as caught:
         urls.base_url(text)
 
@@ -167,7 +167,7 @@ def test_what_is_no_base_url_is_refused_by_name_and_without_its_secrets(text: st
 
 
 @given(st.one_of(TEXT, ARGUMENTS, HOSTILE, HOSTILE.map("https://api.test".__add__)))
-def test_any_text_is_a_base_url_that_httpx_reads_alike_or_a_usage_error(text: str) -> None:
+def test_any_text_is_a_base_url_that_httpx_parses_identically_or_a_usage_error(text: str) -> None:
     url = _or_none(lambda: urls.base_url(text), UsageError)
     if url is None:
         return
@@ -225,20 +225,20 @@ NO_PATH = [
     ("\\\\evil.test", "has a backslash"),
     ("/\\evil.test", "has a backslash"),
     ("a\\b", "has a backslash"),
-    ("C:/Program Files/Git/x-api/me", "looks like a file path of Windows"),
-    ("c:\\me", "looks like a file path of Windows"),
-    ("https://evil.test/me", "names the origin https://evil.test"),
-    ("http://api.test/me", "names the origin http://api.test"),
-    ("https://api.test:8443/me", "names the origin https://api.test:8443"),
-    ("https://api.test./me", "names the origin https://api.test."),
-    ("https://api.test.evil.test/me", "names the origin https://api.test.evil.test"),
-    ("https://sub.api.test/me", "names the origin https://sub.api.test"),
-    ("https://[::1]/me", "names the origin https://[::1]"),
+    ("C:/Program Files/Git/x-api/me", "looks like a Windows file path"),
+    ("c:\\me", "looks like a Windows file path"),
+    ("https://evil.test/me", "has the origin https://evil.test"),
+    ("http://api.test/me", "has the origin http://api.test"),
+    ("https://api.test:8443/me", "has the origin https://api.test:8443"),
+    ("https://api.test./me", "has the origin https://api.test."),
+    ("https://api.test.evil.test/me", "has the origin https://api.test.evil.test"),
+    ("https://sub.api.test/me", "has the origin https://sub.api.test"),
+    ("https://[::1]/me", "has the origin https://[::1]"),
     ("https://CAN@api.test/me", "has user info"),
     ("https://me:CAN@api.test/me", "has user info"),
     ("https://api.test@evil.test/me", "has user info"),
     ("https://api.test\\@evil.test/me", "has a backslash"),
-    ("https://api.test:x/me", "has a port that is no number"),
+    ("https://api.test:x/me", "has a port that is not a number"),
     ("https:///me", "has no host"),
     ("https:/api.test/me", "has no // after its scheme"),
     ("http:me", "has no // after its scheme"),
@@ -265,17 +265,17 @@ NO_PATH = [
     ("/me%0d%0aX:%20y", "has an encoded line break or NUL (%0d)"),
     ("/me%0A", "has an encoded line break or NUL (%0A)"),
     ("/me%00", "has an encoded line break or NUL (%00)"),
-    ("/\ud800", "has half a surrogate pair"),
+    ("/\ud800", "contains an unpaired surrogate"),
 ]
 
 
 @pytest.mark.parametrize(("path", "expected"), LANDS_ON)
-def test_a_path_lands_below_the_base_url(path: str, expected: str) -> None:
+def test_a_path_is_resolved_below_the_base_url(path: str, expected: str) -> None:
     assert urls.resolve(BASE, path) == expected
 
 
 @pytest.mark.parametrize(("path", "flaw"), NO_PATH)
-def test_a_path_that_leads_elsewhere_is_refused(path: str, flaw: str) -> None:
+def test_a_path_to_another_origin_is_rejected(path: str, flaw: str) -> None:
     with pytest.raises(UsageError) as caught:
         urls.resolve(BASE, path)
 
@@ -284,8 +284,8 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, flaw: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_mangled_path_names_the_remedy() -> None:
-    with pytest.raises(UsageError, match="MSYS_NO_PATHCONV=1, or leave the leading slash out"):
+def test_a_path_changed_by_a_windows_shell_has_a_hint() -> None:
+    with pytest.raises(UsageError, match="MSYS_NO_PATHCONV=1, or omit the leading slash"):
         urls.resolve(BASE, "C:/Program Files/Git/x-api/me")
 
 
@@ -312,19 +312,19 @@ def test_query_parameters_are_appended_in_order(path: str, query: list[tuple[str
     assert urls.resolve(BASE, path, query) == BASE + expected
 
 
-def test_a_query_parameter_that_is_no_text_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="a query parameter has half a surrogate pair"):
+def test_a_query_parameter_with_an_unpaired_surrogate_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="a query parameter contains an unpaired surrogate"):
         urls.resolve(BASE, "/me", [("a", "\ud800")])
 
 
-def test_a_url_that_httpx_would_not_take_is_a_usage_error() -> None:
+def test_a_url_that_httpx_rejects_is_a_usage_error() -> None:
     assert len(urls.resolve("https://h", "a" * (65_536 - len("https://h/")))) == 65_536
     with pytest.raises(UsageError, match="the URL has 65,537 characters, the limit is 65,536"):
         urls.resolve("https://h", "a" * (65_537 - len("https://h/")))
 
 
 @given(st.sampled_from([BASE, "http://[::1]:8080", "https://api.test"]), st.one_of(TEXT, ARGUMENTS, HOSTILE))
-def test_any_path_stays_at_the_base_url_as_httpx_reads_it_or_is_a_usage_error(base: str, path: str) -> None:
+def test_any_path_has_the_origin_of_the_base_url_or_is_a_usage_error(base: str, path: str) -> None:
     url = _or_none(lambda: urls.resolve(base, path), UsageError)
     if url is None:
         return
@@ -389,16 +389,16 @@ NO_TARGET = [
     (" ", "is empty"),
     ("ftp://other.test/", "has the scheme 'ftp'"),
     ("file:///etc/passwd", "has the scheme 'file'"),
-    ("javascript:alert(1)", "is no http or https URL"),
-    ("data:text/html,CAN", "is no http or https URL"),
-    ("http:c", "is no http or https URL"),
+    ("javascript:alert(1)", "is not an http or https URL"),
+    ("data:text/html,CAN", "is not an http or https URL"),
+    ("http:c", "is not an http or https URL"),
     ("https://", "has no host"),
     ("//", "has no host"),
     ("///other.test", "has no host"),
     ("https://[::1", "has a malformed IPv6 address"),
     ("https://other.test:99999/", "has a port outside 1-65535"),
-    ("https://other.test:CAN/", "has a port that is no number"),
-    ("https://oth er.test/", "has a blank"),
+    ("https://other.test:CAN/", "has a port that is not a number"),
+    ("https://oth er.test/", "contains whitespace"),
     ("https://127.1/", "is neither a name nor an IPv4 address"),
     ("/\\other.test", "has a backslash"),
     ("https:\\\\other.test", "has a backslash"),
@@ -406,17 +406,17 @@ NO_TARGET = [
     ("/a\x1b[31m", "has a control character (U+001B)"),
     ("/a\r\nX: y", "has a control character (U+000D)"),
     ("/a\u0085", "has a control character (U+0085)"),
-    ("/\ud800", "has half a surrogate pair"),
+    ("/\ud800", "contains an unpaired surrogate"),
 ]
 
 
 @pytest.mark.parametrize(("location", "expected"), JOINED)
-def test_a_redirect_leads_where_rfc_3986_says(location: str, expected: str) -> None:
+def test_a_redirect_is_resolved_as_in_rfc_3986(location: str, expected: str) -> None:
     assert urls.join(FROM, location) == expected
 
 
 @pytest.mark.parametrize(("location", "flaw"), NO_TARGET)
-def test_a_redirect_to_nonsense_is_an_error_without_its_secrets(location: str, flaw: str) -> None:
+def test_a_redirect_to_an_invalid_url_is_an_error_without_secrets(location: str, flaw: str) -> None:
     with pytest.raises(RedirectError) as caught:
         urls.join(FROM, location)
 
@@ -431,7 +431,7 @@ def test_a_redirect_to_an_endless_url_is_an_error() -> None:
 
 
 @given(st.one_of(TEXT, ARGUMENTS, HOSTILE))
-def test_any_location_is_a_url_that_httpx_reads_alike_or_a_redirect_error(location: str) -> None:
+def test_any_location_is_a_url_that_httpx_parses_identically_or_a_redirect_error(location: str) -> None:
     url = _or_none(lambda: urls.join(FROM, location), RedirectError)
     if url is None:
         return
@@ -474,7 +474,7 @@ def test_any_location_is_a_url_that_httpx_reads_alike_or_a_redirect_error(locati
         ("g?y/../x", "http://a/b/c/g?y/../x"),
     ],
 )
-def test_the_examples_of_rfc_3986_hold(location: str, expected: str) -> None:
+def test_the_examples_of_rfc_3986_are_resolved(location: str, expected: str) -> None:
     assert urls.join("http://a/b/c/d;p?q", location) == expected
 
 
@@ -495,7 +495,7 @@ def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> 
     assert urls.same_origin(other, one) is same
 
 
-def test_the_origin_has_the_host_as_a_socket_wants_it() -> None:
+def test_the_origin_has_the_host_without_brackets() -> None:
     assert urls.origin("http://[::1]/a") == ("http", "::1", 80)
     assert urls.origin("https://api.test:8443") == ("https", "api.test", 8443)
     with pytest.raises(UsageError):
@@ -503,7 +503,7 @@ def test_the_origin_has_the_host_as_a_socket_wants_it() -> None:
 
 
 def _or_none(build: Callable[[], str], failure: type[XapiError]) -> str | None:
-    """Return the URL, or None where *build* fails as it should."""
+    """Return the URL, or None if *build* raises the expected error."""
     try:
         return build()
     except failure as error:

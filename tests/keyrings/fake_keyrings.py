@@ -1,6 +1,6 @@
-"""Backends of keyring that behave as others do elsewhere; a child process chooses one by PYTHON_KEYRING_BACKEND.
+"""Backends of keyring that behave like those of other platforms, or fail; PYTHON_KEYRING_BACKEND selects one.
 
-What they keep is in the JSON file that FAKE_KEYRING names: a list of [service, username, text].
+They store items in the JSON file that FAKE_KEYRING names: a list of [service, username, text].
 """
 
 import builtins
@@ -15,7 +15,7 @@ from keyring.backend import KeyringBackend
 
 
 class Plain(KeyringBackend):
-    """Keep any text; count the calls of this process."""
+    """Store any text; record the calls of this process."""
 
     priority: ClassVar[float] = 1
     calls: ClassVar[list[str]] = []
@@ -52,11 +52,11 @@ class Plain(KeyringBackend):
 
 
 class error(Exception):  # noqa: N801  # pywintypes.error is called so
-    """What pywin32 raises."""
+    """The exception that pywin32 raises."""
 
 
 class Windows(Plain):
-    """Refuse more than 2,560 bytes of UTF-16; move the item of a service that is written again (see keyring)."""
+    """Reject more than 2,560 bytes of UTF-16; move the item of a service that is written again (see keyring)."""
 
     priority: ClassVar[float] = 1
 
@@ -77,10 +77,10 @@ class Windows(Plain):
         self.calls.append("delete")
         targets = [service, f"{username}@{service}"]
         items = self.items()
-        kept = [item for item in items if item[0] not in targets or item[1] != username]
-        if len(kept) == len(items):
+        remaining = [item for item in items if item[0] not in targets or item[1] != username]
+        if len(remaining) == len(items):
             raise keyring.errors.PasswordDeleteError(service)
-        self.keep(kept)
+        self.keep(remaining)
 
     def _read(self, target: str) -> list[str] | None:
         return next((item for item in self.items() if item[0] == target), None)
@@ -92,7 +92,7 @@ class Windows(Plain):
 
 
 class MacOS(Plain):
-    """Set by deleting and adding, with a moment in between."""
+    """Replace an item by deleting and adding it, with a pause in between."""
 
     priority: ClassVar[float] = 1
 
@@ -106,7 +106,7 @@ class MacOS(Plain):
 
 
 class Duplicating(Plain):
-    """Hide each new item behind one that another program has made, as the Secret Service does."""
+    """Hide each new item behind one that another program created, as the Secret Service does."""
 
     def put(self, service: str, username: str, text: str) -> None:
         items = self.items()
@@ -117,22 +117,22 @@ class Duplicating(Plain):
         self.keep(items)
 
 
-class Cutting(Plain):
-    """Cut what is longer than 1,500 characters, and say nothing."""
+class Truncating(Plain):
+    """Truncate texts of more than 1,500 characters, without an error."""
 
     def put(self, service: str, username: str, text: str) -> None:
         super().put(service, username, text[:1500])
 
 
-class Forgetful(Plain):
-    """Take everything and keep nothing."""
+class NotPersistent(Plain):
+    """Accept every write and store nothing."""
 
     def put(self, service: str, username: str, text: str) -> None:
         pass
 
 
-class Sleeping(Plain):
-    """Never answer."""
+class Unresponsive(Plain):
+    """Never respond."""
 
     def get_password(self, service: str, username: str) -> str | None:
         time.sleep(3600)
@@ -146,7 +146,7 @@ class Sleeping(Plain):
 
 
 class Slow(Plain):
-    """Take FAKE_KEYRING_SECONDS for everything, as a busy service does, or somebody who has to unlock it first."""
+    """Take FAKE_KEYRING_SECONDS for every call, as a busy service does, or a user who has to unlock it first."""
 
     def get_password(self, service: str, username: str) -> str | None:
         self.pause()
@@ -165,14 +165,14 @@ class Slow(Plain):
 
 
 class Undeletable(Plain):
-    """Keep everything for ever."""
+    """Store items that cannot be deleted."""
 
     def delete_password(self, service: str, username: str) -> None:
         raise keyring.errors.PasswordDeleteError("CANARY")
 
 
-class DyingAway(Plain):
-    """Answer once, and never again."""
+class HangingAfterFirstCall(Plain):
+    """Respond once, then never again."""
 
     def get_password(self, service: str, username: str) -> str | None:
         text = super().get_password(service, username)
@@ -205,7 +205,7 @@ class Raising(Plain):
 
 
 class Flaky(Plain):
-    """Fail twice in passing before each success."""
+    """Fail with a transient error twice before each success."""
 
     failures: ClassVar[int] = 0
 
@@ -217,7 +217,7 @@ class Flaky(Plain):
 
 
 class Noisy(Plain):
-    """Say on every stream what it is given, and read stdin, as debugging aids and password dialogs do."""
+    """Print every argument on every stream, and read stdin, as debugging aids and password dialogs do."""
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self.say(password)
@@ -242,7 +242,7 @@ class Noisy(Plain):
 
 
 class Busy(Plain):
-    """Work for ever, as a polling loop does."""
+    """Use CPU time without end, as a polling loop does."""
 
     def get_password(self, service: str, username: str) -> str | None:
         while True:

@@ -1,4 +1,4 @@
-"""A secret that is found again in whatever disguise it leaves, and a server that holds what it was told."""
+"""Secrets that can be found in every encoding, and a server that records what it receives."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ def _core() -> str:
 
 @dataclass(frozen=True)
 class Canary:
-    """A random secret: letters and digits in the middle, and around them what has to be escaped here and there."""
+    """A random secret: letters and digits, surrounded by characters that some encodings escape."""
 
     name: str
     before: str = ""
@@ -32,7 +32,7 @@ class Canary:
         return f"{self.before}{self.core}{self.after}"
 
     def forms(self) -> Mapping[str, bytes]:
-        """Return what the secret looks like, by the name of the disguise."""
+        """Return the encoded secret by the name of the encoding."""
         text = self.text
         return {
             "plain": self.core.encode(),
@@ -48,13 +48,13 @@ class Canary:
             **{f"base64, shifted by {shift}": _base64(self.core, shift) for shift in range(3)},
         }
 
-    def disguises(self, data: bytes) -> list[str]:
-        """Return the disguises in which the secret is in *data*."""
+    def encodings(self, data: bytes) -> list[str]:
+        """Return the encodings in which the secret occurs in *data*."""
         return [name for name, form in self.forms().items() if form in data]
 
 
 def _base64(core: str, shift: int) -> bytes:
-    """Return what base64 makes of *core* when *shift* bytes stand before it: the characters that are its alone."""
+    """Return the base64 characters of *core* after *shift* other bytes, without those that depend on other bytes."""
     encoded = base64.b64encode(b"\0" * shift + core.encode())
     return encoded[(0, 2, 3)[shift] : (shift + len(core)) // 3 * 4]
 
@@ -66,50 +66,50 @@ SECRETS = (PASSWORD, OLD, NEW)
 
 
 class Api(Server):
-    """The documented API, as *manner* wants it to behave; it grants NEW, and *elsewhere* is where it redirects to."""
+    """The documented API that behaves as *behavior* states; it issues NEW, and redirects to *elsewhere*."""
 
-    def __init__(self, manner: str, elsewhere: str) -> None:
+    def __init__(self, behavior: str, elsewhere: str) -> None:
         super().__init__([self._serve])
-        self.manner = manner
+        self.behavior = behavior
         self.elsewhere = elsewhere
-        self.logins = bytearray()  # what came to the token endpoint, and to all others
+        self.logins = bytearray()  # bytes received by the token endpoint, and by all others
         self.calls = bytearray()
 
     def _serve(self, peer: Peer) -> None:
         while True:
             start = len(peer.received)
             peer.read_request()
-            asked = bytes(peer.received[start:])
-            at_login = asked.startswith(b"POST /x-api/token ")
+            request = bytes(peer.received[start:])
+            at_login = request.startswith(b"POST /x-api/token ")
             if at_login:
-                self.logins += asked
+                self.logins += request
             else:
-                self.calls += asked
-            answer = self._grant(asked) if at_login else self._answer(asked)
-            if answer is None:
+                self.calls += request
+            response = self._grant(request) if at_login else self._respond(request)
+            if response is None:
                 return
-            peer.sock.sendall(answer)
+            peer.sock.sendall(response)
 
-    def _grant(self, asked: bytes) -> bytes | None:
-        match self.manner:
-            case "refuses":
-                said = json.dumps({"error": PASSWORD.text, "error_description": asked.decode()})
-                return _response(f"400 {quote(PASSWORD.text)}", said.encode(), f"X-Said: {PASSWORD.text}")
+    def _grant(self, request: bytes) -> bytes | None:
+        match self.behavior:
+            case "rejects":
+                message = json.dumps({"error": PASSWORD.text, "error_description": request.decode()})
+                return _response(f"400 {quote(PASSWORD.text)}", message.encode(), f"X-Said: {PASSWORD.text}")
             case "redirects":
                 return _response("307 Away", b"", f"Location: {self.elsewhere}/{quote(PASSWORD.text)}")
-            case "breaks":
+            case "disconnects":
                 return None
-            case "babbles":
-                said = json.dumps({"access_token": f"{NEW.text}\r\nX: {PASSWORD.text}"})
-                return _response(f"200 {PASSWORD.text}", said.encode())
+            case "sends garbage":
+                message = json.dumps({"access_token": f"{NEW.text}\r\nX: {PASSWORD.text}"})
+                return _response(f"200 {PASSWORD.text}", message.encode())
         return _response("200 OK", json.dumps({"access_token": NEW.text, "expires_in": 3600}).encode())
 
-    def _answer(self, asked: bytes) -> bytes | None:
-        token = OLD.text if OLD.text.encode() in asked else NEW.text
-        match self.manner:
-            case "refuses" | "babbles":
+    def _respond(self, request: bytes) -> bytes | None:
+        token = OLD.text if OLD.text.encode() in request else NEW.text
+        match self.behavior:
+            case "rejects" | "sends garbage":
                 return _response("401 Unauthorized", b"no", f"X-Token: {token}")
-            case "kills the token" if token == OLD.text:
+            case "revokes the token" if token == OLD.text:
                 return _response("401 Unauthorized", b"no")
             case "redirects":
                 return _response("302 Away", b"away", f"Location: {self.elsewhere}/there")
@@ -117,7 +117,7 @@ class Api(Server):
                 return _response(
                     f"418 {'x' * 36} {token}", b"no", f"X-Token: {token}", f"Set-Cookie: token={quote(token)}"
                 )
-            case "breaks":
+            case "disconnects":
                 return None
         return _response("200 OK", b'{"ok": true}', "Content-Type: application/json")
 

@@ -1,4 +1,4 @@
-"""Secrets are where they have to be, and nowhere else: every byte that leaves the program is searched for them."""
+"""Every byte that leaves the program is searched for secrets: they occur only where they are expected."""
 
 import os
 import re
@@ -24,17 +24,17 @@ from xapi_cli.tokens import Identity, Record, Token
 pytestmark = pytest.mark.slow  # tracers and terminals
 
 USERNAME = "me@example.com"
-MANNERS = ["is well", "kills the token", "refuses", "redirects", "repeats", "breaks", "babbles"]
+BEHAVIORS = ["works", "revokes the token", "rejects", "redirects", "repeats", "disconnects", "sends garbage"]
 
 
 @dataclass(frozen=True)
 class Command:
-    """Words to run; *stored* tells whether there is a token before, *prints* whether stdout is to have one."""
+    """A command to run; *stored*: a token is stored before; *prints*: stdout contains a token."""
 
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     stored: bool = True
     prints: bool = False
-    hands_on: bool = False  # to a child, in its environment
+    passes_on: bool = False  # to a child process, in its environment
     stdin: bytes = b""
     source: str = "environment"  # of the password
 
@@ -49,11 +49,11 @@ COMMANDS = {
     "token show --json": Command(("token", "show", "--json"), prints=True),
     "token status": Command(("token", "status", "--check", "/x")),
     "request": Command(("request", "-v", "/x", "--retry", "1", "--meta", "meta")),
-    "request from nothing": Command(("request", "-v", "POST", "/x", "a=b"), stored=False),
+    "request without a token": Command(("request", "-v", "POST", "/x", "a=b"), stored=False),
     "-o": Command(("request", "/x", "-o", "out", "-i", "-v")),
     "--curl": Command(("request", "/x", "--curl")),
-    "exec": Command(("exec", "--", "sh", "-c", "printenv HOME"), hands_on=True),
-    "exec from nothing": Command(("exec", "--", "sh", "-c", "exit 3"), stored=False, hands_on=True),
+    "exec": Command(("exec", "--", "sh", "-c", "printenv HOME"), passes_on=True),
+    "exec without a token": Command(("exec", "--", "sh", "-c", "exit 3"), stored=False, passes_on=True),
     "batch": Command(("batch", "--journal", "journal", "-"), stdin=b'{"path": "/x"}\n{"path": "/y", "json": 1}\n'),
     "doctor": Command(("doctor", "--json")),
     "profile show": Command(("profile", "show", "--json")),
@@ -63,19 +63,19 @@ SEND_NOTHING = {"--curl", "profile show", "logout"}
 
 
 class Scene:
-    """A home, an API that behaves in some *manner*, another server, and all that is found out about a command there."""
+    """A home directory, an API that behaves as stated, another server, and the observed effects of a command."""
 
-    def __init__(self, xapi: Xapi, manner: str, stack: ExitStack) -> None:
+    def __init__(self, xapi: Xapi, behavior: str, stack: ExitStack) -> None:
         self.xapi = xapi
         self.elsewhere = stack.enter_context(Server([serve(OK)]))
-        self.api = stack.enter_context(Api(manner, self.elsewhere.url))
+        self.api = stack.enter_context(Api(behavior, self.elsewhere.url))
         self.env = {
             "XAPI_BASE_URL": self.api.url,
             "XAPI_USERNAME": USERNAME,
             "XAPI_DEBUG": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        self.heard: dict[str, bytes] = {}
+        self.captured: dict[str, bytes] = {}
 
     def store(self) -> None:
         now = datetime.now(UTC)
@@ -83,7 +83,7 @@ class Scene:
         FileStore(self.xapi.state, print).write(Identity(self.api.url, USERNAME), Record(token))
 
     def traced(self, command: Command) -> int:
-        """Run *command* in pipes, and watch which programs it starts and which files it writes."""
+        """Run *command* with pipes, and trace the programs that it starts and the files that it writes."""
         if command.stored:
             self.store()
         stdin = command.stdin
@@ -107,38 +107,41 @@ class Scene:
             "-e",
             "trace=execve,openat,creat,rename,prctl",
         )
-        readable = ("-e", "inject=prctl:retval=0")  # else only root could read the arguments of its system calls
+        readable = ("-e", "inject=prctl:retval=0")  # otherwise only root could read the arguments of its system calls
         process = self.xapi.start(
-            *command.words, stdin=subprocess.PIPE, env=self.env, argv=(*trace, *readable, str(PROGRAM))
+            *command.args, stdin=subprocess.PIPE, env=self.env, argv=(*trace, *readable, str(PROGRAM))
         )
-        self.heard["stdout"], self.heard["stderr"] = process.communicate(stdin, 60)
+        self.captured["stdout"], self.captured["stderr"] = process.communicate(stdin, 60)
         calls = log.read_text(errors="surrogateescape").splitlines()
         log.unlink()
         (self.xapi.home / "password").unlink(missing_ok=True)
-        self._hear_children([call for call in calls if "execve(" in call][1:])
+        self._capture_children([call for call in calls if "execve(" in call][1:])
         self._check_files(calls)
         return process.returncode
 
     def found(self) -> set[tuple[str, str]]:
-        """Return which secret was found in which place."""
-        self.heard |= {
+        """Return the secrets that were found, by place."""
+        self.captured |= {
             "token endpoint": bytes(self.api.logins),
             "API": bytes(self.api.calls),
             "elsewhere": b"".join(self.elsewhere.received),
         }
         for path in self.xapi.home.rglob("*"):
             if path.is_file():
-                self.heard[_place(path.relative_to(self.xapi.home))] = path.read_bytes()
+                self.captured[_place(path.relative_to(self.xapi.home))] = path.read_bytes()
         return {
-            (secret.name, place) for place, data in self.heard.items() for secret in SECRETS if secret.disguises(data)
+            (secret.name, place)
+            for place, data in self.captured.items()
+            for secret in SECRETS
+            if secret.encodings(data)
         }
 
-    def _hear_children(self, calls: list[str]) -> None:
+    def _capture_children(self, calls: list[str]) -> None:
         pattern = re.compile(r"execve\((\".*?\", \[.*?\]), (\[.*\])", re.DOTALL)
         matches = [match for call in calls if (match := pattern.search(call))]
         assert len(matches) == len(calls)
-        self.heard["argv of children"] = "\n".join(match[1] for match in matches).encode("utf-8", "surrogateescape")
-        self.heard["environment of children"] = "\n".join(match[2] for match in matches).encode(
+        self.captured["argv of children"] = "\n".join(match[1] for match in matches).encode("utf-8", "surrogateescape")
+        self.captured["environment of children"] = "\n".join(match[2] for match in matches).encode(
             "utf-8", "surrogateescape"
         )
 
@@ -167,33 +170,33 @@ def strace() -> None:
 
 
 def _allowed(command: Command) -> set[tuple[str, str]]:
-    """Return where secrets may be, whatever happens."""
+    """Return the places where secrets are allowed in any case."""
     places = {(PASSWORD.name, "token endpoint"), (NEW.name, "file store"), (OLD.name, "file store")}
     for token in (OLD, NEW):
         places.add((token.name, "API"))
         if command.prints:
             places.add((token.name, "stdout"))
-        if command.hands_on:
+        if command.passes_on:
             places.add((token.name, "environment of children"))
     return places
 
 
 @pytest.mark.parametrize(
-    "name, manner",
-    [(name, manner) for name in COMMANDS for manner in (MANNERS[:1] if name in SEND_NOTHING else MANNERS)],
+    "name, behavior",
+    [(name, behavior) for name in COMMANDS for behavior in (BEHAVIORS[:1] if name in SEND_NOTHING else BEHAVIORS)],
 )
-def test_no_secret_leaves_by_a_way_that_is_not_its_own(xapi: Xapi, stack: ExitStack, name: str, manner: str) -> None:
-    scene = Scene(xapi, manner, stack)
+def test_no_secret_leaks_in_any_output(xapi: Xapi, stack: ExitStack, name: str, behavior: str) -> None:
+    scene = Scene(xapi, behavior, stack)
     command = COMMANDS[name]
 
     code = scene.traced(command)
 
     assert code in {0, 1, 2, 3, 4, 10, 11}
     found, allowed = scene.found(), _allowed(command)
-    if manner == "repeats":  # what the API answers is delivered as it is, for whoever asks for it
+    if behavior == "repeats":  # a response of the API is delivered unchanged
         allowed |= {(token.name, place) for token in (OLD, NEW) for place in ("stdout", "file meta", "file journal")}
-    assert found <= allowed, (found - allowed, scene.heard)
-    assert b"Traceback" not in scene.heard["stderr"]
+    assert found <= allowed, (found - allowed, scene.captured)
+    assert b"Traceback" not in scene.captured["stderr"]
 
 
 @pytest.mark.parametrize(
@@ -207,57 +210,60 @@ def test_no_secret_leaves_by_a_way_that_is_not_its_own(xapi: Xapi, stack: ExitSt
         ("logout", set()),
     ],
 )
-def test_the_search_finds_the_secrets_where_they_have_to_be(
+def test_the_search_finds_secrets_where_they_are_expected(
     xapi: Xapi, stack: ExitStack, name: str, places: set[tuple[str, str]]
 ) -> None:
-    scene = Scene(xapi, "is well", stack)
+    scene = Scene(xapi, "works", stack)
 
     assert scene.traced(COMMANDS[name]) == 0
     assert scene.found() == places
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.name)
-def test_a_canary_is_found_in_every_disguise(secret: Canary) -> None:
+def test_a_canary_is_found_in_every_encoding(secret: Canary) -> None:
     import base64
     import json
 
     text = secret.text.encode()
-    disguised = [base64.b64encode(b"x" * shift + text + b"y" * end) for shift in range(3) for end in range(3)]
-    disguised += [json.dumps({"a": secret.text}).encode(), text.hex().encode(), repr(text).encode(), text[::-1]]
+    encoded = [base64.b64encode(b"x" * shift + text + b"y" * end) for shift in range(3) for end in range(3)]
+    encoded += [json.dumps({"a": secret.text}).encode(), text.hex().encode(), repr(text).encode(), text[::-1]]
 
-    assert all(secret.disguises(data) for data in [*disguised, *secret.forms().values()])
-    assert not secret.disguises(b"nothing of it" * 999)
-
-
-# a person at a terminal
+    assert all(secret.encodings(data) for data in [*encoded, *secret.forms().values()])
+    assert not secret.encodings(b"nothing of it" * 999)
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("words", [("login",), ("request", "-v", "/x"), ("token", "status"), ("doctor",)])
-def test_a_terminal_shows_no_secret(xapi: Xapi, stack: ExitStack, words: tuple[str, ...], manner: str) -> None:
-    scene = Scene(xapi, manner, stack)
-    if words != ("login",):
+# a user at a terminal
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+@pytest.mark.parametrize("args", [("login",), ("request", "-v", "/x"), ("token", "status"), ("doctor",)])
+def test_no_secret_is_shown_on_a_terminal(xapi: Xapi, stack: ExitStack, args: tuple[str, ...], behavior: str) -> None:
+    scene = Scene(xapi, behavior, stack)
+    if args != ("login",):
         scene.store()
-    with xapi.on_terminal(*words, env=scene.env) as terminal:
-        asking = {"login": set(MANNERS) - {"breaks"}, "request": {"kills the token", "refuses", "babbles"}}
-        if manner in asking.get(words[0], ()):  # where nobody answers, nobody is asked either
-            if (words[0], manner) == ("login", "redirects"):
+    with xapi.on_terminal(*args, env=scene.env) as terminal:
+        asking = {
+            "login": set(BEHAVIORS) - {"disconnects"},
+            "request": {"revokes the token", "rejects", "sends garbage"},
+        }
+        if behavior in asking.get(args[0], ()):  # without a response, there is no prompt
+            if (args[0], behavior) == ("login", "redirects"):
                 terminal.expect("[y/N]")
                 terminal.type("y\n")
-            for _ in range(3 if manner == "refuses" else 1):
+            for _ in range(3 if behavior == "rejects" else 1):
                 terminal.expect("Password")
                 terminal.type(PASSWORD.text + "\n")
         terminal.wait()
-        scene.heard["screen"] = terminal.seen
+        scene.captured["screen"] = terminal.seen
 
-    assert scene.found() <= _allowed(Command(words))
+    assert scene.found() <= _allowed(Command(args))
 
 
 @pytest.mark.parametrize("phase", ["prompt", "login", "head", "body"])
 @pytest.mark.parametrize("verbose", [(), ("-v",)])
-def test_ctrl_c_brings_no_secret_to_light(xapi: Xapi, stack: ExitStack, phase: str, verbose: tuple[str, ...]) -> None:
+def test_ctrl_c_reveals_no_secret(xapi: Xapi, stack: ExitStack, phase: str, verbose: tuple[str, ...]) -> None:
     gate = Gate()
-    scene = Scene(xapi, "is well", stack)
+    scene = Scene(xapi, "works", stack)
     begun = [send(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nbegun")] if phase == "body" else []
     stuck = stack.enter_context(Server([request(), *begun, gate.reached, hang()]))
     env = {**scene.env, "XAPI_BASE_URL": stuck.url}
@@ -273,73 +279,73 @@ def test_ctrl_c_brings_no_secret_to_light(xapi: Xapi, stack: ExitStack, phase: s
             gate.wait()
         terminal.interrupt()
         assert terminal.wait() == 130
-        scene.heard["screen"] = terminal.seen
+        scene.captured["screen"] = terminal.seen
 
     assert scene.found() == set()
     assert b"Traceback" not in terminal.seen
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL])
-def test_what_ends_it_hard_leaves_no_secret_lying_about(xapi: Xapi, stack: ExitStack, number: signal.Signals) -> None:
+def test_a_fatal_signal_leaves_no_secret_on_disk(xapi: Xapi, stack: ExitStack, number: signal.Signals) -> None:
     gate = Gate()
-    scene = Scene(xapi, "is well", stack)
+    scene = Scene(xapi, "works", stack)
     stuck = stack.enter_context(Server([head(), gate.reached, hang()]))
     env = {**scene.env, "XAPI_BASE_URL": stuck.url, "XAPI_TOKEN": NEW.text, "PYTHONFAULTHANDLER": "1"}
     shell = ("bash", "-c", 'ulimit -S -c unlimited 2>/dev/null; exec "$@"', "bash", str(PROGRAM))
     process = xapi.start("request", "-v", "/x", "-d", "@-", "-o", "out", stdin=subprocess.PIPE, env=env, argv=shell)
     assert process.stdin
-    process.stdin.write(b"x" * 6_000_000)  # more than is kept in memory: there is a temporary file
+    process.stdin.write(b"x" * 6_000_000)  # exceeds the memory limit: there is a temporary file
     process.stdin.close()
     process.stdin = None
     gate.wait()
     process.send_signal(number)
-    scene.heard["stdout"], scene.heard["stderr"] = process.communicate(timeout=20)
+    scene.captured["stdout"], scene.captured["stderr"] = process.communicate(timeout=20)
 
     assert scene.found() == set()
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_a_traceback_holds_no_secret_even_when_the_error_does(xapi: Xapi, stack: ExitStack, debug: str) -> None:
+def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStack, debug: str) -> None:
     trap = xapi.home / "trap"
     trap.mkdir()
     (trap / "httpx.py").write_text(
         "secret = open('/proc/self/environ').read()\n\nraise RuntimeError(f'{secret} and {locals()}')\n"
     )
-    scene = Scene(xapi, "is well", stack)
+    scene = Scene(xapi, "works", stack)
     env = {**scene.env, "XAPI_PASSWORD": PASSWORD.text, "XAPI_DEBUG": debug, "PYTHONPATH": str(trap)}
 
     outcome = xapi("login", env=env)
-    scene.heard["stdout"], scene.heard["stderr"] = outcome.body, outcome.err.encode()
+    scene.captured["stdout"], scene.captured["stderr"] = outcome.body, outcome.err.encode()
 
-    assert PASSWORD.disguises((trap / "httpx.py").read_bytes()) == []
+    assert PASSWORD.encodings((trap / "httpx.py").read_bytes()) == []
     assert outcome.code == 1
     assert "httpx.py" in outcome.err
     assert ("line 3" in outcome.err) == bool(debug)
     assert scene.found() == set()
 
 
-def test_a_keyring_takes_the_secrets_and_no_file_does(
+def test_secrets_are_stored_in_the_keyring_and_in_no_file(
     xapi: Xapi, stack: ExitStack, shared_gnome_keyring: KeyringSession
 ) -> None:
     shared_gnome_keyring.clear()
-    scene = Scene(xapi, "is well", stack)
+    scene = Scene(xapi, "works", stack)
     scene.env |= {**shared_gnome_keyring.environ, "XAPI_STORAGE": "keyring"}
 
     assert scene.traced(Command(("login", "--remember"), stored=False)) == 0
     assert scene.found() == {(PASSWORD.name, "token endpoint")}
     assert scene.traced(Command(("token", "show"), stored=False)) == 0
-    assert NEW.disguises(scene.heard["stdout"])
+    assert NEW.encodings(scene.captured["stdout"])
     assert not any(secret.core in label for secret in SECRETS for label in shared_gnome_keyring.labels())
 
 
 @pytest.mark.parametrize("kind", ["http", "https"])
-def test_a_proxy_sees_no_secret_of_https_and_none_that_it_needs_not(xapi: Xapi, stack: ExitStack, kind: str) -> None:
-    scene = Scene(xapi, "is well", stack)
+def test_a_proxy_receives_only_the_secrets_that_it_needs(xapi: Xapi, stack: ExitStack, kind: str) -> None:
+    scene = Scene(xapi, "works", stack)
     proxy = stack.enter_context(Server([request(), send(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")]))
     env = {**scene.env, "XAPI_BASE_URL": f"{kind}://api.test", "XAPI_TOKEN": NEW.text, "ALL_PROXY": proxy.url}
 
     outcome = xapi("request", "-v", "/x", env={**env, "XAPI_PASSWORD": PASSWORD.text})
-    scene.heard |= {"stdout": outcome.body, "stderr": outcome.err.encode(), "proxy": b"".join(proxy.received)}
+    scene.captured |= {"stdout": outcome.body, "stderr": outcome.err.encode(), "proxy": b"".join(proxy.received)}
 
     assert scene.found() == ({(NEW.name, "proxy")} if kind == "http" else set())
     assert os.listdir(xapi.temporary) == []

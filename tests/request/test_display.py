@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.request import display
-from xapi_cli.request.display import shown
+from xapi_cli.request.display import displayed
 
 
-def _shown(*chunks: bytes, colours: bool = False, content_type: str = "") -> tuple[str, list[str]]:
+def _shown(*chunks: bytes, colors: bool = False, content_type: str = "") -> tuple[str, list[str]]:
     notes: list[str] = []
-    return "".join(shown(chunks, colours=colours, note=notes.append, content_type=content_type)), notes
+    return "".join(displayed(chunks, colors=colors, note=notes.append, content_type=content_type)), notes
 
 
-def test_json_is_indented_with_numbers_escapes_and_order_as_they_were() -> None:
+def test_indented_json_preserves_numbers_escapes_and_order() -> None:
     body = (
         b'{"z":1.10,"a":1e400,"big":123456789012345678901234567890,"e":"\\u00e9\\/","a":[],"o":{},"l":[1,[true,null]]}'
     )
@@ -64,12 +64,12 @@ def test_json_is_indented_with_numbers_escapes_and_order_as_they_were() -> None:
         (b"[" * 30_000 + b"]" * 30_000, "[" * 30_000 + "]" * 30_000 + "\n"),  # deeper than any json module follows
     ],
 )
-def test_what_is_shown_of_a_text(body: bytes, text: str) -> None:
+def test_text_is_displayed(body: bytes, text: str) -> None:
     assert _shown(body) == (text, [])
     assert _shown(*(bytes([byte]) for byte in body)) == (text, [])
 
 
-def test_control_characters_of_a_text_are_made_visible() -> None:
+def test_control_characters_in_text_are_escaped() -> None:
     text = "\x1b]0;t\x07 \x08 \x7f \x9b1m \u202e \u2066 \u200b a\rb \ufeff \x0b \U000e0001"
 
     assert _shown(text.encode()) == (
@@ -92,8 +92,8 @@ def test_a_carriage_return_between_two_chunks_belongs_to_its_newline() -> None:
     assert _shown(b"one\r", b"\ntwo\r", b"three\r") == ("one\ntwo\\x0dthree\\x0d\n", [])
 
 
-def test_colours_tell_names_strings_numbers_and_words_apart() -> None:
-    text, _ = _shown(b'{"a":["s",-1.5e3,true,null]}', colours=True)
+def test_names_strings_numbers_and_literals_have_different_colors() -> None:
+    text, _ = _shown(b'{"a":["s",-1.5e3,true,null]}', colors=True)
 
     assert text == (
         "{\n  \x1b[34m\"a\"\x1b[0m: [\n    \x1b[32m\"s\"\x1b[0m,\n    \x1b[36m-1.5e3\x1b[0m,\n"
@@ -101,7 +101,7 @@ def test_colours_tell_names_strings_numbers_and_words_apart() -> None:
     )  # fmt: skip
 
 
-def test_a_string_may_hold_everything_that_looks_like_structure() -> None:
+def test_a_string_may_contain_structural_characters() -> None:
     body = json.dumps({'a":{[,:]}': '\\"[{:,}]\\\\'}).encode()
 
     assert json.loads(_shown(body)[0]) == json.loads(body)
@@ -110,7 +110,7 @@ def test_a_string_may_hold_everything_that_looks_like_structure() -> None:
 @pytest.mark.parametrize(
     "body", [b"\x89PNG\r\n\x1a\n\0\0", b"\xff\xfe", b'{"a":\0}', b"caf\xe9s", "utf-16".encode("utf-16"), b'["\xff"]']
 )
-def test_binary_is_named_with_its_size_and_not_shown(body: bytes) -> None:
+def test_a_binary_body_is_replaced_by_a_note_with_its_size(body: bytes) -> None:
     assert _shown(body) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
 
 
@@ -141,7 +141,7 @@ def test_text_in_a_declared_charset_is_shown_as_text(charset: str, text: str, si
     assert (shown, notes) == (f"{text}\n", [])
 
 
-def test_a_charset_is_believed_only_where_the_body_is_no_utf_8() -> None:
+def test_the_declared_charset_is_used_only_if_the_body_is_not_valid_utf_8() -> None:
     content_type = "text/html;charset=iso-8859-1"
 
     assert _shown("déjà".encode(), content_type=content_type) == ("déjà\n", [])
@@ -153,7 +153,7 @@ def test_a_charset_is_believed_only_where_the_body_is_no_utf_8() -> None:
 @pytest.mark.parametrize(
     "charset", ["utf-8", "idna", "rot13", "zlib_codec", "undefined", "punycode", "nonsense", "", "utf-7", "iso-8859-99"]
 )
-def test_what_is_no_charset_to_be_believed_makes_no_text(charset: str) -> None:
+def test_an_unsupported_charset_is_ignored(charset: str) -> None:
     assert _shown(b"caf\xe9s", content_type=f"text/plain; charset={charset}")[1] == [
         "binary body, 5 bytes, not shown; use -o FILE, or a pipe"
     ]
@@ -164,29 +164,29 @@ def test_what_is_no_charset_to_be_believed_makes_no_text(charset: str) -> None:
     [(b"\x89PNG\r\n\x1a\n\0\0", "iso-8859-1"), (b"\xff\xfe\0\0a", "utf-16le"), (b"\xdc\0\xff", "utf-16be"),
      (b"\xff\xff", "euc-kr")],
 )  # fmt: skip
-def test_binary_stays_binary_whatever_charset_it_claims(body: bytes, charset: str) -> None:
+def test_binary_data_remains_binary_regardless_of_its_charset(body: bytes, charset: str) -> None:
     text, notes = _shown(body, content_type=f"text/plain; charset={charset}")
 
     assert (text, notes) == ("", [f"binary body, {len(body)} bytes, not shown; use -o FILE, or a pipe"])
 
 
-def test_the_size_of_a_binary_body_counts_all_of_it() -> None:
+def test_the_size_of_a_binary_body_is_its_complete_size() -> None:
     assert _shown(b"\0" * 1024, *([b"x" * 65536] * 48)) == (
         "",
         ["binary body, 3.0 MiB, not shown; use -o FILE, or a pipe"],
     )
 
 
-def test_text_before_the_first_binary_byte_has_been_shown_already() -> None:
+def test_text_before_the_first_binary_byte_is_displayed() -> None:
     assert _shown(b"text\n", b"\xff\xff") == ("text\n", ["binary body, 7 bytes, not shown; use -o FILE, or a pipe"])
 
 
-def test_a_body_that_ends_within_a_character_says_so() -> None:
+def test_a_body_that_ends_within_a_character_is_reported() -> None:
     assert _shown("é".encode()[:1]) == ("", ["the body ends in the middle of a character"])
 
 
 class _Source:
-    """Gives chunks, and knows how many were taken."""
+    """Yield chunks, and count those that were consumed."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = list(chunks)
@@ -208,30 +208,30 @@ class _Source:
         ([b'{"id":1}\n{"id":2}\n', b'{"id":3}\n'], 1),
     ],
 )
-def test_what_is_no_single_json_document_is_shown_as_it_arrives(chunks: list[bytes], taken: int) -> None:
+def test_anything_but_a_single_json_document_is_displayed_as_it_arrives(chunks: list[bytes], taken: int) -> None:
     source = _Source(chunks)
 
-    first = next(shown(source, colours=False, note=pytest.fail))
+    first = next(displayed(source, colors=False, note=pytest.fail))
 
     assert source.taken == taken
     assert first.startswith(chunks[0].decode())
 
 
-def test_json_beyond_the_limit_is_shown_as_it_arrives() -> None:
+def test_json_beyond_the_limit_is_displayed_as_it_arrives() -> None:
     chunks = [b"[", *([b"1," * 32768] * 70), b"1]"]
     source = _Source(chunks)
 
-    pieces = shown(source, colours=True, note=pytest.fail)
+    pieces = displayed(source, colors=True, note=pytest.fail)
     first = next(pieces)
 
-    assert display.LARGEST_JSON < len(first) < display.LARGEST_JSON + 70_000
+    assert display.MAX_INDENTED < len(first) < display.MAX_INDENTED + 70_000
     assert (first + "".join(pieces)).encode() == b"".join(chunks) + b"\n"
 
 
-def test_a_document_made_to_explode_by_its_indentation_does_not() -> None:
+def test_indentation_of_deeply_nested_json_is_limited() -> None:
     body = b"[" * 900 + b"0," * 100_000 + b"0" + b"]" * 900
 
-    text = "".join(shown([body], colours=False, note=pytest.fail))
+    text = "".join(displayed([body], colors=False, note=pytest.fail))
 
     assert json.loads(text) == json.loads(body)
     assert len(text) < 100 * len(body)
@@ -244,7 +244,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, st.booleans(), st.integers(1, 20))
-def test_indented_json_means_the_same(value: object, ascii_only: bool, size: int) -> None:
+def test_indented_json_has_the_same_value(value: object, ascii_only: bool, size: int) -> None:
     try:
         body = json.dumps(value, ensure_ascii=ascii_only).encode()
     except UnicodeEncodeError:
@@ -256,7 +256,7 @@ def test_indented_json_means_the_same(value: object, ascii_only: bool, size: int
 
 
 @given(st.binary(), st.integers(1, 5), st.sampled_from(["", "iso-8859-1", "windows-1252", "big5", "utf-16", "utf-32"]))
-def test_whatever_comes_a_terminal_gets_nothing_that_it_would_obey(body: bytes, size: int, charset: str) -> None:
+def test_no_body_sends_control_sequences_to_a_terminal(body: bytes, size: int, charset: str) -> None:
     text, notes = _shown(
         *(body[start : start + size] for start in range(0, len(body), size)), content_type=f"a/b; charset={charset}"
     )

@@ -1,4 +1,4 @@
-"""The words of `xapi request` mean one thing each, or are refused without being shown."""
+"""Each argument of `xapi request` has one meaning, or is rejected without being quoted."""
 
 import dataclasses
 
@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.items import Field, Items, Upload, header, is_item, method, parse, query_parameter, split_words
+from xapi_cli.request.items import (
+    Field,
+    Items,
+    Upload,
+    header,
+    is_item,
+    method,
+    parse,
+    query_parameter,
+    split_arguments,
+)
 
 PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?\\", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
@@ -69,7 +79,8 @@ MEANT = [
     ("a\n=b\n", Items(fields=[Field("a\n", "b\n")])),
 ]
 
-NO_JSON = "argument 2 (a) has a value that is no JSON"
+ESCAPED = r"(\x1b\u202e)"
+NO_JSON = "argument 2 (a) has a value that is not valid JSON"
 NO_ITEM = [
     "",
     "a",
@@ -103,60 +114,60 @@ NO_ITEM = [
 
 
 @pytest.mark.parametrize(("word", "items"), MEANT)
-def test_an_item_means(word: str, items: Items) -> None:
+def test_an_item_is_parsed(word: str, items: Items) -> None:
     assert is_item(word)
     assert parse([word]) == items
 
 
 @pytest.mark.parametrize("word", NO_ITEM)
-def test_a_stray_word_is_refused_by_position_and_not_shown(word: str) -> None:
+def test_an_unexpected_argument_is_reported_by_position_and_not_quoted(word: str) -> None:
     assert not is_item(word)
     with pytest.raises(UsageError) as caught:
         parse(["a=b", word], before=2)
 
-    assert caught.value.message == "argument 4 is no ITEM (not shown: it may be a secret)"
+    assert caught.value.message == "argument 4 is not an ITEM (not shown: it may be a secret)"
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
         ("a:=CAN", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
-        ("a:=", f"{NO_JSON}: it ends early, after 0 characters"),
+        ("a:=", f"{NO_JSON}: it is truncated after 0 characters"),
         ("a:==1", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
         ("a:='1'", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
         ("a:=NaN", f"{NO_JSON}: neither a number nor true, false or null at character 1"),
         ("a:=[1,]", f"{NO_JSON}: a value is expected at character 4"),
-        ("a:=[1", f"{NO_JSON}: it ends early, after 2 characters"),
+        ("a:=[1", f"{NO_JSON}: it is truncated after 2 characters"),
         ("a:=1 2", f"{NO_JSON}: nothing is expected at character 3"),
-        ("\x1b\u202e:=", "argument 2 (\\x1b\\u202e) has a value that is no JSON: it ends early, after 0 characters"),
-        ("a=@", "argument 2 (a) names no file after its @"),
-        ("a:=@", "argument 2 (a) names no file after its @"),
-        ("a@", "argument 2 (a) names no file after its @"),
-        ("a b:CAN", "argument 2 is a header with a name that HTTP does not allow"),
-        ("é:CAN", "argument 2 is a header with a name that HTTP does not allow"),
-        ("a\\:b:CAN", "argument 2 is a header with a name that HTTP does not allow"),
-        ("a\n:CAN", "argument 2 is a header with a name that HTTP does not allow"),
+        ("\x1b\u202e:=", f"{NO_JSON.replace('(a)', ESCAPED)}: it is truncated after 0 characters"),
+        ("a=@", "argument 2 (a) has no file name after its @"),
+        ("a:=@", "argument 2 (a) has no file name after its @"),
+        ("a@", "argument 2 (a) has no file name after its @"),
+        ("a b:CAN", "argument 2 is a header with an invalid name"),
+        ("é:CAN", "argument 2 is a header with an invalid name"),
+        ("a\\:b:CAN", "argument 2 is a header with an invalid name"),
+        ("a\n:CAN", "argument 2 is a header with an invalid name"),
         ("X:CAN\r\nY: z", "the header X has a control character (U+000D) in its value"),
         ("X:CAN\n", "the header X has a control character (U+000A) in its value"),
         ("X:CAN\x00", "the header X has a control character (U+0000) in its value"),
         ("X:CAN\x1b", "the header X has a control character (U+001B) in its value"),
         ("X:CAN\x7f", "the header X has a control character (U+007F) in its value"),
         ("X:CAN\x85", "the header X has a control character (U+0085) in its value"),
-        ("X:CAN\ud800", "the header X has a value that is no text (half a surrogate pair)"),
+        ("X:CAN\ud800", "the value of the header X contains an unpaired surrogate"),
         ("Host:", "the header Host cannot be removed"),
-        ("Content-Length:5", "the header Content-Length is set by xapi itself"),
-        ("content-length:", "the header content-length is set by xapi itself"),
-        ("Transfer-Encoding:chunked", "the header Transfer-Encoding is set by xapi itself"),
-        ("Connection:close", "the header Connection is set by xapi itself"),
-        ("Keep-Alive:5", "the header Keep-Alive is set by xapi itself"),
-        ("Upgrade:h2c", "the header Upgrade is set by xapi itself"),
-        ("TE:trailers", "the header TE is set by xapi itself"),
-        ("Trailer:x", "the header Trailer is set by xapi itself"),
-        ("Proxy-Authorization:CAN", "the header Proxy-Authorization is set by xapi itself"),
-        ("PROXY-CONNECTION:x", "the header PROXY-CONNECTION is set by xapi itself"),
+        ("Content-Length:5", "the header Content-Length is set by xapi"),
+        ("content-length:", "the header content-length is set by xapi"),
+        ("Transfer-Encoding:chunked", "the header Transfer-Encoding is set by xapi"),
+        ("Connection:close", "the header Connection is set by xapi"),
+        ("Keep-Alive:5", "the header Keep-Alive is set by xapi"),
+        ("Upgrade:h2c", "the header Upgrade is set by xapi"),
+        ("TE:trailers", "the header TE is set by xapi"),
+        ("Trailer:x", "the header Trailer is set by xapi"),
+        ("Proxy-Authorization:CAN", "the header Proxy-Authorization is set by xapi"),
+        ("PROXY-CONNECTION:x", "the header PROXY-CONNECTION is set by xapi"),
     ],
 )  # fmt: skip
-def test_a_wrong_item_is_refused_by_its_name_and_its_value_not_shown(word: str, message: str) -> None:
+def test_an_invalid_item_is_reported_by_name_without_its_value(word: str, message: str) -> None:
     assert is_item(word)
     with pytest.raises(UsageError) as caught:
         parse([word])
@@ -167,9 +178,9 @@ def test_a_wrong_item_is_refused_by_its_name_and_its_value_not_shown(word: str, 
 
 
 def test_items_of_a_kind_keep_their_order_and_flags_come_first() -> None:
-    words = ["b==2", "X:1", "a==1", "z=1", "X:2", "f@g", "y:=2", "b==3", "h@i"]
+    args = ["b==2", "X:1", "a==1", "z=1", "X:2", "f@g", "y:=2", "b==3", "h@i"]
 
-    assert parse(words, query=["q=1", "p=2"], headers=["X: 0", "Y;"]) == Items(
+    assert parse(args, query=["q=1", "p=2"], headers=["X: 0", "Y;"]) == Items(
         query=[("q", "1"), ("p", "2"), ("b", "2"), ("a", "1"), ("b", "3")],
         headers=[("X", "0"), ("Y", ""), ("X", "1"), ("X", "2")],
         fields=[Field("z", "1"), Field("y", "2", is_json=True)],
@@ -177,7 +188,7 @@ def test_items_of_a_kind_keep_their_order_and_flags_come_first() -> None:
     )
 
 
-def test_no_representation_shows_a_value() -> None:
+def test_no_repr_contains_a_value() -> None:
     items = parse(["a=CAN", "b:=1234567", "c==CAN", "X:CAN"])
 
     assert "CAN" not in repr(items)
@@ -190,7 +201,7 @@ def test_items_are_plain_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (["/me"], (None, "/me", [])),
         (["me"], (None, "me", [])),
@@ -213,25 +224,27 @@ def test_items_are_plain_values() -> None:
         (["a=b"], (None, "a=b", [])),
     ],
 )
-def test_the_words_are_method_path_and_items(words: list[str], expected: tuple[str | None, str, list[str]]) -> None:
-    assert split_words(words) == expected
+def test_arguments_are_split_into_method_path_and_items(
+    args: list[str], expected: tuple[str | None, str, list[str]]
+) -> None:
+    assert split_arguments(args) == expected
 
 
-@pytest.mark.parametrize("words", [["GET"], ["POST", "a=b"], ["DELETE", "users:batch"]])
-def test_a_method_without_a_path_is_no_path(words: list[str]) -> None:
+@pytest.mark.parametrize("args", [["GET"], ["POST", "a=b"], ["DELETE", "users:batch"]])
+def test_a_method_without_a_path_is_a_usage_error(args: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
-        split_words(words)
+        split_arguments(args)
 
-    assert caught.value.message == f"missing PATH after {words[0]}"
+    assert caught.value.message == f"missing PATH after {args[0]}"
 
 
-def test_without_words_the_path_is_missing() -> None:
+def test_without_arguments_the_path_is_missing() -> None:
     with pytest.raises(UsageError, match="missing PATH; write for example: xapi request"):
-        split_words([])
+        split_arguments([])
 
 
 @pytest.mark.parametrize("text", ["CONNECT", "connect", "trace", "", "GET ", "G3T", "M-SEARCH", "GET\r\nX", "É", "ﬀ"])
-def test_a_method_that_is_none_or_dangerous_is_refused(text: str) -> None:
+def test_an_invalid_or_dangerous_method_is_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         method(text)
 
@@ -249,7 +262,7 @@ def test_a_method_that_is_none_or_dangerous_is_refused(text: str) -> None:
         ("!#$%&'*+-.^_`|~: 1", ("!#$%&'*+-.^_`|~", "1")),
     ],
 )
-def test_a_header_flag_means(text: str, expected: tuple[str, str | None]) -> None:
+def test_a_header_flag_is_parsed(text: str, expected: tuple[str, str | None]) -> None:
     assert header(text) == expected
 
 
@@ -257,7 +270,7 @@ def test_a_header_flag_means(text: str, expected: tuple[str, str | None]) -> Non
     "text",
     ["", "CAN", ":CAN", ": CAN", "X : CAN", " X: CAN", "X\t: CAN", "(X): CAN", ";", "Content-Length;", "X: CAN\n"],
 )
-def test_a_header_flag_that_is_none_is_refused_and_not_shown(text: str) -> None:
+def test_an_invalid_header_flag_is_rejected_and_not_quoted(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         header(text)
 
@@ -274,12 +287,12 @@ def test_a_header_flag_that_is_none_is_refused_and_not_shown(text: str) -> None:
         ("a=\n", ("a", "\n")),
     ],
 )
-def test_a_query_flag_means(text: str, expected: tuple[str, str]) -> None:
+def test_a_query_flag_is_parsed(text: str, expected: tuple[str, str]) -> None:
     assert query_parameter(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "CAN", "=CAN"])
-def test_a_query_flag_that_is_none_is_refused_and_not_shown(text: str) -> None:
+def test_an_invalid_query_flag_is_rejected_and_not_quoted(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         query_parameter(text)
 
@@ -304,7 +317,7 @@ def test_any_name_can_be_written_with_backslashes(name: str, value: str) -> None
 
 
 @given(st.text(st.sampled_from("ab=:@\\/? {}1\n\r\té\ud800\udcff"), max_size=12))
-def test_any_word_is_an_item_or_none_and_parses_or_is_a_usage_error(word: str) -> None:
+def test_any_argument_parses_or_is_a_usage_error(word: str) -> None:
     items = _parsed(word)
     if items is None:
         return
@@ -314,18 +327,18 @@ def test_any_word_is_an_item_or_none_and_parses_or_is_a_usage_error(word: str) -
 
 
 @given(st.lists(st.text(st.sampled_from("GETa=:@/?"), max_size=6), max_size=5))
-def test_no_word_is_lost(words: list[str]) -> None:
+def test_no_argument_is_lost(args: list[str]) -> None:
     try:
-        given_method, path, items = split_words(words)
+        given_method, path, items = split_arguments(args)
     except UsageError:
         return
 
-    assert [*([words[0]] if given_method else []), path, *items] == words
-    assert given_method is None or given_method == words[0].upper()
+    assert [*([args[0]] if given_method else []), path, *items] == args
+    assert given_method is None or given_method == args[0].upper()
 
 
 def _parsed(word: str) -> Items | None:
-    """Return what *word* means, or None where it is refused as it should be."""
+    """Return the parsed *word*, or None if it is rejected with the expected error."""
     try:
         return parse([word])
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""JSON is checked as text: what Python's parser takes and RFC 8259 allows, in pieces of any size."""
+"""JSON is validated as text in chunks of any size: what Python's parser accepts and RFC 8259 allows."""
 
 import json
 import tracemalloc
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.json_stream import InvalidJSON, checked, string
+from xapi_cli.request.json_stream import InvalidJSON, encode_string, validated
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -35,57 +35,57 @@ WRONG = [
 
 @pytest.mark.parametrize("text", RIGHT)
 @pytest.mark.parametrize("size", [1, 2, 7, 100_000])
-def test_json_passes_as_it_is(text: str, size: int) -> None:
-    assert "".join(checked(_pieces(text, size))) == text
+def test_json_is_unchanged(text: str, size: int) -> None:
+    assert "".join(validated(_pieces(text, size))) == text
 
 
 @pytest.mark.parametrize("text", WRONG)
 @pytest.mark.parametrize("size", [1, 2, 7, 100_000])
-def test_what_is_no_json_is_refused_by_position_and_not_shown(text: str, size: int) -> None:
-    with pytest.raises(InvalidJSON, match=r"at character \d+$|it ends early, after \d+ characters$"):
-        list(checked(_pieces(text, size)))
+def test_invalid_json_is_reported_by_position_and_not_quoted(text: str, size: int) -> None:
+    with pytest.raises(InvalidJSON, match=r"at character \d+$|it is truncated after \d+ characters$"):
+        list(validated(_pieces(text, size)))
 
 
 @pytest.mark.parametrize(
     ("text", "flaw"),
     [
         ('{"a": tru}', "neither a number nor true, false or null at character 7"),
-        ('["a\tb"]', "a raw control character at character 4"),
-        ('["a\\qb"]', "a bad escape at character 4"),
+        ('["a\tb"]', "an unescaped control character at character 4"),
+        ('["a\\qb"]', "an invalid escape at character 4"),
         ("[" * 100_001, "more than 100,000 levels at character 100001"),
         ("1" * 65_537, "a number of more than 65,536 characters at character 1"),
     ],
 )
 @pytest.mark.parametrize("size", [300, 2_000_000])
-def test_the_position_counts_from_the_start(text: str, flaw: str, size: int) -> None:
+def test_the_position_is_relative_to_the_start(text: str, flaw: str, size: int) -> None:
     with pytest.raises(InvalidJSON) as caught:
-        list(checked(_pieces(text, size)))
+        list(validated(_pieces(text, size)))
 
     assert str(caught.value) == flaw
 
 
 @given(VALUES, st.booleans(), st.integers(1, 9))
-def test_whatever_python_writes_is_json(value: object, ascii_only: bool, size: int) -> None:
+def test_all_json_written_by_python_is_valid(value: object, ascii_only: bool, size: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
 
-    assert "".join(checked(_pieces(text, size))) == text
+    assert "".join(validated(_pieces(text, size))) == text
 
 
 @given(BROKEN | DAMAGED)
-def test_python_and_we_agree_on_what_is_json(text: str) -> None:
+def test_the_validator_agrees_with_python(text: str) -> None:
     assert _passes(text) == _python_takes(text)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_text_in_pieces_becomes_one_json_string(chunks: list[str]) -> None:
-    assert json.loads("".join(string(chunks))) == "".join(chunks)
+def test_text_chunks_become_one_json_string(chunks: list[str]) -> None:
+    assert json.loads("".join(encode_string(chunks))) == "".join(chunks)
 
 
 def test_memory_does_not_grow_with_the_text() -> None:
     chunk = '{"name": "value", "list": [1, 2.5, true, null, "' + "x" * 20_000 + '"]},'
     tracemalloc.start()
     try:
-        for _ in checked(["[", *[chunk] * 300, "0]"]):
+        for _ in validated(["[", *[chunk] * 300, "0]"]):
             pass
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -100,7 +100,7 @@ def _pieces(text: str, size: int) -> list[str]:
 
 def _passes(text: str) -> bool:
     try:
-        return "".join(checked(_pieces(text, 3))) == text
+        return "".join(validated(_pieces(text, 3))) == text
     except InvalidJSON:
         return False
 

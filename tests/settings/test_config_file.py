@@ -1,4 +1,4 @@
-"""The config file: read strictly, edited without losing what a person wrote there."""
+"""The config file: read strictly, and edited without losing comments and order."""
 
 import os
 import stat
@@ -44,7 +44,7 @@ def _set(name: str, **values: object) -> Callable[[TOMLDocument], None]:
     return change
 
 
-def test_what_a_person_wrote_is_read(path: Path) -> None:
+def test_the_contents_of_a_file_are_read(path: Path) -> None:
     path.write_text(WRITTEN)
 
     assert config_file.load(path) == Config(
@@ -56,8 +56,8 @@ def test_what_a_person_wrote_is_read(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("missing", ["config.toml", "nowhere/config.toml", "file/config.toml"])
-def test_a_file_that_is_not_there_is_an_empty_one(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("missing", ["config.toml", "missing/config.toml", "file/config.toml"])
+def test_a_missing_file_is_equivalent_to_an_empty_one(tmp_path: Path, missing: str) -> None:
     (tmp_path / "file").touch()
 
     assert config_file.load(tmp_path / missing) == Config()
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_an_empty_one(tmp_path: Path, missing: str) 
 @pytest.mark.parametrize(
     "data", [b"", b"\n# only a comment\n", b"\xef\xbb\xbf", b'default_profile = ""', b"[profiles]", b"profiles = {}"]
 )
-def test_an_empty_file_says_nothing(path: Path, data: bytes) -> None:
+def test_an_empty_file_sets_nothing(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
     assert config_file.load(path) == Config()
@@ -83,44 +83,47 @@ def test_an_empty_file_says_nothing(path: Path, data: bytes) -> None:
         b'[profiles."a"]\n"username" = """me"""',
     ],
 )
-def test_every_way_to_write_it_means_the_same(path: Path, data: bytes) -> None:
+def test_all_notations_of_toml_are_equivalent(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
     assert config_file.load(path) == Config(None, {"a": {"username": "me"}})
 
 
-BROKEN: dict[str, tuple[bytes, str]] = {
-    "no TOML": (b"hello", "is not valid TOML: "),
-    "line is named": (b"\n\nx = = 1", "line 3"),
-    "an open string": (b'default_profile = "a', "is not valid TOML: "),
-    "an open table": (b"[profiles.a", "is not valid TOML: "),
-    "twice the same key": (b'default_profile = "a"\ndefault_profile = "b"', "is not valid TOML: "),
-    "twice the same table": (b"[profiles.a]\n[profiles.a]\n", "is not valid TOML: "),
+INVALID: dict[str, tuple[bytes, str]] = {
+    "not TOML": (b"hello", "is not valid TOML: "),
+    "the line is named": (b"\n\nx = = 1", "line 3"),
+    "an unclosed string": (b'default_profile = "a', "is not valid TOML: "),
+    "an unclosed table": (b"[profiles.a", "is not valid TOML: "),
+    "a duplicate key": (b'default_profile = "a"\ndefault_profile = "b"', "is not valid TOML: "),
+    "a duplicate table": (b"[profiles.a]\n[profiles.a]\n", "is not valid TOML: "),
     "an escape sequence": (b'x = "\x1b[2J"', "is not valid TOML: "),
     "NUL": (b"\0", "is not valid TOML: "),
     "JSON": (b'{"profiles": {}}', "is not valid TOML: "),
     "YAML": (b"profiles:\n  a:\n", "is not valid TOML: "),
-    "merge marks": (b"<<<<<<< HEAD\n", "is not valid TOML: "),
-    "CR alone": (b'default_profile = "a"\r[profiles.a]', "is not valid TOML: "),
-    "nested deeply": (b"x = " + b"[" * 10_000, "is nested too deeply"),
-    "latin-1": ("# ü".encode("latin-1"), "is not UTF-8 at byte 2"),
-    "UTF-16": ("x = 1".encode("utf-16"), "is not UTF-8 at byte 0"),
+    "merge conflict markers": (b"<<<<<<< HEAD\n", "is not valid TOML: "),
+    "CR without LF": (b'default_profile = "a"\r[profiles.a]', "is not valid TOML: "),
+    "deep nesting": (b"x = " + b"[" * 10_000, "is nested too deeply"),
+    "latin-1": ("# ü".encode("latin-1"), "is not valid UTF-8 at byte 2"),
+    "UTF-16": ("x = 1".encode("utf-16"), "is not valid UTF-8 at byte 0"),
     "too large": (b"#" * (1024 * 1024 + 1), "is larger than 1 MiB"),
-    "an unknown key": (b"colour = 1", ": unknown key colour"),
+    "an unknown key": (b"color = 1", ": unknown key color"),
     "an unknown table": (b"[profile.a]", ": unknown key profile"),
     "an unknown key of a profile": (b"[profiles.a]\npassword = 'CANARY'", ": unknown key profiles.a.password"),
-    "a misspelt key": (b"[profiles.a]\nbase-url = 'x'", ": unknown key profiles.a.base-url"),
-    "a key to be hidden": (b'"\\u001b[2J" = 1', r": unknown key \x1b[2J"),
+    "a misspelled key": (b"[profiles.a]\nbase-url = 'x'", ": unknown key profiles.a.base-url"),
+    "a key with a control sequence": (b'"\\u001b[2J" = 1', r": unknown key \x1b[2J"),
     "default_profile a number": (b"default_profile = 1", ": default_profile must be a string"),
     "default_profile a table": (b"[default_profile]", ": default_profile must be a string"),
-    "profiles a string": (b'profiles = "a"', ": profiles must be tables, [profiles.NAME]"),
-    "profiles a list": (b"[[profiles]]", ": profiles must be tables, [profiles.NAME]"),
-    "a profile a string": (b'[profiles]\na = "b"', ": profiles must be tables, [profiles.NAME]"),
+    "profiles is a string": (b'profiles = "a"', ": profiles must be tables, [profiles.NAME]"),
+    "profiles is a list": (b"[[profiles]]", ": profiles must be tables, [profiles.NAME]"),
+    "a profile is a string": (b'[profiles]\na = "b"', ": profiles must be tables, [profiles.NAME]"),
     "base_url a number": (b"[profiles.a]\nbase_url = 1", ": profiles.a.base_url must be a string"),
-    "username a boolean": (b"[profiles.a]\nusername = true", ": profiles.a.username must be a string"),
-    "storage a list": (b"[profiles.a]\nstorage = ['file']", ": profiles.a.storage must be a string"),
-    "timeout a string": (b"[profiles.a]\ntimeout = '1'", ": profiles.a.timeout must be a number"),
-    "timeout a boolean": (b"[profiles.a]\ntimeout = true", ": profiles.a.timeout must be a number"),
+    "username is a boolean": (b"[profiles.a]\nusername = true", ": profiles.a.username must be a string"),
+    "storage is a list": (b"[profiles.a]\nstorage = ['file']", ": profiles.a.storage must be a string"),
+    "timeout is an array": (
+        b"[profiles.a]\ntimeout = [1]",
+        ": profiles.a.timeout must be a number of seconds or a duration such as '90s'",
+    ),
+    "timeout is a boolean": (b"[profiles.a]\ntimeout = true", ": profiles.a.timeout must be a number"),
     "max_time a date": (b"[profiles.a]\nmax_time = 2026-01-01", ": profiles.a.max_time must be a number"),
     "a command in one string": (
         b"[profiles.a]\npassword_command = 'pass show'",
@@ -137,15 +140,17 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("data, said", BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_named_with_the_place_and_never_overwritten(path: Path, data: bytes, said: str) -> None:
+@pytest.mark.parametrize("data, message", INVALID.values(), ids=INVALID)
+def test_an_invalid_file_is_reported_with_the_place_and_never_overwritten(
+    path: Path, data: bytes, message: str
+) -> None:
     path.write_bytes(data)
 
     for read in (lambda: config_file.load(path), lambda: config_file.edit(path, _set("a", username="me"))):
         with pytest.raises(UsageError) as caught:
             read()
         assert caught.value.message.startswith(f"{path}")
-        assert said in caught.value.message
+        assert message in caught.value.message
         assert "CANARY" not in str(caught.value)
         assert str(caught.value).isprintable()
     assert path.read_bytes() == data
@@ -157,7 +162,7 @@ def _fifo(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    "make, message",
     [
         (Path.mkdir, "is not a regular file"),
         (_fifo, "is not a regular file"),
@@ -165,16 +170,18 @@ def _fifo(path: Path) -> None:
         (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
     ],
 )
-def test_what_is_no_file_is_not_waited_for(path: Path, make: Callable[[Path], object], said: str) -> None:
+def test_anything_but_a_regular_file_is_rejected_without_blocking(
+    path: Path, make: Callable[[Path], object], message: str
+) -> None:
     make(path)
 
     for read in (lambda: config_file.load(path), lambda: config_file.edit(path, _set("a", username="me"))):
         with pytest.raises(UsageError) as caught:
             read()
-        assert caught.value.message == f"{path} {said}"
+        assert caught.value.message == f"{path} {message}"
 
 
-def test_an_edit_changes_one_value_and_keeps_comments_order_and_quotes(path: Path) -> None:
+def test_an_edit_changes_one_value_and_preserves_comments_order_and_quotes(path: Path) -> None:
     path.write_text(WRITTEN)
 
     config_file.edit(path, _set("work", timeout=5))
@@ -182,7 +189,7 @@ def test_an_edit_changes_one_value_and_keeps_comments_order_and_quotes(path: Pat
     assert path.read_text() == WRITTEN.replace("2.5", "5")
 
 
-def test_a_new_profile_comes_after_the_others(path: Path) -> None:
+def test_a_new_profile_is_added_after_the_others(path: Path) -> None:
     path.write_text(WRITTEN)
 
     config_file.edit(path, _set("new", base_url="https://new.test", username="me"))
@@ -191,7 +198,7 @@ def test_a_new_profile_comes_after_the_others(path: Path) -> None:
     assert path.read_text() in (WRITTEN + added, WRITTEN + "\n" + added)
 
 
-def test_a_top_level_key_goes_above_the_tables(path: Path) -> None:
+def test_a_top_level_key_is_added_above_the_tables(path: Path) -> None:
     path.write_text('# mine\n[profiles.a]\nusername = "me"\n')
 
     def change(document: TOMLDocument) -> None:
@@ -221,7 +228,7 @@ def test_a_top_level_key_goes_above_the_tables(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["a", "new", "with.dot", "müller"])
-def test_a_value_can_be_set_whatever_way_the_file_is_written(path: Path, data: str, name: str) -> None:
+def test_a_value_can_be_set_in_every_notation_of_toml(path: Path, data: str, name: str) -> None:
     path.write_text(data)
     before = config_file.load(path)
     values: dict[str, Any] = {"base_url": "https://new.test", "password_command": ["pass", "it's"]}
@@ -242,7 +249,7 @@ def test_an_edit_that_changes_nothing_does_not_touch_the_file(path: Path) -> Non
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o777])
-def test_folder_and_file_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_directory_and_file_are_private_with_any_umask(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "new" / "config.toml"
     before = os.umask(umask)
     try:
@@ -254,7 +261,7 @@ def test_folder_and_file_are_private_whatever_the_umask(tmp_path: Path, umask: i
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_another_users_file_is_not_taken_from_them(path: Path) -> None:
+def test_a_file_of_another_user_is_not_replaced(path: Path) -> None:
     config_file.edit(path, _set("a", username="me"))
     before = path.read_text()
     os.chown(path, 12345, 12345)
@@ -265,7 +272,7 @@ def test_another_users_file_is_not_taken_from_them(path: Path) -> None:
     assert (path.read_text(), path.stat().st_uid) == (before, 12345)
 
 
-def test_a_link_into_somebodys_dotfiles_stays_a_link(tmp_path: Path, path: Path) -> None:
+def test_a_symbolic_link_to_a_file_in_another_directory_is_preserved(tmp_path: Path, path: Path) -> None:
     real = tmp_path / "dotfiles" / "xapi.toml"
     real.parent.mkdir()
     path.symlink_to(real)
@@ -276,7 +283,7 @@ def test_a_link_into_somebodys_dotfiles_stays_a_link(tmp_path: Path, path: Path)
     assert config_file.load(real) == Config(None, {"a": {"username": "me"}})
 
 
-def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_output_error_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "config.toml"
 

@@ -1,4 +1,4 @@
-"""DURATION, as people write it."""
+"""DURATION: a length of time as users write it."""
 
 import pytest
 
@@ -22,9 +22,11 @@ from xapi_cli.settings.durations import seconds
         ("007", 7),
         (" 5m ", 300),
         ("1000000000", 10**9),
+        ("2.5", 2.5),
+        (".5", 0.5),
     ],
 )
-def test_a_duration_is_so_many_seconds(text: str, expected: int) -> None:
+def test_a_duration_is_converted_to_seconds(text: str, expected: int) -> None:
     assert seconds(text, name="--min-ttl") == expected
 
 
@@ -35,7 +37,7 @@ def test_a_duration_is_so_many_seconds(text: str, expected: int) -> None:
         *("\u0661h", "\u0661", "½h", "²", "1000000001", "9" * 5000, "9" * 30 + "d", "inf", "nan", "1h\n30m", "\x1b[2J"),
     ],
 )
-def test_anything_else_is_refused_and_shown_safely(text: str) -> None:
+def test_any_other_text_is_rejected_and_made_printable(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         seconds(text, name="--min-ttl")
 

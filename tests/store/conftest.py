@@ -1,4 +1,4 @@
-"""Stores to test, and processes to test them in."""
+"""Stores to test, and processes in which they are tested."""
 
 import os
 import subprocess
@@ -11,7 +11,8 @@ import pytest
 
 import xapi_cli
 from tests.keyring_session import KeyringSession
-from xapi_cli.store.registry import Store, StoreName, open_store
+from xapi_cli.store import registry
+from xapi_cli.store.protocol import Store, StoreOptions
 
 FAKES = Path(__file__).parents[1] / "keyrings"
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
@@ -27,7 +28,7 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def notes() -> list[str]:
-    """What the stores said to the person."""
+    """The messages of the stores to the user."""
     return []
 
 
@@ -40,17 +41,15 @@ def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.Mo
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND", raising=False)
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
     monkeypatch.syspath_prepend(FAKES)
+    runtime_directory = tmp_path / "run"
+    runtime_directory.mkdir(0o700)
 
     def open_one(kind: str, **options: Any) -> Store:
-        name: StoreName = "keyring"
-        environ: dict[str, str] = dict(os.environ)
-        if kind == "file":
-            name = "file"
-        elif kind == "none":
-            name = "none"
-        elif kind != "keyring":
+        environ: dict[str, str] = {**os.environ, "XDG_RUNTIME_DIR": str(runtime_directory)}
+        if kind not in registry.names():
             environ["PYTHON_KEYRING_BACKEND"] = f"fake_keyrings.{kind}"
-        return open_store(name, state=state, environ=environ, notify=notes.append, **options)
+        storage = registry.selected(kind if kind in registry.names() else "keyring")
+        return registry.open_store(storage, StoreOptions(state, environ, notes.append, **options))
 
     return open_one
 
@@ -69,13 +68,16 @@ import os, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from xapi_cli.errors import StoreError
-from xapi_cli.store.registry import open_store
+from xapi_cli.store import registry
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, Token
 OUT = os.dup(1)  # while a keyring is visited, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):
     say = lambda text: os.write(OUT, f"note: {text}".encode() + bytes([10]))
-    return open_store(name, state=Path(os.environ["STATE"]), environ=os.environ, notify=say, **options)
+    no_lock = lambda error: say(f"no lock: {error.reason}")
+    options = StoreOptions(Path(os.environ["STATE"]), os.environ, say, no_lock, **options)
+    return registry.open_store(registry.selected(name), options)
 def failing(function):
     start = time.monotonic()
     try:

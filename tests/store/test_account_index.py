@@ -1,4 +1,4 @@
-"""The index of accounts, and how a logout is seen by a login under way."""
+"""The index of accounts, and how a login in progress detects a logout."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ def known(tmp_path: Path) -> AccountIndex:
     return AccountIndex(tmp_path / "known")
 
 
-def test_accounts_are_known_by_the_stores_that_hold_something(known: AccountIndex) -> None:
+def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: AccountIndex) -> None:
     assert (known.all(), known.storages(ME), known.mark(ME)) == ([], [], "")
 
     known.add(ME, "file")
@@ -29,66 +29,66 @@ def test_accounts_are_known_by_the_stores_that_hold_something(known: AccountInde
     assert (known.storages(ME), known.storages(OTHER)) == (["file", "keyring"], ["keyring"])
 
 
-def test_what_is_forgotten_is_in_no_list(known: AccountIndex) -> None:
+def test_a_removed_account_is_not_listed(known: AccountIndex) -> None:
     known.add(ME, "file")
-    known.forget(ME)
+    known.remove(ME)
 
     assert (known.all(), known.storages(ME)) == ([], [])
 
 
-def test_a_store_that_could_not_be_cleared_stays_known(known: AccountIndex) -> None:
+def test_a_store_that_could_not_be_cleared_remains_in_the_index(known: AccountIndex) -> None:
     known.add(ME, "file")
     known.add(ME, "keyring")
 
-    known.forget(ME, but=("keyring", "unheard of"))
+    known.remove(ME, but=("keyring", "unheard of"))
 
     assert (known.all(), known.storages(ME)) == ([ME], ["keyring"])
 
 
 @pytest.mark.parametrize("stored_before", [True, False])
-def test_a_logout_is_seen_by_a_login_that_began_before_it(known: AccountIndex, stored_before: bool) -> None:
+def test_a_login_detects_a_logout_since_it_began(known: AccountIndex, stored_before: bool) -> None:
     if stored_before:
         known.add(ME, "file")
     began = known.mark(ME)
-    assert known.holds(ME, began)
+    assert known.has_mark(ME, began)
 
-    known.forget(ME)
+    known.remove(ME)
 
-    assert not known.holds(ME, began)
-    assert known.holds(ME, known.mark(ME))
+    assert not known.has_mark(ME, began)
+    assert known.has_mark(ME, known.mark(ME))
 
 
-def test_neither_a_login_elsewhere_nor_its_failure_looks_like_a_logout(known: AccountIndex) -> None:
+def test_a_login_of_another_process_is_not_mistaken_for_a_logout(known: AccountIndex) -> None:
     began = known.mark(ME)
     known.add(ME, "file")
     second = known.mark(ME)
     known.add(ME, "keyring")
 
-    known.forget(OTHER)
+    known.remove(OTHER)
 
-    assert known.holds(ME, began)
-    assert known.holds(ME, second)
+    assert known.has_mark(ME, began)
+    assert known.has_mark(ME, second)
 
 
-def test_an_empty_entry_does_not_tell_whose_it_was_and_goes_after_an_hour(tmp_path: Path) -> None:
+def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(tmp_path: Path) -> None:
     now = [0.0]
     known = AccountIndex(tmp_path, lambda: now[0])
     known.add(ME, "file")
-    known.forget(ME)
+    known.remove(ME)
     (path,) = tmp_path.glob("*.json")
     now[0] = path.stat().st_mtime
     assert "example" not in path.read_text()
 
-    known.forget(OTHER)
+    known.remove(OTHER)
     assert len(list(tmp_path.glob("*.json"))) == 2
     now[0] += 3601
-    known.forget(Identity("https://third.test", "me"))
+    known.remove(Identity("https://third.test", "me"))
 
     assert not path.exists()
-    assert known.holds(ME, "a mark from before")  # nothing that old is still logging in
+    assert known.has_mark(ME, "a mark from before")  # no login takes that long
 
 
-def test_the_index_is_private_and_holds_no_secret(known: AccountIndex, tmp_path: Path) -> None:
+def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         known.add(ME, "file")
@@ -114,9 +114,9 @@ def test_the_index_is_private_and_holds_no_secret(known: AccountIndex, tmp_path:
     ],
     ids=range(9),
 )
-def test_an_entry_that_is_garbage_is_no_account_and_can_be_written_anew(known: AccountIndex, data: bytes) -> None:
+def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, data: bytes) -> None:
     known.add(ME, "file")
-    (path,) = known._folder.iterdir()  # noqa: SLF001 - where the garbage is to go
+    (path,) = known._directory.iterdir()  # noqa: SLF001 - where the garbage is to go
     path.write_bytes(data)
 
     assert known.all() == []

@@ -1,4 +1,4 @@
-"""The file store under bad umasks, bad disks, bad neighbours and kill -9."""
+"""The file store with unusual umasks, failing disks, files of other users and kill -9."""
 
 import functools
 import os
@@ -33,16 +33,14 @@ def file(state: Path) -> Path:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
-def test_file_and_folders_are_the_owners_alone_whatever_the_umask(
-    run: Run, state: Path, file: Path, umask: int
-) -> None:
+def test_file_and_directories_are_private_with_any_umask(run: Run, state: Path, file: Path, umask: int) -> None:
     ended(run(f"os.umask({umask}); store('file').write(ME, Record(Token('t'))); assert store('file').read(ME)"))
     modes = {path.relative_to(state.parent): stat.S_IMODE(path.stat().st_mode) for path in (state, file.parent, file)}
     assert list(modes.values()) == [0o700, 0o700, 0o600]
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_the_file_is_closed_from_its_first_byte(run: Run, tmp_path: Path) -> None:
+def test_the_file_is_private_from_its_first_byte(run: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     strace = ("strace", "-f", "-qq", "-e", "trace=openat,open,chmod,fchmod,renameat", "-o", str(trace))
     ended(run("os.umask(0); store('file').write(ME, Record(Token('t')))", prefix=strace))
@@ -53,7 +51,7 @@ def test_the_file_is_closed_from_its_first_byte(run: Run, tmp_path: Path) -> Non
     assert ", 0600) = " in made[0]
 
 
-def test_a_file_that_others_can_read_is_closed_and_a_directory_is_complained_of(
+def test_a_readable_file_becomes_private_and_a_readable_directory_causes_a_warning(
     opened: Open, file: Path, notes: list[str]
 ) -> None:
     opened("file").write(ME, OLD)
@@ -61,13 +59,13 @@ def test_a_file_that_others_can_read_is_closed_and_a_directory_is_complained_of(
     file.parent.chmod(0o755)
     assert opened("file").read(ME) == OLD
     assert notes == [
-        f"the directory {file.parent} is open to other users; run `chmod 700 {file.parent}`",
-        f"{file} was open to other users; closed it",
+        f"the directory {file.parent} is accessible to other users; run `chmod 700 {file.parent}`",
+        f"{file} was accessible to other users; set its mode to 0600",
     ]
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o755]
 
 
-def test_the_folder_that_the_person_chose_keeps_its_mode(opened: Open, state: Path) -> None:
+def test_the_directory_that_the_user_chose_keeps_its_mode(opened: Open, state: Path) -> None:
     state.mkdir(mode=0o755)
     opened("file").write(ME, OLD)
     assert stat.S_IMODE(state.stat().st_mode) == 0o755
@@ -85,10 +83,10 @@ def test_a_symbolic_link_is_not_followed(opened: Open, file: Path, tmp_path: Pat
     assert opened("file").read(ME) == NEW
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
-def test_what_is_no_file_is_refused(opened: Open, file: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
+def test_anything_but_a_regular_file_is_rejected(opened: Open, file: Path, kind: str) -> None:
     opened("file").write(OTHER, OLD)
-    if kind == "folder":
+    if kind == "directory":
         file.mkdir()
     elif kind == "fifo":
         os.mkfifo(file)
@@ -104,7 +102,7 @@ OTHER = Identity("https://api.test", "other")
 @pytest.mark.parametrize(
     "junk", [b"", b"{", b"\x00" * 100, b"\xff\xfe", b"[" * 100_000, b"x" * 10_000_000, b'{"version": 2}', b"null"]
 )
-def test_junk_is_no_token_and_is_overwritten(opened: Open, file: Path, junk: bytes) -> None:
+def test_garbage_is_treated_as_no_token_and_overwritten(opened: Open, file: Path, junk: bytes) -> None:
     store = opened("file")
     store.write(ME, OLD)
     file.write_bytes(junk)
@@ -113,7 +111,7 @@ def test_junk_is_no_token_and_is_overwritten(opened: Open, file: Path, junk: byt
     assert store.read(ME) == NEW
 
 
-def test_a_state_folder_that_is_none_is_a_store_error_with_a_remedy(opened: Open, state: Path) -> None:
+def test_an_unusable_state_directory_is_a_store_error_with_a_remedy(opened: Open, state: Path) -> None:
     state.write_text("")
     store = opened("file")
     for visit in (store.probe, functools.partial(store.write, ME, OLD)):
@@ -123,7 +121,7 @@ def test_a_state_folder_that_is_none_is_a_store_error_with_a_remedy(opened: Open
         assert "XAPI_STATE_DIR" in caught.value.hint
 
 
-def test_another_users_files_are_refused(opened: Open, file: Path) -> None:
+def test_files_of_another_user_are_rejected(opened: Open, file: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip(f"{IMPOSSIBLE}only root can give a file away")
     opened("file").write(ME, OLD)
@@ -147,18 +145,18 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_disk_that_fails_leaves_the_old_record_or_has_the_new_one(
+def test_a_failing_disk_leaves_the_old_record_or_the_new_one(
     run: Run, opened: Open, file: Path, tmp_path: Path, fault: str
 ) -> None:
     opened("file").write(ME, OLD)
     strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject={fault}")
     code = "failing(lambda: store('file').write(ME, Record(Token('new'))))"
-    said = ended(run(code, prefix=strace))
-    if fault.startswith(("flock", "fchmod")):  # some file systems know neither
-        assert said == []
+    lines = ended(run(code, prefix=strace))
+    if fault.startswith(("flock", "fchmod")):  # some file systems support neither
+        assert lines == []
         assert opened("file").read(ME) == NEW
     else:
-        assert said[0].startswith("StoreError: cannot write the token file ")
+        assert lines[0].startswith("StoreError: cannot write the token file ")
         assert opened("file").read(ME) == OLD
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
@@ -166,16 +164,16 @@ def test_a_disk_that_fails_leaves_the_old_record_or_has_the_new_one(
 def test_a_full_disk_leaves_the_old_record(run: Run, opened: Open, file: Path) -> None:
     opened("file").write(ME, OLD)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-    said = ended(run(limit + "failing(lambda: store('file').write(ME, Record(Token('x' * 5000))))"))
-    assert said[0].startswith("StoreError: cannot write the token file ")
-    said = ended(run(limit + "failing(lambda: store('file').probe())"))
-    assert said[0].startswith("StoreError: cannot write the token file ")
+    lines = ended(run(limit + "failing(lambda: store('file').write(ME, Record(Token('x' * 5000))))"))
+    assert lines[0].startswith("StoreError: cannot write the token file ")
+    lines = ended(run(limit + "failing(lambda: store('file').probe())"))
+    assert lines[0].startswith("StoreError: cannot write the token file ")
     assert opened("file").read(ME) == OLD
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("call", ["flock", "fchmod", "write", "fsync", "renameat"])
-def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_and_the_next_write_no_litter(
+def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_one_and_the_next_write_removes_the_rest(
     run: Run, opened: Open, file: Path, tmp_path: Path, call: str
 ) -> None:
     store = opened("file")
@@ -186,12 +184,14 @@ def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_and_the_next_write
     assert process.returncode != 0
     assert store.read(ME) in (OLD, NEW)
     if call != "renameat":
-        assert len(list(file.parent.iterdir())) == 2  # the kill did hit the writing
-    store.write(OTHER, OLD)  # sweeps for all accounts
+        assert len(list(file.parent.iterdir())) == 2  # the process was killed while writing
+    store.write(OTHER, OLD)  # removes those of all accounts
     assert sorted(file.parent.iterdir()) == sorted([file, file.with_name(f"{OTHER.key}.json")])
 
 
-def test_logout_sweeps_what_a_killed_writer_left(run: Run, opened: Open, file: Path, tmp_path: Path) -> None:
+def test_logout_removes_the_unfinished_file_of_a_killed_writer(
+    run: Run, opened: Open, file: Path, tmp_path: Path
+) -> None:
     strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "inject=fsync:signal=KILL:when=3")
     process = run("store('file').write(ME, Record(Token('new')))", prefix=strace)
     process.communicate(timeout=30)
@@ -200,7 +200,7 @@ def test_logout_sweeps_what_a_killed_writer_left(run: Run, opened: Open, file: P
     assert list(file.parent.iterdir()) == []
 
 
-def test_readers_see_whole_records_while_others_write(run: Run, opened: Open) -> None:
+def test_concurrent_readers_get_complete_records(run: Run, opened: Open) -> None:
     store = opened("file")
     store.write(ME, Record(Token("0" * 5000)))
     code = "s = store('file')\nfor n in range(60): s.write(ME, Record(Token(str(n % 10) * 5000)))"
@@ -237,7 +237,7 @@ def test_threads_may_share_a_store(opened: Open, file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_nothing_is_made_by_reading_or_deleting(opened: Open, state: Path) -> None:
+def test_reading_and_deleting_create_no_files(opened: Open, state: Path) -> None:
     assert opened("file").read(ME) is None
     assert opened("file").delete(ME) is False
     assert not state.exists()

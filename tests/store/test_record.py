@@ -25,14 +25,14 @@ def members(**changes: object) -> str:
 
 
 @given(identities, records)
-def test_what_was_encoded_decodes_to_the_same(identity: Identity, record: Record) -> None:
+def test_an_encoded_record_decodes_to_itself(identity: Identity, record: Record) -> None:
     text = encode(identity, record)
     assert text.isascii()
     assert "\n" not in text
     assert decode(identity, text) == record
 
 
-def test_the_text_is_json_that_a_person_can_read() -> None:
+def test_the_text_is_readable_json() -> None:
     assert json.loads(encode(ME, Record(TOKEN))) == {
         "version": 1,
         "base_url": "https://api.test/v1",
@@ -44,20 +44,20 @@ def test_the_text_is_json_that_a_person_can_read() -> None:
     }
 
 
-def test_times_are_kept_as_utc() -> None:
+def test_times_are_stored_as_utc() -> None:
     east = TOKEN.expires_at.astimezone(timezone(timedelta(hours=9))) if TOKEN.expires_at else None
     text = encode(ME, Record(Token("abc", expires_at=east)))
     assert json.loads(text)["expires_at"] == "2026-02-01T00:00:00Z"
 
 
 @given(records, st.data())
-def test_a_cut_text_is_no_record(record: Record, data: st.DataObject) -> None:
+def test_a_truncated_text_is_not_a_record(record: Record, data: st.DataObject) -> None:
     text = encode(ME, record)
     assert decode(ME, text[: data.draw(st.integers(0, len(text) - 1))]) is None
 
 
 @given(st.text(max_size=500))
-def test_garbage_is_no_record(text: str) -> None:
+def test_garbage_is_not_a_record(text: str) -> None:
     assert decode(ME, text) is None
 
 
@@ -78,7 +78,7 @@ def test_any_value_in_any_place_is_a_record_or_none(name: str, value: object) ->
 
 
 @given(json_values)
-def test_any_other_json_is_no_record(value: object) -> None:
+def test_other_json_is_not_a_record(value: object) -> None:
     assert decode(ME, json.dumps(value)) is None
 
 
@@ -119,21 +119,21 @@ def test_any_other_json_is_no_record(value: object) -> None:
         json.dumps([json.loads(members())]),
     ],
 )
-def test_what_is_no_record_of_this_account_is_none(text: str | None) -> None:
+def test_anything_but_a_record_of_the_account_is_none(text: str | None) -> None:
     assert decode(ME, text) is None
 
 
-def test_members_of_later_times_are_passed_over() -> None:
+def test_unknown_members_are_ignored() -> None:
     assert decode(ME, members(scope="all")) == Record(TOKEN, "secret")
 
 
-def test_a_token_of_64_kib_fits_and_one_beyond_the_limit_is_refused() -> None:
+def test_a_token_of_64_kib_fits_and_one_beyond_the_limit_is_rejected() -> None:
     long = Record(Token("x" * 65536))
     assert decode(ME, encode(ME, long)) == long
     with pytest.raises(StoreError, match="too long"):
         encode(ME, Record(Token("x" * LIMIT)))
 
 
-def test_no_secret_shows_in_a_repr() -> None:
+def test_no_repr_contains_a_secret() -> None:
     shown = repr(decode(ME, members(access_token="CANARY1", password="CANARY2")))
     assert "CANARY" not in shown

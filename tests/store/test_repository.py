@@ -1,4 +1,4 @@
-"""The record of one account in real stores: read once, written unless a logout came between, deleted everywhere."""
+"""The record of one account in real stores: read once, written unless a logout came in between, deleted everywhere."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,6 @@ import pytest
 
 from tests.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
-from xapi_cli.settings.resolve import Storage
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.tokens import Identity, Record, Token
@@ -30,7 +29,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
-    def open_one(storage: Storage, backend: str = "Plain") -> TokenRepository:
+    def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.keyrings.fake_keyrings.{backend}"}
         return TokenRepository(
             ME, storage, state=tmp_path / "state", environ=environ, warn=warnings.append, interactive=False
@@ -40,7 +39,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("storage", ["file", "keyring", "auto"])
-def test_what_one_command_writes_the_next_one_reads(opened: Open, storage: Storage, warnings: list[str]) -> None:
+def test_a_record_is_read_by_the_next_command(opened: Open, storage: str, warnings: list[str]) -> None:
     assert opened(storage).read() is None
     assert opened(storage).write(RECORD)
 
@@ -48,7 +47,7 @@ def test_what_one_command_writes_the_next_one_reads(opened: Open, storage: Stora
     assert warnings == []
 
 
-def test_storage_none_keeps_for_the_life_of_the_process_and_no_longer(opened: Open, tmp_path: Path) -> None:
+def test_storage_none_stores_for_the_lifetime_of_the_process(opened: Open, tmp_path: Path) -> None:
     repository = opened("none")
     repository.write(RECORD)
 
@@ -56,7 +55,7 @@ def test_storage_none_keeps_for_the_life_of_the_process_and_no_longer(opened: Op
     assert not (tmp_path / "state" / "known").exists()
 
 
-def test_a_keyring_is_read_once_a_command_unless_it_is_to_be_read_again(opened: Open) -> None:
+def test_a_keyring_is_read_once_per_command_unless_a_re_read_is_requested(opened: Open) -> None:
     opened("keyring").write(RECORD)
     repository = opened("keyring")
     calls = fake_keyrings.Plain.calls
@@ -69,7 +68,7 @@ def test_a_keyring_is_read_once_a_command_unless_it_is_to_be_read_again(opened: 
     assert calls == ["get", "get"]
 
 
-def test_a_probe_does_not_stand_for_reading(opened: Open) -> None:
+def test_a_probe_does_not_count_as_a_read(opened: Open) -> None:
     opened("keyring").write(Record(Token("first"), "remembered"))
     repository = opened("keyring")
 
@@ -78,9 +77,7 @@ def test_a_probe_does_not_stand_for_reading(opened: Open) -> None:
     assert repository.read() == Record(Token("first"), "remembered")
 
 
-def test_auto_without_a_keyring_keeps_for_one_command_and_says_how_to_keep_longer(
-    opened: Open, warnings: list[str]
-) -> None:
+def test_auto_without_a_keyring_stores_nothing_and_names_the_alternative(opened: Open, warnings: list[str]) -> None:
     repository = opened("auto", "Missing")
 
     assert repository.read() is None
@@ -88,43 +85,41 @@ def test_auto_without_a_keyring_keeps_for_one_command_and_says_how_to_keep_longe
     assert repository.read(again=True) is None
     assert warnings == [
         (
-            "the keyring backend cannot be loaded (AttributeError); the token is kept for this command only"
-            " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+            "the keyring backend cannot be loaded (AttributeError); the token is not stored"
+            " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
         )
     ]
 
 
 @pytest.mark.parametrize("storage", ["auto", "keyring"])
-def test_a_probe_wants_a_keyring_that_keeps(opened: Open, storage: Storage) -> None:
+def test_a_probe_requires_a_keyring_that_stores_items(opened: Open, storage: str) -> None:
     with pytest.raises(StoreError):
-        opened(storage, "Forgetful").probe()
+        opened(storage, "NotPersistent").probe()
     with pytest.raises(StoreError):
         opened(storage, "Missing").probe()
 
 
-def test_a_keyring_that_was_chosen_is_never_done_without(opened: Open) -> None:
+def test_an_explicitly_selected_keyring_has_no_fallback(opened: Open) -> None:
     with pytest.raises(StoreError):
         opened("keyring", "Missing").read()
 
 
 @pytest.mark.parametrize("stored_before", [True, False])
 @pytest.mark.parametrize("storage", ["file", "keyring"])
-def test_nothing_is_written_after_a_logout_that_came_while_logging_in(
-    opened: Open, storage: Storage, stored_before: bool
-) -> None:
+def test_nothing_is_written_after_a_logout_during_the_login(opened: Open, storage: str, stored_before: bool) -> None:
     if stored_before:
         opened(storage).write(RECORD)
     login = opened(storage)
     login.read()
     login.begin()
 
-    assert opened(storage).forget() is stored_before
+    assert opened(storage).delete() is stored_before
 
     assert login.write(Record(Token("second"))) is False
     assert opened(storage).read() is None
 
 
-def test_a_login_that_fails_elsewhere_is_no_logout(opened: Open) -> None:
+def test_a_failed_login_of_another_process_is_not_a_logout(opened: Open) -> None:
     login, other = opened("file"), opened("file")
     for repository in (login, other):
         repository.read()
@@ -136,51 +131,51 @@ def test_a_login_that_fails_elsewhere_is_no_logout(opened: Open) -> None:
     assert opened("file").read() == Record(Token("second"))
 
 
-def test_forgetting_clears_every_store_that_the_account_is_known_in(opened: Open) -> None:
+def test_a_logout_deletes_from_every_store_in_which_the_account_is_known(opened: Open) -> None:
     opened("file").write(RECORD)
     opened("keyring").write(Record(Token("second"), "password"))
 
-    assert opened("none").forget() is True
+    assert opened("none").delete() is True
 
     assert (opened("file").read(), opened("keyring").read()) == (None, None)
-    assert opened("none").forget() is False
+    assert opened("none").delete() is False
 
 
-def test_what_cannot_be_deleted_stays_known_and_the_rest_is_deleted(opened: Open, tmp_path: Path) -> None:
+def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(opened: Open, tmp_path: Path) -> None:
     opened("keyring").write(RECORD)
     opened("file").write(RECORD)
 
     with pytest.raises(StoreError):
-        opened("auto", "Missing").forget()
+        opened("auto", "Missing").delete()
 
     known = AccountIndex(tmp_path / "state" / "known")
     assert (known.all(), known.storages(ME)) == ([ME], ["keyring"])
     assert opened("file").read() is None
-    assert opened("auto").forget() is True
+    assert opened("auto").delete() is True
 
 
-def test_forgetting_does_not_mind_a_keyring_in_which_nothing_is_known_to_be(opened: Open, warnings: list[str]) -> None:
+def test_a_logout_ignores_a_missing_keyring_without_known_records(opened: Open, warnings: list[str]) -> None:
     opened("file").write(RECORD)
 
-    assert opened("auto", "Missing").forget() is True
+    assert opened("auto", "Missing").delete() is True
     assert warnings == []
 
 
-def test_a_keyring_that_might_hold_something_is_named(
+def test_a_keyring_that_may_contain_data_is_named(
     opened: Open, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "KeyringLocked")
     opened("file").write(RECORD)
 
-    assert opened("auto", "Raising").forget() is True
-    assert warnings == ["the keyring is locked; if it holds anything of this account, that stays"]
+    assert opened("auto", "Raising").delete() is True
+    assert warnings == ["the keyring is locked; data of this account that it may contain was not deleted"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
-def test_a_state_folder_that_is_none_stops_file_and_warns_keyring(
+def test_an_unusable_state_directory_is_an_error_with_file_and_a_warning_with_keyring(
     opened: Open, tmp_path: Path, warnings: list[str]
 ) -> None:
-    (tmp_path / "state").write_text("a file where the folder should be")
+    (tmp_path / "state").write_text("a file where the directory should be")
 
     repository = opened("keyring")
     repository.read()

@@ -1,4 +1,4 @@
-"""A child of os.fork() shares no connection and no held lock with its parent."""
+"""A child of os.fork() shares no connection and no lock with its parent."""
 
 import ssl
 import threading
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.batch.server import Api, Asked, Reply
+from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.program import Outcome, Xapi
 from tests.servers import Server
 from tests.surplus import echo
-from tests.test_library import Program, bearing
+from tests.test_library import Program, with_token
 
 HELPERS = """
 import os, signal, sys, threading, traceback
@@ -45,7 +45,7 @@ def ca() -> trustme.CA:
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
-def test_children_get_their_own_responses_and_leave_the_connection_to_the_parent(
+def test_child_processes_receive_their_own_responses_and_do_not_use_the_connection_of_the_parent(
     program: Program,
     ca: trustme.CA,
     tmp_path: Path,
@@ -72,7 +72,7 @@ def test_children_get_their_own_responses_and_leave_the_connection_to_the_parent
     check("/after")
     """
     with Server([echo(delay=None, surplus=b"")], tls=context if is_secure else None) as server:
-        ran = program(code, {**bearing(server), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}, prelude=HELPERS)
+        ran = program(code, {**with_token(server), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}, prelude=HELPERS)
         received = server.received
 
     assert ran == Outcome(0, "[0, 0, 0, 0]\n")
@@ -96,14 +96,14 @@ def test_a_child_reads_nothing_of_a_response_that_its_parent_is_reading(program:
         print(size + sum(map(len, parts)))
     """
     with Server([echo(size=4_000_000, surplus=b"")]) as server:
-        ran = program(code, bearing(server), prelude=HELPERS)
+        ran = program(code, with_token(server), prelude=HELPERS)
 
     assert ran.code == 0, ran
     assert ran.out.startswith("[0]\n39999"), ran
 
 
 class SlowLogin(Api):
-    """Let a login wait until it is released, and say when one has come."""
+    """Block each login until it is released, and signal its arrival."""
 
     def __init__(self) -> None:
         super().__init__(self._control, open_to_all=True)
@@ -114,10 +114,10 @@ class SlowLogin(Api):
         assert self.is_released.wait(20)
         return super().grant()
 
-    def _control(self, asked: Asked) -> Reply:
-        if asked.path == "/has-come":
+    def _control(self, received: ReceivedRequest) -> Reply:
+        if received.path == "/has-come":
             assert self.has_come.wait(20)
-        if asked.path == "/release":
+        if received.path == "/release":
             self.is_released.set()
         return Reply()
 
@@ -139,27 +139,27 @@ def test_a_child_shares_a_login_that_a_thread_of_its_parent_is_making(program: P
         ran = program(code, {**api.settings, "XAPI_STORAGE": "file"}, prelude=HELPERS)
 
         assert (ran.code, ran.out, api.logins) == (0, "[0]\n", 1), ran  # Python 3.12 warns of threads beside a fork
-        assert {asked.headers.get("authorization") for asked in api.asked if asked.path == "/child"} == {
+        assert {received.headers.get("authorization") for received in api.requests if received.path == "/child"} == {
             "Bearer token-1"
         }
 
 
-def test_a_lock_is_free_when_its_holder_releases_it_although_a_child_lives(program: Program) -> None:
+def test_a_released_lock_is_free_although_a_child_process_is_running(program: Program) -> None:
     code = """
     from pathlib import Path
     from xapi_cli.system.lock import locked
     path = Path("locks/a").absolute()
     ours, theirs = os.pipe()
-    with locked(path, limit=1):
+    with locked(path, timeout=1):
         child = in_child(lambda: (os.close(theirs), os.read(ours, 1)))
-    with locked(path, limit=1):
+    with locked(path, timeout=1):
         os.close(theirs)
     print(codes([child]))
     """
     assert program(code, {}, prelude=HELPERS) == Outcome(0, "[0]\n")
 
 
-def test_a_child_of_multiprocessing_gets_its_own_responses(program: Program) -> None:
+def test_a_child_of_multiprocessing_receives_its_own_responses(program: Program) -> None:
     code = """
     import multiprocessing
     client = xapi_cli.open_client()
@@ -170,6 +170,6 @@ def test_a_child_of_multiprocessing_gets_its_own_responses(program: Program) -> 
         print(set(pool.map(work, range(60))))
     """
     with Server([echo(surplus=b"")]) as server:
-        ran = program(code, bearing(server))
+        ran = program(code, with_token(server))
 
     assert ran == Outcome(0, "{True}\n")

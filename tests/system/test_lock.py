@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def started(code: str, path: Path, *prefix: str) -> "subprocess.Popen[str]":
-    """Start a process that knows `lock`, the path of the file."""
+    """Start a process with the variable `lock`, the path of the file."""
     preamble = (
         "import os, subprocess, sys, time\nfrom pathlib import Path\n"
         "from xapi_cli.system.lock import LockTimeout, locked\n"
@@ -40,7 +40,7 @@ def started(code: str, path: Path, *prefix: str) -> "subprocess.Popen[str]":
 
 def holder(path: Path, more: str = "") -> "subprocess.Popen[str]":
     """Return a process that holds the lock for a minute."""
-    process = started(f"with locked(lock, limit=5):\n    {more}\n    print('held', flush=True); time.sleep(60)", path)
+    process = started(f"with locked(lock, timeout=5):\n    {more}\n    print('held', flush=True); time.sleep(60)", path)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -51,13 +51,13 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_processes_take_turns(path: Path, tmp_path: Path) -> None:
+def test_processes_exclude_each_other(path: Path, tmp_path: Path) -> None:
     count = tmp_path / "count"
     count.write_text("0")
     code = (
         f"count = Path({str(count)!r})\n"
         "for _ in range(25):\n"
-        "    with locked(lock, limit=60):\n"
+        "    with locked(lock, timeout=60):\n"
         "        number = int(count.read_text()); time.sleep(0.001); count.write_text(str(number + 1))\n"
     )
     processes = [started(code, path) for _ in range(8)]
@@ -66,12 +66,12 @@ def test_processes_take_turns(path: Path, tmp_path: Path) -> None:
     assert count.read_text() == "200"
 
 
-def test_threads_take_turns(path: Path) -> None:
+def test_threads_exclude_each_other(path: Path) -> None:
     inside: list[int] = []
 
     def work() -> None:
         for _ in range(20):
-            with locked(path, limit=30):
+            with locked(path, timeout=30):
                 inside.append(1)
                 assert len(inside) == 1
                 inside.pop()
@@ -84,67 +84,67 @@ def test_threads_take_turns(path: Path) -> None:
     assert inside == []
 
 
-def test_waiting_ends_when_the_limit_is_over(path: Path) -> None:
+def test_waiting_ends_at_the_timeout(path: Path) -> None:
     process = holder(path)
     waited: list[str] = []
     start = time.monotonic()
-    with pytest.raises(LockTimeout), locked(path, limit=0.5, waiting=lambda: waited.append("once")):
+    with pytest.raises(LockTimeout), locked(path, timeout=0.5, on_wait=lambda: waited.append("once")):
         pass
     assert 0.5 <= time.monotonic() - start < 0.8
     assert waited == ["once"]
     end(process)
 
 
-def test_a_limit_can_move(path: Path) -> None:
+def test_a_timeout_can_change(path: Path) -> None:
     process = holder(path)
     start = time.monotonic()
-    asked: list[float] = []
+    times: list[float] = []
 
     def left() -> float:
-        asked.append(time.monotonic() - start)
-        return 1.0 if asked[-1] < 0.4 else 0.0
+        times.append(time.monotonic() - start)
+        return 1.0 if times[-1] < 0.4 else 0.0
 
-    with pytest.raises(LockTimeout), locked(path, limit=left):
+    with pytest.raises(LockTimeout), locked(path, timeout=left):
         pass
-    assert 0.4 <= asked[-1] < 0.7
+    assert 0.4 <= times[-1] < 0.7
     end(process)
 
 
-def test_a_free_lock_is_taken_even_with_no_time_to_wait(path: Path) -> None:
+def test_a_free_lock_is_acquired_with_a_timeout_of_zero(path: Path) -> None:
     waited: list[str] = []
-    with locked(path, limit=0, waiting=lambda: waited.append("never")):
+    with locked(path, timeout=0, on_wait=lambda: waited.append("never")):
         pass
     assert waited == []
 
 
-def test_a_holder_that_is_killed_holds_no_more(path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(path: Path) -> None:
     process = holder(path)
     process.kill()
-    with locked(path, limit=1):
+    with locked(path, timeout=1):
         pass
     process.communicate()
 
 
-def test_a_holder_that_is_stopped_still_holds(path: Path) -> None:
+def test_a_stopped_process_keeps_the_lock(path: Path) -> None:
     process = holder(path)
     process.send_signal(signal.SIGSTOP)
-    with pytest.raises(LockTimeout), locked(path, limit=0.3):
+    with pytest.raises(LockTimeout), locked(path, timeout=0.3):
         pass
     process.send_signal(signal.SIGCONT)
     end(process)
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-def test_one_who_died_or_stands_still_in_line_holds_up_nobody(path: Path, how: str) -> None:
-    wait = "with locked(lock, limit=30, waiting=lambda: print('waiting', flush=True)): pass"
-    with locked(path, limit=1):
+def test_a_killed_or_stopped_waiting_process_does_not_block_others(path: Path, how: str) -> None:
+    wait = "with locked(lock, timeout=30, on_wait=lambda: print('waiting', flush=True)): pass"
+    with locked(path, timeout=1):
         line = [started(wait, path) for _ in range(4)]
         for process in line:
             assert process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
         for process in (line[0], line[2]):
             process.send_signal(signal.Signals[how])
-            # one who is stopped with the lock in hand would hold up the others
+            # a process that is stopped while it holds the lock would block the others
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     for process in (line[1], line[3]):
         process.communicate(timeout=20)
@@ -153,47 +153,47 @@ def test_one_who_died_or_stands_still_in_line_holds_up_nobody(path: Path, how: s
         end(process)
 
 
-def test_one_who_gave_up_does_not_take_the_lock_later(path: Path) -> None:
-    with locked(path, limit=1):
+def test_a_waiter_that_timed_out_does_not_acquire_the_lock_later(path: Path) -> None:
+    with locked(path, timeout=1):
         for _ in range(3):
-            with pytest.raises(LockTimeout), locked(path, limit=0.1):
+            with pytest.raises(LockTimeout), locked(path, timeout=0.1):
                 pass
     for _ in range(3):
-        with locked(path, limit=10):
+        with locked(path, timeout=10):
             pass
 
 
-def test_one_who_is_interrupted_in_line_leaves_it(path: Path) -> None:
+def test_an_interrupted_waiter_leaves_the_queue(path: Path) -> None:
     process = holder(path)
 
     def interrupt() -> float:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), locked(path, limit=interrupt):
+    with pytest.raises(KeyboardInterrupt), locked(path, timeout=interrupt):
         pass
     end(process)
-    with locked(path, limit=10):
+    with locked(path, timeout=10):
         pass
 
 
 def test_a_child_of_the_holder_does_not_keep_the_lock(path: Path) -> None:
     process = holder(path, "child = subprocess.Popen(['sleep', '30'], stdout=subprocess.DEVNULL)")
     end(process)
-    with locked(path, limit=1):
+    with locked(path, timeout=1):
         pass
 
 
-def test_an_error_inside_frees_the_lock(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), locked(path, limit=1):
+def test_an_exception_releases_the_lock(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locked(path, timeout=1):
         raise ZeroDivisionError
-    with locked(path, limit=0):
+    with locked(path, timeout=0):
         pass
 
 
-def test_the_file_stays_and_is_the_owners_alone(path: Path) -> None:
+def test_the_lock_file_remains_and_is_private(path: Path) -> None:
     old = os.umask(0)
     try:
-        with locked(path, limit=1):
+        with locked(path, timeout=1):
             inode = path.stat().st_ino
     finally:
         os.umask(old)
@@ -202,13 +202,13 @@ def test_the_file_stays_and_is_the_owners_alone(path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_that_is_removed_while_it_is_held_fools_only_those_who_come_later(path: Path) -> None:
+def test_a_lock_file_removed_while_held_affects_only_later_processes(path: Path) -> None:
     process = holder(path)
-    waiter = started("with locked(lock, limit=10): print(os.stat(lock).st_nlink)", path)
+    waiter = started("with locked(lock, timeout=10): print(os.stat(lock).st_nlink)", path)
     time.sleep(0.5)
     path.unlink()
     out, _ = waiter.communicate(timeout=20)
-    assert out == "1\n"  # what it locked is the file that is there
+    assert out == "1\n"  # it locked the existing file
     end(process)
 
 
@@ -218,41 +218,41 @@ def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     victim.chmod(0o644)
     path.parent.mkdir()
     path.symlink_to(victim)
-    with pytest.raises(LockUnavailable), locked(path, limit=1):
+    with pytest.raises(LockUnavailable), locked(path, timeout=1):
         pass
     assert victim.read_text() == "precious"
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
 
 
-def test_what_is_no_file_of_ones_own_is_no_lock(path: Path) -> None:
+def test_a_lock_file_that_is_not_a_private_file_is_rejected(path: Path) -> None:
     path.parent.mkdir()
     os.mkfifo(path)
-    with pytest.raises(LockUnavailable, match="not a regular file"), locked(path, limit=1):
+    with pytest.raises(LockUnavailable, match="not a regular file"), locked(path, timeout=1):
         pass
     path.unlink()
     path.mkdir()
-    with pytest.raises(LockUnavailable, match="Is a directory"), locked(path, limit=1):
+    with pytest.raises(LockUnavailable, match="Is a directory"), locked(path, timeout=1):
         pass
     if os.geteuid() == 0:
         path.rmdir()
         path.touch()
         os.chown(path, 12345, 12345)
-        with pytest.raises(LockUnavailable, match="belongs to another user"), locked(path, limit=1):
+        with pytest.raises(LockUnavailable, match="belongs to another user"), locked(path, timeout=1):
             pass
 
 
-def test_a_folder_that_cannot_be_made_is_no_place_for_a_lock(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LockUnavailable) as caught, locked(tmp_path / "file" / "locks" / "one.lock", limit=1):
+    with pytest.raises(LockUnavailable) as caught, locked(tmp_path / "file" / "locks" / "one.lock", timeout=1):
         pass
     assert caught.value.reason == "Not a directory"
 
 
 @pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS"])
-def test_a_file_system_without_locks_is_no_place_for_a_lock(path: Path, name: str, tmp_path: Path) -> None:
+def test_a_file_system_without_locks_is_reported(path: Path, name: str, tmp_path: Path) -> None:
     code = (
         "from xapi_cli.system.lock import LockUnavailable\n"
-        "try:\n    with locked(lock, limit=1): print('held')\n"
+        "try:\n    with locked(lock, timeout=1): print('held')\n"
         "except LockUnavailable as error: print(type(error).__name__)"
     )
     strace = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject=flock:error={name}"]
@@ -261,16 +261,16 @@ def test_a_file_system_without_locks_is_no_place_for_a_lock(path: Path, name: st
 
 
 def test_importing_the_module_does_not_import_filelock(path: Path) -> None:
-    code = "print('filelock' in sys.modules)\nwith locked(lock, limit=1): print('filelock' in sys.modules)"
+    code = "print('filelock' in sys.modules)\nwith locked(lock, timeout=1): print('filelock' in sys.modules)"
     assert started(code, path).communicate(timeout=20)[0] == "False\nTrue\n"
 
 
-def test_who_waits_is_served_before_long(path: Path) -> None:
+def test_waiting_processes_acquire_the_lock_in_bounded_time(path: Path) -> None:
     code = (
         "end = time.monotonic() + 4\nworst = 0\n"
         "while time.monotonic() < end:\n"
         "    start = time.monotonic()\n"
-        "    with locked(lock, limit=30): worst = max(worst, time.monotonic() - start); time.sleep(0.01)\n"
+        "    with locked(lock, timeout=30): worst = max(worst, time.monotonic() - start); time.sleep(0.01)\n"
         "    time.sleep(0.03)\n"
         "print(worst)"
     )

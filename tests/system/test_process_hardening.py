@@ -1,4 +1,4 @@
-"""A core dump holds what the process knew: there is none of xapi, and one of COMMAND where the person allows it."""
+"""xapi writes no core dump, which would contain secrets; COMMAND of `exec` may, if the user allows it."""
 
 import os
 import resource
@@ -21,7 +21,7 @@ ALLOWED = 4096 * 1024  # bytes, as `ulimit -c` counts them in blocks
 
 @pytest.fixture(autouse=True)
 def allowed() -> None:
-    """Cores are allowed here, as far as whoever runs the tests lets them be."""
+    """Core dumps are allowed up to the hard limit of the test process."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != resource.RLIM_INFINITY and hard < ALLOWED:
         pytest.skip(f"{IMPOSSIBLE}its hard limit allows no cores")
@@ -35,7 +35,7 @@ ALLOWING = ("bash", "-c", f'ulimit -S -c {ALLOWED // 1024}; exec "$@"', "bash", 
 
 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV])
-def test_a_process_that_is_shot_dead_leaves_no_core(xapi: Xapi, number: signal.Signals) -> None:
+def test_a_process_killed_by_a_core_dumping_signal_leaves_no_core_dump(xapi: Xapi, number: signal.Signals) -> None:
     gate = Gate()
     with Server([request(), gate.reached, hang()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary"}
@@ -51,20 +51,20 @@ def test_a_process_that_is_shot_dead_leaves_no_core(xapi: Xapi, number: signal.S
     assert [path for path in xapi.home.iterdir() if path.name.startswith("core")] == []
 
 
-def test_the_command_of_exec_may_dump_what_the_person_allows(xapi: Xapi, sandbox: Sandbox) -> None:
-    told = _told(xapi, "exec", "--", "bash", "-c", "ulimit -S -c", env=sandbox.settings)
+def test_the_command_of_exec_has_the_core_limit_of_the_user(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = _run(xapi, "exec", "--", "bash", "-c", "ulimit -S -c", env=sandbox.settings)
 
-    assert told == Outcome(0, f"{ALLOWED // 1024}\n", told.err)
+    assert outcome == Outcome(0, f"{ALLOWED // 1024}\n", outcome.err)
 
 
-def test_the_password_command_leaves_no_core_either(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_password_command_leaves_no_core_dump(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi.config.mkdir()
     (xapi.home / "password").write_text(MASTER.password)
     command = "ulimit -S -c >limit; cat password"
     (xapi.config / "config.toml").write_text(f"[profiles.default]\npassword_command = ['bash', '-c', '{command}']\n")
-    told = _told(xapi, "token", "show", env={**sandbox.settings, "XAPI_PASSWORD": ""})
+    outcome = _run(xapi, "token", "show", env={**sandbox.settings, "XAPI_PASSWORD": ""})
 
-    assert told.code == 0
+    assert outcome.code == 0
     assert (xapi.home / "limit").read_text() == "0\n"
 
 
@@ -80,8 +80,8 @@ def held(xapi: Xapi) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @linux
-def test_no_core_is_dumped_even_where_the_limit_does_not_count(xapi: Xapi, held: "subprocess.Popen[bytes]") -> None:
-    """The limit does not count if cores are piped to a program; raising it from outside comes to the same."""
+def test_no_core_is_dumped_to_a_pipe_handler(xapi: Xapi, held: "subprocess.Popen[bytes]") -> None:
+    """The limit does not apply if core dumps are piped to a program; raising it from outside is equivalent."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.prlimit(held.pid, resource.RLIMIT_CORE, (hard, hard))
     held.send_signal(signal.SIGQUIT)
@@ -104,13 +104,13 @@ def test_neither_the_command_of_exec_nor_the_password_command_is_affected(xapi: 
     asking = xapi.home / "asking.py"
     asking.write_text(f"{DUMPABLE}\nprint({MASTER.password!r})")
 
-    told = xapi("exec", "--", str(PYTHON), "-c", DUMPABLE, env=sandbox.settings)
+    outcome = xapi("exec", "--", str(PYTHON), "-c", DUMPABLE, env=sandbox.settings)
     login = xapi(
         *("login", "--base-url", sandbox.base_url, "-u", MASTER.email),
         *("--password-command", f"sh -c '{PYTHON} asking.py >answer; tail -n 1 answer'"),
     )
 
-    assert (told.code, told.out) == (0, "1\n")
+    assert (outcome.code, outcome.out) == (0, "1\n")
     assert login.code == 0
     assert (xapi.home / "answer").read_text().startswith("1\n")
 
@@ -123,7 +123,7 @@ def test_a_program_that_uses_the_library_is_not_affected(xapi: Xapi, sandbox: Sa
     assert subprocess.run([PYTHON, "-c", code], env=env, capture_output=True, check=True).stdout == b"1\n"
 
 
-def _told(xapi: Xapi, *words: str, env: dict[str, str]) -> Outcome:
-    process = xapi.start(*words, env=env, argv=ALLOWING)
+def _run(xapi: Xapi, *args: str, env: dict[str, str]) -> Outcome:
+    process = xapi.start(*args, env=env, argv=ALLOWING)
     out, err = process.communicate(timeout=30)
     return Outcome(process.returncode, out.decode(), err.decode())

@@ -25,16 +25,16 @@ NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
         ("12\u00a0000\u202f€\u3000", "12\u00a0000\u202f€\u3000"),
     ],
 )
-def test_control_format_and_bidi_characters_are_made_visible(text: str, shown: str) -> None:
+def test_control_format_and_bidi_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_some_may_be_kept() -> None:
+def test_kept_characters_are_not_escaped() -> None:
     assert printable("a\tb\nc\rd", keep="\n\t") == "a\tb\nc\\x0dd"
 
 
 @given(st.text())
-def test_what_is_printable_stays_so_and_is_one_line(text: str) -> None:
+def test_printable_text_is_unchanged_and_one_line(text: str) -> None:
     once = printable(text)
 
     assert printable(once) == once
@@ -42,13 +42,13 @@ def test_what_is_printable_stays_so_and_is_one_line(text: str) -> None:
     once.encode()
 
 
-def test_pretty_json_is_none_for_what_is_no_json() -> None:
+def test_pretty_json_returns_none_for_invalid_json() -> None:
     for text in ("", "{", "text", "[1,]", "{'a':1}", "[" * 100_000):
-        assert render.pretty_json(text, colours=True) is None
+        assert render.pretty_json(text, colors=True) is None
 
 
-def test_duplicate_names_and_odd_blanks_are_no_trouble() -> None:
-    pretty = render.pretty_json('\r\n{ "a" :1 ,\t"a":2,"b":[ ] , "c":{ }}', colours=False)
+def test_duplicate_names_and_unusual_whitespace_are_preserved() -> None:
+    pretty = render.pretty_json('\r\n{ "a" :1 ,\t"a":2,"b":[ ] , "c":{ }}', colors=False)
 
     assert pretty is not None
     assert "".join(pretty) == '{\n  "a": 1,\n  "a": 2,\n  "b": [],\n  "c": {}\n}'
@@ -69,7 +69,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert render.columns([]) == ""
 
 
-def test_a_moment_is_rfc_3339() -> None:
+def test_an_instant_is_rfc_3339() -> None:
     assert render.instant(datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2026-01-02T03:04:05Z"
 
 
@@ -95,11 +95,11 @@ def test_a_moment_is_rfc_3339() -> None:
         (-timedelta(days=400), "400 days ago"),
     ],
 )
-def test_how_far_away_something_is(span: timedelta, text: str) -> None:
+def test_relative_times_are_rounded(span: timedelta, text: str) -> None:
     assert render.relative(span) == text
 
 
-def test_until_tells_both_when_and_how_far_away() -> None:
+def test_until_contains_absolute_and_relative_time() -> None:
     assert render.until(NOW + timedelta(days=30), NOW) == "2026-12-21 08:00 UTC (in 30 days)"
     assert render.until(None, NOW) == "an unknown time"
 
@@ -111,12 +111,12 @@ def test_until_tells_both_when_and_how_far_away() -> None:
         (3 * 1024**3, "3.0 GiB"), (5000 * 1024**4, "5000.0 TiB"),
     ],
 )  # fmt: skip
-def test_sizes_for_people(count: int, text: str) -> None:
+def test_sizes_are_human_readable(count: int, text: str) -> None:
     assert render.size(count) == text
 
 
 @pytest.mark.parametrize("text", ["", "plain", "two words", "it's", "'", "''", '$HOME `x` \\ " \n !', "-n", "é"])
-def test_a_shell_reads_a_quoted_word_as_it_was(text: str) -> None:
+def test_a_shell_parses_a_quoted_argument_unchanged(text: str) -> None:
     shell = subprocess.run(["sh", "-c", f"printf %s {render.shell_quoted(text)}"], capture_output=True, check=True)
 
     assert shell.stdout.decode() == text

@@ -12,13 +12,13 @@ def _run(code: str, *, ignore: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, timeout=20, check=False)
 
 
-def test_a_second_signal_does_not_disturb_the_tidying_up() -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup() -> None:
     done = _run(
         """
-        signals.obey()
+        signals.install_handlers()
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except signals.Ended as end:
+        except signals.Terminated as end:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
             print(end.failure.exit_code, str(end.failure))
@@ -29,10 +29,10 @@ def test_a_second_signal_does_not_disturb_the_tidying_up() -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_what_does_not_come_to_its_end_is_ended(name: str, code: int) -> None:
+def test_a_cleanup_that_hangs_is_terminated(name: str, code: int) -> None:
     done = _run(
         f"""
-        signals.obey()
+        signals.install_handlers()
         started = time.monotonic()
         try:
             os.kill(os.getpid(), signal.{name})
@@ -46,8 +46,8 @@ def test_what_does_not_come_to_its_end_is_ended(name: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_that_the_parent_wants_ignored_stays_so(name: str) -> None:
-    done = _run(f"signals.obey()\nos.kill(os.getpid(), signal.{name})\nprint('still here')", ignore=name)
+def test_an_ignored_signal_remains_ignored(name: str) -> None:
+    done = _run(f"signals.install_handlers()\nos.kill(os.getpid(), signal.{name})\nprint('still here')", ignore=name)
 
     assert (done.returncode, done.stdout) == (0, "still here\n")
 
@@ -57,19 +57,19 @@ def test_the_alarm_counts_from_the_start_of_the_command() -> None:
         """
         started = time.monotonic()
         time.sleep(0.3)
-        signals.end_within(0.5, started)
+        signals.set_alarm(0.5, started)
         try:
             time.sleep(20)
-        except signals.Ended as end:
+        except signals.Terminated as end:
             print(end.failure.exit_code, str(end.failure), 0.5 < time.monotonic() - started < 1)
         """
     )
 
-    assert done.stdout == "12 the command was not over within 0.5 s; raise --max-time True\n"
+    assert done.stdout == "12 the command did not finish within 0.5 s; raise --max-time True\n"
 
 
 _SWALLOWED = """
-    signals.obey()
+    signals.install_handlers()
     started = time.monotonic()
     class Finalised:
         def __del__(self):
@@ -87,18 +87,18 @@ _SWALLOWED = """
     ("ends", "end"),
     [
         ("os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "Ended"),
-        ("signals.end_within(0.1, started)", "Ended"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "Terminated"),
+        ("signals.set_alarm(0.1, started)", "Terminated"),
     ],
 )
-def test_an_end_that_python_swallowed_comes_again_without_a_word(ends: str, end: str) -> None:
+def test_a_termination_ignored_by_python_is_raised_again_silently(ends: str, end: str) -> None:
     done = _run(_SWALLOWED.format(ends=ends))
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{end} True\n", "")
 
 
-def test_other_failures_of_finalisers_are_shown_as_ever() -> None:
-    broken = _run("signals.obey()\nclass Broken:\n    def __del__(self):\n        raise ValueError\nBroken()")
+def test_other_errors_in_finalizers_are_printed() -> None:
+    broken = _run("signals.install_handlers()\nclass A:\n    def __del__(self):\n        raise ValueError\nA()")
 
     assert broken.returncode == 0
     assert "Exception ignored in: " in broken.stderr
@@ -106,15 +106,15 @@ def test_other_failures_of_finalisers_are_shown_as_ever() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 1e300, float("inf")])
-def test_any_number_of_seconds_will_do(seconds: float) -> None:
+def test_any_number_of_seconds_is_accepted(seconds: float) -> None:
     done = _run(
         f"""
         try:
-            signals.end_within(float("{seconds}"), time.monotonic())
+            signals.set_alarm(float("{seconds}"), time.monotonic())
             time.sleep(0.3)
-            signals.release()
+            signals.cancel_alarm()
             print("done")
-        except signals.Ended:
+        except signals.Terminated:
             print("ended")
         """
     )
@@ -122,8 +122,8 @@ def test_any_number_of_seconds_will_do(seconds: float) -> None:
     assert done.stdout == ("ended\n" if seconds < 1 else "done\n")
 
 
-def test_a_released_alarm_does_not_ring() -> None:
-    done = _run("signals.end_within(0.1, time.monotonic())\nsignals.release()\ntime.sleep(0.5)\nprint('quiet')")
+def test_a_canceled_alarm_does_not_fire() -> None:
+    done = _run("signals.set_alarm(0.1, time.monotonic())\nsignals.cancel_alarm()\ntime.sleep(0.5)\nprint('quiet')")
 
     assert done.stdout == "quiet\n"
 

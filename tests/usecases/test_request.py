@@ -1,8 +1,9 @@
 import pytest
 
 from xapi_cli.errors import UsageError
+from xapi_cli.request.options import RequestOptions
 from xapi_cli.runtime import Runtime
-from xapi_cli.usecases.request import Request, RequestOptions
+from xapi_cli.usecases.request import Request
 
 ENVIRON = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary", "XAPI_CONFIG_DIR": "/nonexistent"}
 
@@ -18,12 +19,12 @@ ENVIRON = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary", "XAPI_CO
         RequestOptions(["/a"], output="x", meta="x"),
     ],
 )
-def test_wrong_words_are_found_when_a_request_is_made_and_not_when_it_runs(options: RequestOptions) -> None:
+def test_invalid_arguments_are_reported_before_the_request_runs(options: RequestOptions) -> None:
     with pytest.raises(UsageError):
         Request(Runtime(ENVIRON), options)
 
 
-def test_what_may_be_a_secret_is_not_in_the_repr() -> None:
+def test_the_repr_contains_no_secret() -> None:
     options = RequestOptions(["/a", "b=canary"], query=["canary"], headers=["canary"], data="canary")
 
     assert "canary" not in repr(options)

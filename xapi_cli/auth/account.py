@@ -2,115 +2,30 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import NamedTuple
 
+from xapi_cli.auth.credentials import REASONS, Reason, Source
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
+from xapi_cli.auth.password_sources import PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
-Reason = Literal["missing", "expired", "rejected", "short", "fresh"]
-Source = Literal["store", "login", "env"]
-
-_WHY: dict[Reason, str] = {
-    "missing": "no token was stored",
-    "expired": "the stored token has expired",
-    "rejected": "the API rejected the stored token (401)",
-    "short": "the stored token has too little time left",
-    "fresh": "a fresh token was asked for",
-}
-_PROMPTS = 3  # password prompts, as with ssh and sudo
 _MARGIN = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
 
 
-class Credentials(Protocol):
-    """The interface that the 401 flow uses: the token to send, a newer one after a 401, the report of a final 401."""
-
-    @property
-    def login_reason(self) -> Reason | None:
-        """The reason for this process's login, or None if it did not log in."""
-
-    def check(self) -> None:
-        """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
-
-    def current(self) -> Token:
-        """Return the token to send."""
-
-    def renew(self, rejected: Token) -> Token | None:
-        """Return a newer token than *rejected*, or None if the 401 is final."""
-
-    def replace(self, rejected: Token) -> Token | None:
-        """Do the same as `renew`, any number of times; the caller must limit the number of renewals."""
-
-    def newer(self, than: Token) -> Token | None:
-        """Return the token that another process has stored in place of *than*, or None; never log in."""
-
-    def is_fresh(self, token: Token) -> bool:
-        """Return whether *token* comes from this process's last login."""
-
-    def refused(self) -> None:
-        """Record that the last response was 401."""
-
-    def advice(self) -> str:
-        """Return a hint for the user about a final 401."""
-
-
-class SuppliedToken:
-    """The token from XAPI_TOKEN: sent as is, never stored, never renewed."""
-
-    login_reason: Reason | None = None
-
-    def __init__(self, access_token: str) -> None:
-        self.token = Token(access_token)
-
-    def check(self) -> None:
-        """Do nothing: there is a token."""
-
-    def current(self) -> Token:
-        """Return the token from the environment."""
-        return self.token
-
-    def renew(self, rejected: Token) -> Token | None:
-        """Return None: a token from the environment cannot be renewed."""
-        return None
-
-    replace = renew
-    newer = renew
-
-    def is_fresh(self, token: Token) -> bool:
-        """Return False: the token does not come from a login."""
-        return False
-
-    def refused(self) -> None:
-        """Do nothing."""
-
-    def advice(self) -> str:
-        """Return a hint that names the variable."""
-        return "XAPI_TOKEN is not accepted: set it anew, or unset it so that xapi logs in by itself"
-
-
-@dataclass(frozen=True)
-class Passwords:
-    """The password sources of an automatic login; each is None if it is not available."""
-
-    given: str | None  # XAPI_PASSWORD
-    command: Callable[[], str] | None
-    ask: Callable[[str], str] | None  # receives the reason for the login
-    command_words: str = field(default="", repr=False)  # distinguishes one password command from another
-
-
 class Account:
-    """One account: *grant* exchanges a password for a token; *note* and *warn* print messages for the user.
+    """One account: *grant*, `PasswordGrant.request`, exchanges a password for a token.
 
-    *timeout* is the limit of one login in seconds, *deadline* the monotonic time at which the whole command times out.
-    With *automatic* False, the account never logs in automatically.
+    *note* and *warn* print messages for the user. *timeout* is the limit of one login in seconds, *deadline* the
+    monotonic time at which the whole command times out. With *automatic* False, the account never logs in
+    automatically.
     """
 
     def __init__(
@@ -120,7 +35,7 @@ class Account:
         *,
         state: Path,
         grant: Callable[[str], Token],
-        passwords: Passwords,
+        passwords: PasswordSources,
         note: Callable[[str], None],
         warn: Callable[[str], None],
         now: Callable[[], datetime],
@@ -132,12 +47,12 @@ class Account:
         self._grant, self._passwords = grant, passwords
         self._note, self._warn, self._now = note, warn, now
         self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
-        self._turns = LoginLock(state / "locks" / f"{identity.key}.login.lock")
-        self._attempts = LoginFailures(state / "attempts")
-        self._attempts.sweep()
+        self._login_lock = LoginLock(state / "locks" / f"{identity.key}.login.lock")
+        self._failures = LoginFailures(state / "attempts")
+        self._failures.delete_old()
         self._token: Token | None = None
         self._granted: Token | None = None
-        self._renewed = False
+        self._has_renewed = False
         self.login_reason: Reason | None = None
         self.source: Source = "store"
 
@@ -145,7 +60,7 @@ class Account:
 
     def check(self) -> None:
         """Raise what `current` raises if there is neither a token nor a way to get one; send nothing."""
-        if not self._automatic or (self._only_prompts and self._passwords.ask is None):
+        if not self._automatic or (self._must_prompt and self._passwords.prompt is None):
             self.current()
 
     def current(self) -> Token:
@@ -163,13 +78,13 @@ class Account:
         """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
         stored = self.stored()
         if fresh:
-            return self._log_in("fresh", stored)
+            return self._log_in_automatically("fresh", stored)
         if stored is None:
-            return self._log_in("missing", None)
+            return self._log_in_automatically("missing", None)
         if not stored.lasts(self._now()):
-            return self._log_in("expired", stored)
+            return self._log_in_automatically("expired", stored)
         if not stored.lasts(self._now(), min_ttl):
-            return self._log_in("short", stored)
+            return self._log_in_automatically("short", stored)
         self._token = stored
         return stored
 
@@ -179,14 +94,14 @@ class Account:
         Returns None if the 401 is final: automatic login is disabled, the rejected token was fresh, or this command
         has already renewed its token.
         """
-        if self._renewed or self.is_fresh(rejected):
+        if self._has_renewed or self.is_fresh(rejected):
             return None
-        self._renewed = True
-        return self.replace(rejected)
+        self._has_renewed = True
+        return self.renew_unlimited(rejected)
 
-    def replace(self, rejected: Token) -> Token | None:
-        """Do the same as `renew`, any number of times; the caller must limit the number of renewals."""
-        return self._log_in("rejected", rejected) if self._automatic else None
+    def renew_unlimited(self, rejected: Token) -> Token | None:
+        """Do the same as `renew` without its limits; the caller MUST limit the number of renewals."""
+        return self._log_in_automatically("rejected", rejected) if self._automatic else None
 
     def newer(self, than: Token | None) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
@@ -202,16 +117,16 @@ class Account:
         """Return whether *token* comes from this process's last login."""
         return token is self._granted
 
-    def refused(self) -> None:
+    def record_rejection(self) -> None:
         """Record that the API rejected the last token; if it was fresh, disable automatic login for a minute."""
         if self._granted is not None:
-            self._attempts.note_rejected(self.identity)
+            self._failures.record_rejected_token(self.identity)
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""
         if not self._automatic:
-            return "leave --no-login out, or run `xapi login`"
-        return "the token was fresh: check the base URL and that the account may use this API"
+            return "omit --no-login, or run `xapi login`"
+        return "the token was fresh: check the base URL and the rights of the account"
 
     # explicit login and logout
 
@@ -223,210 +138,182 @@ class Account:
         token cannot be stored, and any error that the grant raises.
         """
         self.repository.begin()
-        with self._logging_in(must=False):
-            token = self._granted_for(password)
-            self._attempts.forget(self.identity)
+        with self._locked(required=False):
+            token = self._request_token(password)
+            self._failures.delete(self.identity)
             record = self.repository.read(again=True)
-            kept = password if remember or (remember is None and record and record.password) else None
+            stored_password = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
-            if not self.repository.write(Record(token, kept)):
+            if not self.repository.write(Record(token, stored_password)):
                 raise StoreError(
-                    "the account was logged out while logging in, so nothing was stored", hint="log in again"
+                    "the account was logged out during the login, so nothing was stored", hint="log in again"
                 )
-            self._turns.tell()
+            self._login_lock.notify_login()
             return token
 
     def remember(self, token: Token, password: str) -> None:
         """Store *password* with *token* in a keyring; a failure is only a warning."""
-        self._keep(Record(token, password), "the password")
+        self._store(Record(token, password), "the password")
 
     def log_out(self) -> bool:
         """Delete the token and the password from all stores; return whether there were any."""
-        found = self.repository.forget()
-        self._attempts.forget(self.identity)
+        found = self.repository.delete()
+        self._failures.delete(self.identity)
         return found
 
     # automatic login
+    #
+    # _log_in_automatically        raises LoginNeeded with --no-login; prompts if there is no other password source
+    # └─ _log_in_with              fails immediately if the password was rejected during the last minute
+    #    └─ _log_in_or_share       acquires the login lock, unless another process stores a newer token
+    #       └─ _log_in_locked      logs in, while this process holds the lock
+    #          ├─ _raise_shared_failure   fails if the same login has just failed in another process
+    #          ├─ _password               gets the password, unless the user typed it
+    #          ├─ _request_token          exchanges it for a token
+    #          └─ _store                  stores the token, and notifies the waiting processes
 
-    def _log_in(self, reason: Reason, stale: Token | None) -> Token:
-        """Return a replacement for *stale*: another process's token, stored meanwhile, else one from a login."""
+    def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
+        """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self._automatic:
-            raise LoginNeeded(f"{_WHY[reason]} for {self._who()}, and --no-login was given", hint="run `xapi login`")
+            raise LoginNeeded(
+                f"{REASONS[reason]} for {self._name()}, and --no-login was given", hint="run `xapi login`"
+            )
         if reason != "fresh":
-            self._attempts.check_rejected(self.identity)
-        if self._only_prompts and (ask := self._passwords.ask):  # before the lock: no process waits for user input
-            return log_in_with_prompt(
-                lambda: ask(_WHY[reason]), lambda typed: self._log_in_with(typed, reason, stale), self._note
-            )[0]
-        return self._log_in_with(None, reason, stale)
-
-    def _log_in_with(self, typed: str | None, reason: Reason, stale: Token | None) -> Token:
-        """Log in as `_log_in` does, with the *typed* password, or with one from another source if that is None."""
-        self._refuse_known_failure(typed)
-        since = time.time()
-        self.repository.begin()
-        with _told_with(reason):
-            if reason != "fresh":
-                with suppress(AnotherLoggedIn), self._logging_in(leave=True):
-                    return self._in_turn(reason, stale, typed, since)
-                if (token := self.newer(stale)) is not None:
-                    return token
-            with self._logging_in():
-                return self._in_turn(reason, stale, typed, since)
-
-    def _in_turn(self, reason: Reason, stale: Token | None, typed: str | None, since: float) -> Token:
-        """Log in as `_log_in` does, while this process holds the login lock."""
-        if reason != "fresh" and (token := self.newer(stale)) is not None:
+            self._failures.check_token(self.identity)
+        if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
+            token, _ = prompt_until_accepted(
+                lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._note
+            )
             return token
-        record = self.repository.read(again=reason == "fresh")
-        self._refuse_shared_failure(typed, reason, since)
-        with self._sharing_command_failure(typed):
-            password = typed or self._password(record, reason)
-            self._attempts.check_refused(self.identity, password)
-            token = self._granted_for(password)
-        self._attempts.forget_failed(self.identity)
-        self._keep(Record(token, record.password if record else None), "the new token")
-        self._token, self._granted, self.source = token, token, "login"
-        self.login_reason = reason
-        self._note(f"{_WHY[reason]}: logged in as {self._who()}")
-        return token
-
-    def _refuse_known_failure(self, typed: str | None) -> None:
-        """Raise LoginRefused immediately, without waiting for the lock, if the password was refused recently."""
-        password = typed or self._passwords.given
-        if not password and not self._passwords.command:
-            password = self._remembered
-        if password:
-            self._attempts.check_refused(self.identity, password)
-
-    def _refuse_shared_failure(self, typed: str | None, reason: Reason, since: float) -> None:
-        """Raise the error of another process's failed login, if it was recorded *since* this process began to wait."""
-        if reason != "fresh":
-            self._attempts.check_rejected(self.identity)
-        self._attempts.check_failed(self.identity, since=since)
-        if self._runs_command(typed):
-            self._attempts.check_command_failed(self.identity, self._passwords.command_words, since=since)
+        return self._log_in_with(reason, stale, None)
 
     @property
-    def _remembered(self) -> str | None:
-        """The password that is stored with the token."""
-        record = self.repository.read()
-        return record.password if record else None
+    def _must_prompt(self) -> bool:
+        return self._passwords.needs_prompt(self.repository.read)
 
-    def _runs_command(self, typed: str | None) -> bool:
-        return not (typed or self._passwords.given) and self._passwords.command is not None
-
-    @contextmanager
-    def _sharing_command_failure(self, typed: str | None) -> Iterator[None]:
-        """Record a failure of the password command: waiting processes would run it one after another."""
+    def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
+        """Log in with the *typed* password, or with one from another source if that is None."""
+        if password := typed or self._passwords.known(self.repository.read):
+            self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
+        login = _Login(reason, stale, typed, time.time())
+        self.repository.begin()
         try:
-            yield
+            return self._log_in_or_share(login)
+        except (NetworkError, TimeoutExpired) as error:
+            error.message = f"{REASONS[reason]}, and the login failed: {error.message}"
+            raise
+
+    def _log_in_or_share(self, login: "_Login") -> Token:
+        """Wait for the login lock and log in, unless another process stores a newer token first."""
+        if login.reason != "fresh":
+            try:
+                with self._locked(stop_on_login=True):
+                    return self.newer(login.stale) or self._log_in_locked(login)
+            except AnotherLoggedIn:
+                if (token := self.newer(login.stale)) is not None:
+                    return token
+        with self._locked():
+            newer = self.newer(login.stale) if login.reason != "fresh" else None
+            return newer or self._log_in_locked(login)
+
+    def _log_in_locked(self, login: "_Login") -> Token:
+        """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
+        record = self.repository.read(again=login.reason == "fresh")
+        self._raise_shared_failure(login)
+        try:
+            password = login.typed or self._password(record, login.reason)
+            self._failures.check_password(self.identity, password)
+            token = self._request_token(password)
         except (LoginNeeded, LoginRefused) as error:
-            if self._runs_command(typed):
-                self._attempts.note_command_failed(self.identity, error, self._passwords.command_words)
+            if key := self._command_key(login):
+                self._failures.record_command_failed(self.identity, error, key)
             raise
-
-    def _granted_for(self, password: str) -> Token:
-        """Return the token for *password*; record a failure for waiting processes."""
-        try:
-            token = self._grant(password)
-        except LoginRefused as error:
-            self._attempts.note_refused(self.identity, error, password)
-            raise
-        except XapiError as error:
-            self._attempts.note_failed(self.identity, error)
-            raise
+        self._failures.delete_failed(self.identity)
+        self._store(Record(token, record.password if record else None), "the new token")
+        self._token, self._granted, self.source = token, token, "login"
+        self.login_reason = login.reason
+        self._note(f"{REASONS[login.reason]}: logged in as {self._name()}")
         return token
 
-    def _keep(self, record: Record, what: str) -> None:
+    def _raise_shared_failure(self, login: "_Login") -> None:
+        """Raise the error of another process's failed login, if it was recorded since this process began to wait."""
+        if login.reason != "fresh":
+            self._failures.check_token(self.identity)
+        self._failures.check_failed(self.identity, since=login.since)
+        if key := self._command_key(login):
+            self._failures.check_command_failed(self.identity, key, since=login.since)
+
+    def _command_key(self, login: "_Login") -> str | None:
+        """Return what identifies the password command of *login*, or None if it gets the password elsewhere."""
+        command = self._passwords.command
+        return command.key if command and not (login.typed or self._passwords.variable) else None
+
+    def _password(self, record: Record | None, reason: Reason) -> str:
+        if (password := self._passwords.get(record)) is None:
+            raise LoginNeeded(
+                f"{REASONS[reason]} for {self._name()}, and no password source is available",
+                hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
+            )
+        return password
+
+    def _request_token(self, password: str) -> Token:
+        """Return the token for *password*; record a failure for waiting processes."""
+        try:
+            return self._grant(password)
+        except LoginRefused as error:
+            self._failures.record_rejected_password(self.identity, error, password)
+            raise
+        except XapiError as error:
+            self._failures.record_failed(self.identity, error)
+            raise
+
+    def _store(self, record: Record, what: str) -> None:
+        """Store *record* and notify waiting processes; a failure is only a warning that *what* is not stored."""
         try:
             if self.repository.write(record):
-                self._turns.tell()
+                self._login_lock.notify_login()
             else:
                 self._warn(f"the account was logged out in the meantime, so {what} is not stored")
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"{what} could not be stored: {error}")
 
-    @property
-    def _only_prompts(self) -> bool:
-        """Whether a prompt is the only source of the password."""
-        return not (self._passwords.given or self._passwords.command or self._remembered)
-
-    def _password(self, record: Record | None, reason: Reason) -> str:
-        if self._passwords.given:
-            return self._passwords.given
-        if self._passwords.command:
-            return self._passwords.command()
-        if record and record.password:
-            return record.password
-        raise LoginNeeded(
-            f"{_WHY[reason]} for {self._who()}, and there is no password to log in with",
-            hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
-        )
-
     @contextmanager
-    def _logging_in(self, *, must: bool = True, leave: bool = False) -> Iterator[None]:
+    def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
         """Hold the login lock of this account, to exclude other logins to it.
 
-        If another login holds the lock for too long, raise TimeoutExpired; an explicit login (*must* False) then
-        continues without the lock. With *leave*, raise AnotherLoggedIn as soon as another process has stored a token.
+        If another login holds the lock for too long, raise TimeoutExpired; if the lock is not *required*, continue
+        without it. With *stop_on_login*, raise AnotherLoggedIn as soon as another process has stored a token.
         """
-        limit = self._timeout + _MARGIN + (self._command_limit() if self._passwords.command else 0)
-        if self._deadline is not None:
-            limit = min(limit, max(0.0, self._deadline - time.monotonic()))
+        timeout = self._lock_timeout()
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._turns.taken(limit, to_the_end=not leave))
+                stack.enter_context(self._login_lock.acquired(timeout, stop_on_login=stop_on_login))
             except LockTimeout as error:
-                if must:
+                if required:
                     raise TimeoutExpired(
-                        f"another xapi has been logging in as {self._who()} for more than {limit:.0f} s",
-                        hint="try again; if it hangs, end it",
+                        f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
+                        hint="try again; if that process hangs, end it",
                     ) from error
             except LockUnavailable as error:
-                self.repository.cannot_write_state(error)
+                self.repository.continue_without_lock(error)
             yield
 
-    def _command_limit(self) -> float:
-        from xapi_cli.auth import password_sources
+    def _lock_timeout(self) -> float:
+        """Return the seconds to wait for another process's login: as long as it may take, within the deadline."""
+        timeout = self._timeout + _MARGIN + (self._passwords.command.timeout if self._passwords.command else 0)
+        return timeout if self._deadline is None else min(timeout, max(0.0, self._deadline - time.monotonic()))
 
-        return password_sources.LIMIT
-
-    def _who(self) -> str:
+    def _name(self) -> str:
         return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"
 
 
-def log_in_with_prompt(
-    ask: Callable[[], str], log_in: Callable[[str], Token], note: Callable[[str], None]
-) -> tuple[Token, str]:
-    """Prompt for a password and log in; return the token and the password.
+class _Login(NamedTuple):
+    """One automatic login: why, in place of which token, with which typed password, and the Unix time of its start."""
 
-    *ask* returns a password, *log_in* the token for it. After LoginRefused, the password is prompted for again, three
-    times in total. The same password is not sent twice.
-    """
-    refused: dict[str, LoginRefused] = {}
-    for _ in range(_PROMPTS - 1):
-        password = ask()
-        try:
-            return _unless_refused(password, refused, log_in), password
-        except LoginRefused as error:
-            refused[password] = error
-            note(f"{error.message}; try again")
-    password = ask()
-    return _unless_refused(password, refused, log_in), password
+    reason: Reason
+    stale: Token | None
+    typed: str | None
+    since: float
 
-
-def _unless_refused(password: str, refused: dict[str, LoginRefused], log_in: Callable[[str], Token]) -> Token:
-    if password in refused:
-        raise refused[password]
-    return log_in(password)
-
-
-@contextmanager
-def _told_with(reason: Reason) -> Iterator[None]:
-    """Add the *reason* for the login, and that it failed, to the message of a network error or timeout."""
-    try:
-        yield
-    except (NetworkError, TimeoutExpired) as error:
-        error.message = f"{_WHY[reason]}, and the login failed: {error.message}"
-        raise
+    def __repr__(self) -> str:
+        return f"_Login({self.reason!r}, …)"

@@ -1,7 +1,7 @@
 """Recent login failures, recorded so that other processes do not repeat them.
 
 Repeated wrong passwords lock an account, and a hundred processes that encounter the same unavailable server must not
-try it one after another. A failure is recorded for a minute. Of each refused password, only twelve bits of a salted
+try it one after another. A failure is recorded for a minute. Of each rejected password, only twelve bits of a salted
 scrypt hash are recorded: enough to recognize it, not enough to guess it. The same applies to a password command that
 failed or returned such a password.
 """
@@ -20,9 +20,9 @@ from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
 from xapi_cli.system import private_files
 from xapi_cli.tokens import Identity
 
-MEMORY = 60.0  # seconds
+_RECORDED_FOR = 60.0  # seconds
 
-_SHARED: tuple[type[XapiError], ...] = (
+_SHARED_ERRORS: tuple[type[XapiError], ...] = (
     errors.RedirectError,
     errors.ClientStatusError,
     errors.ServerStatusError,
@@ -30,87 +30,87 @@ _SHARED: tuple[type[XapiError], ...] = (
     errors.NetworkError,
     errors.TimeoutExpired,
 )
-_OF_COMMAND: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # errors that a password command can cause
+_COMMAND_ERRORS: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # errors that a password command can cause
 _KINDS = ("failed", "command", "refused", "rejected")
 _OWN = re.compile(rf"\.?[0-9a-f]{{32}}\.(?:{'|'.join(_KINDS)})(?:\.[0-9a-f]{{16}}\.new)?")
-_MOST_REFUSED = 32  # refused passwords recorded per account; more are not in use
+_MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in use
 
 
 class LoginFailures:
-    """The recorded login failures in the directory *folder*; if it is not writable, nothing is recorded."""
+    """The recorded login failures in the directory *directory*; if it is not writable, nothing is recorded."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self._directory, self._clock = directory, clock
 
-    def check_refused(self, identity: Identity, password: str) -> None:
-        """Raise LoginRefused if *password* was refused within the last minute."""
-        entries = self._refused(identity)
-        mark = _mark(password, entries[0]["salt"]) if entries else None
+    def check_password(self, identity: Identity, password: str) -> None:
+        """Raise LoginRefused if *password* was rejected within the last minute."""
+        entries = self._rejected_passwords(identity)
+        mark = _fingerprint(password, entries[0]["salt"]) if entries else None
         for entry in entries:
             if entry["mark"] == mark:
                 raise LoginRefused(
-                    f"this password was refused less than a minute ago, so it is not sent again: {entry['message']}",
-                    hint=f"give the right password, or wait {self._left(entry)} s, or run `xapi login`",
+                    f"this password was rejected less than a minute ago, so it is not sent again: {entry['message']}",
+                    hint=f"correct the password, wait {self._seconds_left(entry)} s, or run `xapi login`",
                 )
 
     def check_failed(self, identity: Identity, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* for a reason other than the password."""
-        self._raise_shared(self._read(identity, "failed"), since, _SHARED)
+        self._raise_shared(self._read(identity, "failed"), since, _SHARED_ERRORS)
 
     def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* with the password command *command*."""
         entry = self._read(identity, "command")
-        if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _mark(command, salt):
-            self._raise_shared(entry, since, _OF_COMMAND)
+        if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _fingerprint(command, salt):
+            self._raise_shared(entry, since, _COMMAND_ERRORS)
 
-    def note_refused(self, identity: Identity, error: LoginRefused, password: str) -> None:
-        """Record, for a minute, that *password* was refused."""
-        entries = self._refused(identity)
+    def record_rejected_password(self, identity: Identity, error: LoginRefused, password: str) -> None:
+        """Record, for a minute, that *password* was rejected."""
+        entries = self._rejected_passwords(identity)
         salt = entries[0]["salt"] if entries else os.urandom(16).hex()
-        entry = {"salt": salt, "mark": _mark(password, salt), "at": self._clock(), "message": error.message}
+        entry = {"salt": salt, "mark": _fingerprint(password, salt), "at": self._clock(), "message": error.message}
         others = [other for other in entries if other["mark"] != entry["mark"]]
-        self._write(identity, "refused", {"entries": [entry, *others][:_MOST_REFUSED]})
+        self._write(identity, "refused", {"entries": [entry, *others][:_MAX_REJECTED]})
 
-    def note_failed(self, identity: Identity, error: XapiError) -> None:
+    def record_failed(self, identity: Identity, error: XapiError) -> None:
         """Record, for waiting processes, that a login failed with *error*."""
-        if isinstance(error, _SHARED):
-            self._write(identity, "failed", _shared(error))
+        if isinstance(error, _SHARED_ERRORS):
+            self._write(identity, "failed", _described(error))
 
-    def note_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
-        """Record, for waiting processes, that the password command *command* failed or its password was refused."""
+    def record_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
+        """Record, for waiting processes, that the password command *command* failed or its password was rejected."""
         salt = os.urandom(16).hex()
-        self._write(identity, "command", {**_shared(error), "salt": salt, "mark": _mark(command, salt)})
+        self._write(identity, "command", {**_described(error), "salt": salt, "mark": _fingerprint(command, salt)})
 
-    def note_rejected(self, identity: Identity) -> None:
+    def record_rejected_token(self, identity: Identity) -> None:
         """Record, for a minute, that the API rejected a fresh token from an automatic login."""
         self._write(identity, "rejected", {})
 
-    def check_rejected(self, identity: Identity) -> None:
+    def check_token(self, identity: Identity) -> None:
         """Raise TokenRejected if a fresh token was rejected within the last minute: another login would not help."""
         if (entry := self._read(identity, "rejected")) is not None:
             raise TokenRejected(
-                "the API rejected a fresh token less than a minute ago, so xapi does not log in again by itself",
-                hint="check the base URL and the account's rights, then"
-                f" wait {self._left(entry)} s or run `xapi login`",
+                "the API rejected a fresh token less than a minute ago, so xapi does not log in automatically",
+                hint="check the base URL and the rights of the account, then"
+                f" wait {self._seconds_left(entry)} s or run `xapi login`",
             )
 
-    def forget_failed(self, identity: Identity) -> None:
+    def delete_failed(self, identity: Identity) -> None:
         """Delete the recorded failures of *identity* that a successful login resolves."""
         self._remove(identity, "failed")
         self._remove(identity, "command")
 
-    def forget(self, identity: Identity) -> None:
+    def delete(self, identity: Identity) -> None:
         """Delete all records of *identity*."""
         for kind in _KINDS:
             self._remove(identity, kind)
 
-    def sweep(self) -> None:
+    def delete_old(self) -> None:
         """Delete the records that are older than a minute, of all accounts."""
         with suppress(OSError):
-            private_files.remove_old(self._folder, _OWN, lambda _, mtime: abs(self._clock() - mtime) > MEMORY)
+            private_files.remove_old(self._directory, _OWN, lambda _, mtime: abs(self._clock() - mtime) > _RECORDED_FOR)
 
-    def _refused(self, identity: Identity) -> list[dict[str, Any]]:
-        """Return the refusals of the last minute, the latest first; all have the same salt."""
+    def _rejected_passwords(self, identity: Identity) -> list[dict[str, Any]]:
+        """Return the rejections of the last minute, the latest first; all have the same salt."""
         entries = (self._read(identity, "refused") or {}).get("entries")
         wanted = {"salt": str, "mark": int, "at": float, "message": str}
         found = [
@@ -118,7 +118,7 @@ class LoginFailures:
             for entry in (entries if isinstance(entries, list) else ())
             if isinstance(entry, dict)
             and all(isinstance(entry.get(key), kind) for key, kind in wanted.items())
-            and self._is_young(entry)
+            and self._is_recent(entry)
         ]
         return [entry for entry in found if entry["salt"] == found[0]["salt"]]
 
@@ -126,7 +126,7 @@ class LoginFailures:
     def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: tuple[type[XapiError], ...]) -> None:
         for kind in kinds:
             if entry and entry["at"] >= since and entry.get("kind") == kind.__name__:
-                raise kind(f"{entry['message']} (another xapi tried at the same time)", hint=entry.get("hint"))
+                raise kind(f"{entry['message']} (reported by another xapi process)", hint=entry.get("hint"))
 
     def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
         """Return the record, or None if it is missing, not valid or older than a minute."""
@@ -135,12 +135,12 @@ class LoginFailures:
             entry = json.loads(data or b"")
         except (OSError, ValueError, RecursionError):
             return None
-        fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_young(entry)
+        fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_recent(entry)
         return entry if fits else None
 
     def _write(self, identity: Identity, kind: str, entry: dict[str, Any]) -> None:
         with suppress(OSError):  # recording is optional: a failure here is not an error
-            private_files.private(self._folder)
+            private_files.make_directory(self._directory)
             data = json.dumps(entry | {"at": self._clock()}).encode()
             private_files.replace(self._path(identity, kind), data, sync=False)
 
@@ -149,20 +149,22 @@ class LoginFailures:
             private_files.remove(self._path(identity, kind))
 
     def _path(self, identity: Identity, kind: str) -> Path:
-        return self._folder / f"{identity.key}.{kind}"
+        return self._directory / f"{identity.key}.{kind}"
 
-    def _is_young(self, entry: dict[str, Any]) -> bool:
-        return 0 <= self._clock() - float(entry["at"]) < MEMORY  # ignore one from the future: the clock was set back
+    def _is_recent(self, entry: dict[str, Any]) -> bool:
+        return (
+            0 <= self._clock() - float(entry["at"]) < _RECORDED_FOR
+        )  # ignore one from the future: the clock was set back
 
-    def _left(self, entry: dict[str, Any]) -> int:
-        return max(1, round(float(entry["at"]) + MEMORY - self._clock()))
+    def _seconds_left(self, entry: dict[str, Any]) -> int:
+        return max(1, round(float(entry["at"]) + _RECORDED_FOR - self._clock()))
 
 
-def _shared(error: XapiError) -> dict[str, Any]:
+def _described(error: XapiError) -> dict[str, Any]:
     return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
-def _mark(secret: str, salt: str) -> int:
+def _fingerprint(secret: str, salt: str) -> int:
     import hashlib
 
     derived = hashlib.scrypt(secret.encode("utf-8", "surrogateescape"), salt=salt.encode(), n=2**14, r=8, p=1, dklen=2)

@@ -2,7 +2,7 @@
 
 After a successful login, all waiting processes stop waiting immediately. If each of them held the lock while it
 re-reads the store, a hundred processes would do so one after another, and the last one would read a token that has
-become invalid meanwhile.
+become invalid in the meantime.
 """
 
 import contextlib
@@ -25,26 +25,26 @@ class LoginLock:
         self._lock = lock
 
     @contextlib.contextmanager
-    def taken(self, limit: float, *, to_the_end: bool = False) -> Iterator[None]:
-        """Hold the lock while the body logs in; wait at most *limit* seconds for it.
+    def acquired(self, timeout: float, *, stop_on_login: bool = False) -> Iterator[None]:
+        """Hold the lock while the body logs in; wait at most *timeout* seconds for it.
 
-        Raises what `lock.locked` raises. Unless *to_the_end* is set, raises AnotherLoggedIn as soon as another process
-        has stored a token.
+        Raises what `lock.locked` raises. With *stop_on_login*, raises AnotherLoggedIn as soon as another process has
+        stored a token.
         """
-        end, before = time.monotonic() + limit, private_files.touched(self._lock)
+        end, before = time.monotonic() + timeout, private_files.modified_at(self._lock)
 
         def left() -> float:
             nonlocal before
-            now = private_files.touched(self._lock)
-            if before is not None and now != before and not to_the_end:
+            now = private_files.modified_at(self._lock)
+            if before is not None and now != before and stop_on_login:
                 raise AnotherLoggedIn
             before = now  # the first process creates the file
             return end - time.monotonic()
 
-        with locked(self._lock, limit=left):
+        with locked(self._lock, timeout=left):
             yield
 
-    def tell(self) -> None:
+    def notify_login(self) -> None:
         """Notify waiting processes that there is a new token."""
         with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
             private_files.touch(self._lock)

@@ -3,11 +3,10 @@
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from xapi_cli.errors import (
@@ -19,16 +18,47 @@ from xapi_cli.errors import (
     XapiError,
 )
 from xapi_cli.http import urls
+from xapi_cli.http.timeouts import time_limit
 from xapi_cli.system.render import printable
-from xapi_cli.tokens import Identity, Token
+from xapi_cli.tokens import Identity, Token, is_access_token
 
 if TYPE_CHECKING:
     import httpx
 
-_LARGEST = 1024 * 1024
-_LONGEST_LIFE = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
+BASE_URL_HINT = "It is the part before /x-api/token"
+_MAX_BODY = 1024 * 1024
+_MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?", re.ASCII)
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
+_ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
+
+
+class PasswordGrant(NamedTuple):
+    """Exchanges the password of *identity* for a token; *open_client* returns the client, when it is needed.
+
+    *timeout* limits one login in seconds. *redact* receives the password, before anything can print it. The other
+    fields are those of `request_token`.
+    """
+
+    identity: Identity
+    open_client: "Callable[[], httpx.Client]"
+    timeout: float
+    deadline: float | None
+    now: Callable[[], datetime]
+    warn: Callable[[str], None]
+    redact: Callable[[str], None]
+
+    def request(self, password: str) -> Token:
+        """Return a new token for *password*; raises what `request_token` raises."""
+        self.redact(password)
+        return request_token(
+            self.open_client(),
+            self.identity,
+            password,
+            timeout=self.timeout,
+            now=self.now,
+            deadline=self.deadline,
+            warn=self.warn,
+        )
 
 
 def token_url(base_url: str) -> str:
@@ -46,12 +76,12 @@ def request_token(
     identity: Identity,
     password: str,
     *,
-    limit: float,
+    timeout: float,
     now: Callable[[], datetime],
     deadline: float | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Token:
-    """Request a new token for *identity* with *password*, within *limit* seconds in total.
+    """Request a new token for *identity* with *password*, within *timeout* seconds in total.
 
     *now* returns the current time; *deadline* is the monotonic time at which the whole command times out. If others
     can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, RedirectError,
@@ -59,7 +89,7 @@ def request_token(
     """
     import httpx
 
-    from xapi_cli.http.content_coding import decoded
+    from xapi_cli.http.content_coding import decode
 
     url = token_url(identity.base_url)
     headers = {
@@ -67,56 +97,55 @@ def request_token(
         "Accept": "application/json",
         "Accept-Encoding": "identity",
     }
-    own = time.monotonic() + limit
     request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
-    request.extensions |= {"harmless": True}  # if the response is lost: requesting a second token has no adverse effect
+    request.extensions |= {"safe_to_resend": True}  # a second token has no side effects
     where = printable(identity.base_url)
     request.extensions |= {
-        "exposed": lambda: warn(f"{where} is plain http: password and token can be read on the way; use https")
+        "exposed": lambda: warn(f"{where} is plain http: password and token can be read in transit; use https")
     }
-    if deadline is None or own < deadline:
-        request.extensions |= {"deadline": own, "deadline_name": "--timeout"}
-    else:
-        request.extensions |= {"deadline": deadline}
-    asked_at = now()
+    request.extensions |= time_limit(timeout, deadline)
+    requested_at = now()
     # No auth is sent, and no redirects are followed: a redirect would post the password to any target (CWE-601).
     try:
         response = client.send(request, auth=None, follow_redirects=False, stream=True)
         with closing(response):
             if not response.is_success:
-                raise _failure(response, identity, password)
-            body = _limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), url)
+                raise _error(response, identity, password)
+            body = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), url)
     except (httpx.HTTPError, httpx.InvalidURL) as error:  # from a client or transport that is not xapi's
         raise InvalidTokenResponse(
-            f"the token endpoint {printable(url)} gave no usable answer: {type(error).__name__}"
+            f"no usable response from the token endpoint {printable(url)}: {type(error).__name__}"
         ) from error
-    return parse(body, asked_at, url)
+    return parse(body, requested_at, url)
 
 
-def parse(body: bytes, asked_at: datetime, url: str) -> Token:
+def parse(body: bytes, requested_at: datetime, url: str) -> Token:
     """Return the token in the *body* of a 2xx response; raise InvalidTokenResponse, which never contains the body."""
     try:
-        answer = json.loads(body, parse_int=float)  # accepts any number of digits; only expires_in is used
+        members = json.loads(body, parse_int=float)  # accepts any number of digits; only expires_in is used
     except (ValueError, RecursionError) as error:
-        raise _invalid(url, f"it is no JSON ({len(body)} bytes)") from error
-    if not isinstance(answer, dict):
-        raise _invalid(url, "it is no JSON object")
-    access_token, token_type = answer.get("access_token"), answer.get("token_type")
+        raise _invalid(url, f"the body is not valid JSON ({len(body)} bytes)") from error
+    if not isinstance(members, dict):
+        raise _invalid(url, "the body is not a JSON object")
+    access_token, token_type = members.get("access_token"), members.get("token_type")
     if not isinstance(access_token, str) or not access_token:
-        raise _invalid(url, "it has no access_token")
-    if not all("!" <= char <= "~" for char in access_token):
-        raise _invalid(url, "its access_token holds characters that no token can have")
+        raise _invalid(url, "access_token is missing")
+    if not is_access_token(access_token):
+        raise _invalid(url, "access_token contains characters that are not allowed in a token")
     if token_type is not None and (not isinstance(token_type, str) or token_type.lower() != "bearer"):
-        raise _invalid(url, "its token_type is not bearer")
-    return Token(access_token, "bearer", asked_at, _expiry(answer.get("expires_in"), asked_at))
+        raise _invalid(url, "token_type is not bearer")
+    return Token(access_token, "bearer", requested_at, _expiry(members.get("expires_in"), requested_at))
 
 
-def redirected(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
-    """Return the error for a redirect by the token endpoint *url*; the *password* is hidden in the target."""
+def redirect_error(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
+    """Return the error for a redirect by the token endpoint *url*; the *password* is redacted in the target."""
     location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
-    target = printable(re.sub(r"//[^/?#]*@", "//", _without(password, location) if password else location)) or "nowhere"
+    target = (
+        printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
+        or "an empty URL"
+    )
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
     base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
@@ -129,52 +158,51 @@ def _encoded(value: str) -> bytes:
     return quote(value.encode("utf-8", "surrogateescape"), safe="").encode()
 
 
-def _expiry(expires_in: object, asked_at: datetime) -> datetime | None:
+def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
     """Return the expiry time, or None if *expires_in* is not usable: then only a 401 shows that it has expired."""
     if isinstance(expires_in, str) and _NUMBER.fullmatch(expires_in):
         expires_in = float(expires_in)
     if isinstance(expires_in, bool) or not isinstance(expires_in, int | float):
         return None
-    if not math.isfinite(expires_in) or not 0 < expires_in <= _LONGEST_LIFE:
+    if not math.isfinite(expires_in) or not 0 < expires_in <= _MAX_LIFETIME:
         return None
-    return asked_at + timedelta(seconds=expires_in)
+    return requested_at + timedelta(seconds=expires_in)
 
 
-def _limited(chunks: Iterable[bytes], url: str) -> bytes:
+def _read_limited(chunks: Iterable[bytes], url: str) -> bytes:
     body = bytearray()
     for chunk in chunks:
         body += chunk
-        if len(body) > _LARGEST:
-            raise _invalid(url, "it is larger than 1 MiB")
+        if len(body) > _MAX_BODY:
+            raise _invalid(url, "the body is larger than 1 MiB")
     return bytes(body)
 
 
-def _failure(response: "httpx.Response", identity: Identity, password: str) -> XapiError:
+def _error(response: "httpx.Response", identity: Identity, password: str) -> XapiError:
     status, url = response.status_code, printable(token_url(identity.base_url))
-    said = f"the token endpoint answered {status}"
+    problem = f"the token endpoint responded with {status}"
     if 300 <= status < 400:
-        return redirected(response, url, password)
+        return redirect_error(response, url, password)
     if status in (400, 401, 403, 422):
-        reason = _reason(response, password)
+        reason = _error_code(response, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
         return LoginRefused(
-            f"login as {printable(identity.username)} at {printable(identity.base_url)} was refused ({status}{reason})",
+            f"login as {printable(identity.username)} at {printable(identity.base_url)} was rejected"
+            f" ({status}{reason})",
             hint=f"check username and password{rights}",
         )
     if status == 404:
-        return ClientStatusError(
-            f"{said}: there is none at {url}", hint="is the base URL right? It is what comes before /x-api/token"
-        )
+        return ClientStatusError(f"{problem} Not Found: {url}", hint=f"is the base URL right? {BASE_URL_HINT}")
     if status == 429:
         return ClientStatusError(
-            f"{said} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
+            f"{problem} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
         )
     if status < 500:
-        return ClientStatusError(f"{said} at {url}", hint="is the base URL right?")
-    return ServerStatusError(f"{said} at {url}", hint="the service is in trouble; try again later")
+        return ClientStatusError(f"{problem} at {url}", hint="is the base URL right?")
+    return ServerStatusError(f"{problem} at {url}", hint="server error; try again later")
 
 
-def _without(password: str, url: str) -> str:
+def _redacted(password: str, url: str) -> str:
     """Return *url*, reduced to its origin if the rest contains the password in any encoding."""
     if password not in unquote(url, errors="surrogateescape"):
         return url
@@ -182,16 +210,18 @@ def _without(password: str, url: str) -> str:
     return f"{origin[0]}/***" if origin else "***"
 
 
-def _reason(response: "httpx.Response", password: str) -> str:
+def _error_code(response: "httpx.Response", password: str) -> str:
     """Return the RFC 6749 error code in the response, and nothing else: the response may repeat the password."""
-    from xapi_cli.http.content_coding import decoded
+    from xapi_cli.http.content_coding import decode
 
     try:
-        body = json.loads(_limited(decoded(response.iter_raw(), response.headers.get("Content-Encoding")), ""))
+        body = json.loads(_read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), ""))
     except (ValueError, RecursionError, XapiError):
         return ""
     code = body.get("error") if isinstance(body, dict) else None
-    usable = isinstance(code, str) and _ERROR_CODE.fullmatch(code) and code not in password and password not in code
+    usable = (
+        isinstance(code, str) and _ERROR_CODE_PATTERN.fullmatch(code) and code not in password and password not in code
+    )
     return f" {code}" if usable else ""
 
 
@@ -202,7 +232,7 @@ def _retry_after(response: "httpx.Response") -> str:
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
     return InvalidTokenResponse(
-        f"the answer of the token endpoint {printable(url)} is no token response: {why}",
-        hint="is the base URL right? A proxy or a sign-in page may be answering",
-        answered=True,
+        f"invalid token response from {printable(url)}: {why}",
+        hint="is the base URL right? The response may come from a proxy or a sign-in page",
+        headers_received=True,
     )

@@ -1,141 +1,125 @@
-"""The sources of a login's password other than a prompt."""
+"""Where a login gets the password: XAPI_PASSWORD, the password_command, the record in the store, or a prompt."""
 
-import errno
-import os
-import subprocess
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from xapi_cli.errors import LoginNeeded, TimeoutExpired
-from xapi_cli.settings.resolve import SECRETS
-from xapi_cli.system.render import printable
+from xapi_cli.errors import LoginNeeded, LoginRefused
 
-LIMIT = 60.0  # seconds; timeout of a password command
-_LARGEST = 64 * 1024
+if TYPE_CHECKING:
+    from xapi_cli.system.terminal import Terminal
+    from xapi_cli.tokens import Identity, Record
+
+T = TypeVar("T")
+
+_PROMPTS = 3  # as with ssh and sudo
 
 
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return *environ* without xapi's secrets, for a child process."""
-    return {name: value for name, value in environ.items() if name not in SECRETS}
+class PasswordCommand(NamedTuple):
+    """The password_command *argv* of the profile *profile*; *mismatch* is why it must not run, or None.
 
-
-def find(program: str, environ: Mapping[str, str]) -> str:
-    """Return the path of *program*; a bare name is searched for in the absolute directories of PATH.
-
-    A relative directory, such as `.`, would let the current directory, perhaps an untrusted repository, determine
-    which program runs. Raises FileNotFoundError if the program is not found.
+    *deadline* is the monotonic time at which the whole xapi command times out. With *show_stderr*, the user sees the
+    stderr of the command.
     """
-    from shutil import which
 
-    if os.path.dirname(program):
-        return program
-    places = [place for place in os.get_exec_path(environ) if os.path.isabs(place)]
-    if (found := which(program, path=os.pathsep.join(places))) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-    return found
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    profile: str
+    mismatch: str | None = None
+    deadline: float | None = None
+    show_stderr: bool = False
 
+    def __repr__(self) -> str:
+        return f"PasswordCommand(profile={self.profile!r}, …)"  # the arguments may contain a secret
 
-def from_command(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    limit: float = LIMIT,
-    deadline: float | None = None,
-    watched: bool = False,
-) -> str:
-    """Return the first line that *command* prints.
+    @property
+    def key(self) -> str:
+        """A text that distinguishes this command from others; it may contain a secret."""
+        return "\0".join(self.argv)
 
-    It runs without a shell, with an empty stdin, without xapi's secrets in its environment, and for at most *limit*
-    seconds. Raises LoginNeeded, which never contains its output, if it fails in any way, and TimeoutExpired if the
-    monotonic time *deadline*, at which the whole xapi command times out, comes first. Its stderr is discarded: it may
-    contain secrets, and xapi's stderr may be a log. If *watched*, with the user at a terminal, stderr is shown: it may
-    explain a failure or ask the user to touch a security key.
-    """
-    left = limit if deadline is None else max(0.0, deadline - time.monotonic())
-    name = f"password_command {printable(os.path.basename(command[0]))!r}"
-    try:
-        output, exit_code = _run(command, environ, min(limit, left), watched=watched)
-    except (OSError, ValueError) as error:
-        raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
-    except subprocess.TimeoutExpired:
-        if left < limit:
-            raise TimeoutExpired(f"{name} did not end in time", hint="raise --max-time") from None
-        raise _failed(name, f"took longer than {limit:.0f} s") from None
-    if len(output) > _LARGEST:
-        raise _failed(name, "printed more than 64 KiB")
-    if exit_code:
-        raise _failed(name, f"failed with exit code {exit_code}")
-    return _first_line(output, name)
+    @property
+    def timeout(self) -> float:
+        """The time limit of the command in seconds."""
+        from xapi_cli.auth import password_command
 
+        return password_command.TIMEOUT
 
-def _run(command: Sequence[str], environ: Mapping[str, str], limit: float, *, watched: bool) -> tuple[bytes, int]:
-    """Return what *command* printed until it exited, and its exit code.
-
-    A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
-    after the command has exited, a mark is written to the pipe, after everything that the command wrote. Raises
-    subprocess.TimeoutExpired after *limit* seconds.
-    """
-    mark = os.urandom(16)
-    source, sink = os.pipe()
-    with open(sink, "wb", buffering=0) as pipe:
-        try:
-            process = subprocess.Popen(
-                command,
-                executable=find(command[0], environ),
-                stdin=subprocess.DEVNULL,
-                stdout=pipe,
-                stderr=None if watched else subprocess.DEVNULL,
-                env=without_secrets(environ),
+    def check(self) -> None:
+        """Raise LoginNeeded if the command belongs to another account than the settings select."""
+        if self.mismatch:
+            raise LoginNeeded(
+                f"the password_command of profile {self.profile} is not run: {self.mismatch}",
+                hint="set XAPI_PASSWORD, or use the profile of that account",
             )
-        except BaseException:
-            os.close(source)
-            raise
-        reader = _Reader(source, mark, process.kill)
+
+    def run(self) -> str:
+        """Return the password that the command prints; raise LoginNeeded or TimeoutExpired if it fails."""
+        from xapi_cli.auth import password_command
+
+        self.check()
+        return password_command.from_command(
+            self.argv, self.environ, deadline=self.deadline, show_stderr=self.show_stderr
+        )
+
+
+class PasswordSources(NamedTuple):
+    """The password sources of an automatic login besides the record in the store; each is None if not available."""
+
+    variable: str | None = None  # XAPI_PASSWORD
+    command: PasswordCommand | None = None
+    prompt: Callable[[str], str] | None = None  # receives the reason for the login
+
+    def __repr__(self) -> str:
+        return "PasswordSources(…)"  # one is the password
+
+    def needs_prompt(self, read: "Callable[[], Record | None]") -> bool:
+        """Return whether there is no other source than a prompt, which may not be available either."""
+        return self.command is None and self.known(read) is None
+
+    def known(self, read: "Callable[[], Record | None]") -> str | None:
+        """Return the password to use, if no command or prompt is needed to get it; *read* reads the store."""
+        if self.variable or self.command:
+            return self.variable
+        record = read()
+        return record.password if record else None
+
+    def get(self, record: "Record | None") -> str | None:
+        """Return the password from the first source other than a prompt, or None if there is none."""
+        if self.command and not self.variable:
+            return self.command.run()
+        return self.known(lambda: record)
+
+
+def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
+    """Prompt for the password of *identity* until it is not empty, and return it; *reason* is part of the prompt."""
+    why = f" ({reason})" if reason else ""
+    while not (
+        password := terminal.prompt(f"Password for {identity.username} at {identity.base_url}{why}: ", hidden=True)
+    ):
+        terminal.note("the password is empty; try again, or press Ctrl-C")
+    return password
+
+
+def prompt_until_accepted(
+    prompt: Callable[[], str], log_in: Callable[[str], T], note: Callable[[str], None]
+) -> tuple[T, str]:
+    """Prompt for a password and log in; return what *log_in* returns, and the password.
+
+    After LoginRefused, the password is prompted for again, three times in total, with a *note*. The same password is
+    not sent twice.
+    """
+    rejected: dict[str, LoginRefused] = {}
+    for _ in range(_PROMPTS - 1):
+        password = prompt()
         try:
-            process.wait(limit)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        with suppress(BrokenPipeError):  # the reader has read more than the limit and closed the pipe
-            pipe.write(mark)
-        return reader.result(), process.returncode
+            return _unless_rejected(password, rejected, log_in), password
+        except LoginRefused as error:
+            rejected[password] = error
+            note(f"{error.message}; try again")
+    password = prompt()
+    return _unless_rejected(password, rejected, log_in), password
 
 
-class _Reader:
-    """Read the pipe *source* up to *mark* in a thread; call *kill* if the output is larger than the limit."""
-
-    def __init__(self, source: int, mark: bytes, kill: Callable[[], None]) -> None:
-        self._source, self._mark, self._kill = source, mark, kill
-        self._output = bytearray()
-        self._thread = threading.Thread(target=self._read, name="xapi-password", daemon=True)
-        self._thread.start()
-
-    def result(self) -> bytes:
-        """Return the output before the mark, which must have been written."""
-        self._thread.join()
-        return bytes(self._output)
-
-    def _read(self) -> None:
-        with open(self._source, "rb", buffering=0) as pipe:
-            while len(self._output) <= _LARGEST + len(self._mark) and (chunk := pipe.read(65536)):
-                self._output += chunk
-                if self._mark in self._output:
-                    break
-        before, found, _ = self._output.partition(self._mark)
-        self._output = before
-        if not found:
-            self._kill()
-
-
-def _first_line(output: bytes, name: str) -> str:
-    line = output.partition(b"\n")[0].removesuffix(b"\r")
-    if not line:
-        raise _failed(name, "printed no password on its first line")
-    return line.decode("utf-8", "surrogateescape")
-
-
-def _failed(name: str, how: str) -> LoginNeeded:
-    return LoginNeeded(f"{name} {how}", hint="run it by hand to see why; nothing else was tried")
+def _unless_rejected(password: str, rejected: dict[str, LoginRefused], log_in: Callable[[str], T]) -> T:
+    if password in rejected:
+        raise rejected[password]
+    return log_in(password)

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
+from xapi_cli.auth.credentials import Source
 from xapi_cli.system.render import instant, json_line, shell_quoted, table, until
 from xapi_cli.tokens import Token
-
-Source = Literal["store", "login", "env"]
 
 
 @dataclass(frozen=True)
@@ -21,13 +20,18 @@ class Subject:
     source: Source | None
 
 
-def printed(token: Token, subject: Subject, form: str, now: datetime) -> str:
+def formatted(
+    token: Token,
+    subject: Subject,
+    format: str,  # noqa: A002 - the name of the flag
+    now: datetime,
+) -> str:
     """Return *token* in one of the formats of `token show`."""
-    match form:
+    match format:
         case "header":
             return f"Authorization: Bearer {token.access_token}"
         case "json":
-            return json_line({"access_token": token.access_token} | described(token, subject, now))
+            return json_line({"access_token": token.access_token} | metadata(token, subject, now))
         case "env":
             return f"export XAPI_TOKEN={shell_quoted(token.access_token)}"
         case "exec-credential":
@@ -36,7 +40,7 @@ def printed(token: Token, subject: Subject, form: str, now: datetime) -> str:
             return token.access_token
 
 
-def described(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
+def metadata(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
     """Return the metadata of *token*, without the secret."""
     expires_at = token.expires_at if token else None
     return {

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from copy import copy
 from threading import Lock
 
-from xapi_cli.auth.account import Credentials, Reason
+from xapi_cli.auth.credentials import Credentials, Reason
 from xapi_cli.errors import AuthenticationError, XapiError
 from xapi_cli.system import forks
 from xapi_cli.tokens import Token
 
-MOST_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
-_PATIENCE = 2.0  # seconds for which a failed login applies to all requests, to limit the load on a failing server
+MAX_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
+_FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to limit the load on a failing server
 
 
 class TokenSource:
@@ -22,11 +22,11 @@ class TokenSource:
         self._credentials, self._clock = credentials, clock
         self._lock = Lock()
         self._token: Token | None = None
-        self._has_worked = False
-        self._is_refused = False
+        self._is_accepted = False
+        self._is_rejection_recorded = False
         self._failure: XapiError | None = None
-        self._failure_ends = 0.0
-        forks.watch(self)
+        self._failure_expires = 0.0
+        forks.register(self)
 
     def after_fork(self) -> None:
         """Replace the lock: a thread of the parent process may have held it for a login."""
@@ -38,14 +38,14 @@ class TokenSource:
         return self._credentials.login_reason
 
     @property
-    def known(self) -> Token | None:
+    def cached(self) -> Token | None:
         """The token to send, or None if there is none yet; never blocks."""
         return self._token
 
     @property
     def failure(self) -> XapiError | None:
         """The error of the last login if another login would now fail with it too, else None."""
-        if self._failure is None or self._clock() >= self._failure_ends:
+        if self._failure is None or self._clock() >= self._failure_expires:
             return None
         return copy(self._failure)  # raising the same object repeatedly would extend its traceback
 
@@ -54,18 +54,18 @@ class TokenSource:
         if self._token is None:
             with self._lock:
                 if self._token is None:
-                    with self._sharing_failure():
+                    with self._shared_failure():
                         self._token = self._credentials.current()
         return self._token
 
-    def worked(self, token: Token) -> None:
+    def accepted(self, token: Token) -> None:
         """Record that the response to a request with *token* was not 401."""
         if token is self._token:
-            self._has_worked = True
+            self._is_accepted = True
 
-    def is_doubtful(self, token: Token) -> bool:
+    def is_unproven(self, token: Token) -> bool:
         """Return whether *token* is fresh and no request with it is known to have succeeded."""
-        return self._credentials.is_fresh(token) and not (token is self._token and self._has_worked)
+        return self._credentials.is_fresh(token) and not (token is self._token and self._is_accepted)
 
     def renew(self, rejected: Token) -> Token | None:
         """Return a newer token than *rejected*: the one that another request has already obtained, else a new one.
@@ -76,27 +76,27 @@ class TokenSource:
         with self._lock:
             if self._token is not None and self._token.access_token != rejected.access_token:
                 return self._token
-            if self.is_doubtful(rejected):
+            if self.is_unproven(rejected):
                 newer = self._credentials.newer(rejected)
             else:
-                with self._sharing_failure():
-                    newer = self._credentials.replace(rejected)
+                with self._shared_failure():
+                    newer = self._credentials.renew_unlimited(rejected)
             if newer is not None:
-                self._token, self._has_worked, self._is_refused = newer, False, False
+                self._token, self._is_accepted, self._is_rejection_recorded = newer, False, False
             return newer
 
-    def refused(self) -> None:
+    def record_rejection(self) -> None:
         """Record a final 401."""
-        if self._token is not None and not self._has_worked and not self._is_refused:
-            self._is_refused = True
-            self._credentials.refused()
+        if self._token is not None and not self._is_accepted and not self._is_rejection_recorded:
+            self._is_rejection_recorded = True
+            self._credentials.record_rejection()
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""
         return self._credentials.advice()
 
     @contextmanager
-    def _sharing_failure(self) -> Iterator[None]:
+    def _shared_failure(self) -> Iterator[None]:
         """Raise a recent failure again; record a new one, permanently if the next login would fail in the same way."""
         if (failure := self.failure) is not None:
             raise failure
@@ -104,5 +104,6 @@ class TokenSource:
             yield
         except XapiError as error:
             is_final = isinstance(error, AuthenticationError)
-            self._failure, self._failure_ends = copy(error), float("inf") if is_final else self._clock() + _PATIENCE
+            self._failure = copy(error)
+            self._failure_expires = float("inf") if is_final else self._clock() + _FAILURE_LIFETIME
             raise

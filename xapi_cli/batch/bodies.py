@@ -13,62 +13,62 @@ from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
-from xapi_cli.batch.responses import LARGEST, BodyTooLarge, Head, Reply
-from xapi_cli.http.content_coding import steps
-from xapi_cli.request.json_stream import checked, string
+from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse, ResponseHead
+from xapi_cli.http.content_coding import decode_steps
+from xapi_cli.request.json_stream import encode_string, validated
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
 _TEXT_TYPE = re.compile(
     r"text/.*|(?:.*[/+])(?:json|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql|csv)|", re.ASCII
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
-_NO_CHARSETS = {
+_REJECTED_CODECS = {
     "idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem",
     "utf-7",  # incremental decoding takes quadratic time, and it is not a web encoding (encoding.spec.whatwg.org)
 }  # fmt: skip
 _SHORT = 64 * 1024  # bytes, both before and after content decoding
-_PIECE = 8 * 1024  # bytes; the slowest check processes them in a few milliseconds
-_MOST_PARSED = 1024 * 1024  # characters; a larger text is checked in chunks, which is slower but saves memory
-_MOST_BYTES = 4 * _MOST_PARSED
-_MOST_STEPS = 1000  # decoding steps for a body that is parsed as a whole
-_BLANKS = b" \t\r\n"
+_STEP_SIZE = 8 * 1024  # bytes; the slowest check processes them in a few milliseconds
+_MAX_PARSED = 1024 * 1024  # characters; a larger text is checked in chunks, which is slower but saves memory
+_MAX_PARSED_BYTES = 4 * _MAX_PARSED
+_MAX_PARSED_STEPS = 1000  # decoding steps for a body that is parsed as a whole
+_WHITESPACE = b" \t\r\n"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 Chunks = Iterator[bytes]
 
 
-def _no_json(word: str) -> Any:
+def _reject_constant(word: str) -> Any:
     raise ValueError(word)
 
 
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_json)
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_reject_constant)
 
 
-def short_member(reply: Reply) -> bytes | None:
-    """Return the output member for the body of *reply*, or None if the body is long.
+def short_member(response: BufferedResponse) -> bytes | None:
+    """Return the output member for the body of *response*, or None if the body is long.
 
     Raises NetworkError if the body cannot be decoded.
     """
-    body = _short_body(reply)
+    body = _short_body(response)
     if body is None:
         return None
-    kind = _kind(reply.head)
-    if body and kind.is_json and (text := _json(body)) is not None:
+    content_type = _content_type(response.head)
+    if body and content_type.is_json and (text := _json(body)) is not None:
         return b'"json": ' + text
-    if (kind.is_text or not body) and (quoted := _quoted(body, kind.charset)) is not None:
+    if (content_type.is_text or not body) and (quoted := _quoted(body, content_type.charset)) is not None:
         return b'"text": ' + quoted
     return b'"base64": "%s"' % b64encode(body)
 
 
-def long_member(reply: Reply) -> Generator[None, None, Callable[[], Chunks]]:
-    """Examine the body of *reply* in small steps; return a function that generates its member in chunks.
+def long_member(response: BufferedResponse) -> Generator[None, None, Callable[[], Chunks]]:
+    """Examine the body of *response* in small steps; return a function that generates its member in chunks.
 
     Raises NetworkError if the body cannot be decoded or is too large after decoding.
     """
-    return (yield from _Long(reply).member())
+    return (yield from _LongBody(response).member())
 
 
-class _Kind:
+class _ContentType:
     """The type and charset of a body, from the Content-Type header."""
 
     def __init__(self, content_type: str) -> None:
@@ -79,14 +79,14 @@ class _Kind:
         self.is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
 
 
-_new_kind = lru_cache(maxsize=16)(_Kind)  # a server sends few different ones
+_parse_content_type = lru_cache(maxsize=16)(_ContentType)  # a server sends few different ones
 
 
-def _kind(head: Head) -> _Kind:
-    return _new_kind((head.get(b"content-type") or "").strip())
+def _content_type(head: ResponseHead) -> _ContentType:
+    return _parse_content_type((head.get(b"content-type") or "").strip())
 
 
-def _coding(head: Head) -> str:
+def _coding(head: ResponseHead) -> str:
     if b"content-encoding" not in head.headers:
         return ""
     return ", ".join(value.decode("latin-1") for name, value in head.raw if name.lower() == b"content-encoding")
@@ -95,14 +95,14 @@ def _coding(head: Head) -> str:
 # short bodies
 
 
-def _short_body(reply: Reply) -> bytes | bytearray | None:
-    if len(reply.body) > _SHORT:
+def _short_body(response: BufferedResponse) -> bytes | bytearray | None:
+    if len(response.body) > _SHORT:
         return None
-    coding = _coding(reply.head)
-    if not coding or not reply.body:
-        return reply.body
+    coding = _coding(response.head)
+    if not coding or not response.body:
+        return response.body
     body = bytearray()
-    for block in steps([bytes(reply.body)], coding):
+    for block in decode_steps([bytes(response.body)], coding):
         body += block
         if len(body) > _SHORT:
             return None
@@ -122,7 +122,7 @@ def _json(body: bytes | bytearray) -> bytes | None:
 def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
     """Return *body*, decoded with *charset*, as a JSON string, or None if it cannot be decoded."""
     try:
-        if codecs.lookup(charset).name in _NO_CHARSETS:
+        if codecs.lookup(charset).name in _REJECTED_CODECS:
             return None
         return json.dumps(body.decode(charset), ensure_ascii=False).encode()  # raises ValueError for a lone surrogate
     except (LookupError, ValueError):
@@ -132,25 +132,29 @@ def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
 # long bodies
 
 
-class _Long:
-    """The long body of *reply*; each pass over it decodes it again."""
+class _LongBody:
+    """The long body of *response*; each pass over it decodes it again."""
 
-    def __init__(self, reply: Reply) -> None:
-        self._body, self._coding, self._kind = reply.body, _coding(reply.head), _kind(reply.head)
+    def __init__(self, response: BufferedResponse) -> None:
+        self._body, self._coding, self._content_type = (
+            response.body,
+            _coding(response.head),
+            _content_type(response.head),
+        )
         self._size = self._steps = 0  # of the decoded body
 
     def member(self) -> Generator[None, None, Callable[[], Chunks]]:
         yield from self._measure()
-        if self._kind.is_json and (yield from self._is_json()):
+        if self._content_type.is_json and (yield from self._is_json()):
             start, end = yield from self._inner()
             return lambda: self._json(start, end)
-        if (self._kind.is_text or not self._size) and (yield from self._is_text()):
+        if (self._content_type.is_text or not self._size) and (yield from self._is_text()):
             return self._text
         return self._base64
 
     def _blocks(self) -> Chunks:
         """Yield the decoded body in blocks; some are empty, so that no step takes long."""
-        return steps(self._raw(), self._coding) if self._coding else self._raw()
+        return decode_steps(self._raw(), self._coding) if self._coding else self._raw()
 
     def _raw(self) -> Chunks:
         view = memoryview(self._body)
@@ -160,8 +164,8 @@ class _Long:
     def _texts(self, charset: str) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder(charset)()
         for block in self._blocks():
-            for at in range(0, len(block) or 1, _PIECE):
-                yield decoder.decode(block[at : at + _PIECE])
+            for at in range(0, len(block) or 1, _STEP_SIZE):
+                yield decoder.decode(block[at : at + _STEP_SIZE])
         yield decoder.decode(b"", final=True)
 
     def _utf8(self) -> Chunks:
@@ -175,21 +179,21 @@ class _Long:
         for block in self._blocks():
             self._size += len(block)
             self._steps += 1
-            if self._size > LARGEST:
+            if self._size > MAX_BODY:
                 raise BodyTooLarge
             yield
 
     def _is_json(self) -> Generator[None, None, bool]:
         """Return whether the body is valid JSON."""
         try:
-            if self._size <= _MOST_BYTES and self._steps <= _MOST_STEPS:
+            if self._size <= _MAX_PARSED_BYTES and self._steps <= _MAX_PARSED_STEPS:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
-                if len(text) <= _MOST_PARSED:
+                if len(text) <= _MAX_PARSED:
                     _DECODER.decode(text)
                     return True
                 del text
             yield
-            for _ in checked(self._texts("utf-8-sig")):
+            for _ in validated(self._texts("utf-8-sig")):
                 yield
         except (ValueError, RecursionError):  # InvalidJSON, or invalid UTF-8
             return False
@@ -197,9 +201,9 @@ class _Long:
 
     def _is_text(self) -> Generator[None, None, bool]:
         """Return whether the body is valid text in its charset."""
-        charset = self._kind.charset
+        charset = self._content_type.charset
         try:
-            if codecs.lookup(charset).name in _NO_CHARSETS:
+            if codecs.lookup(charset).name in _REJECTED_CODECS:
                 return False
             b"0000".decode(charset, "ignore")  # raises LookupError for a codec that does not decode to text
             for text in self._texts(charset):
@@ -214,8 +218,8 @@ class _Long:
         start = end = at = 0
         for block in self._utf8():
             if not end:
-                start = at + len(block) - len(block.lstrip(_BLANKS))
-            if inner := block.rstrip(_BLANKS):
+                start = at + len(block) - len(block.lstrip(_WHITESPACE))
+            if inner := block.rstrip(_WHITESPACE):
                 end = at + len(inner)
             at += len(block)
             yield
@@ -232,7 +236,7 @@ class _Long:
 
     def _text(self) -> Chunks:
         yield b'"text": '
-        for piece in string(self._texts(self._kind.charset)):
+        for piece in encode_string(self._texts(self._content_type.charset)):
             yield piece.encode()
 
     def _base64(self) -> Chunks:

@@ -1,14 +1,19 @@
 """A non-blocking connection of the engine: send a request, receive its response."""
 
-import selectors
 import time
-from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING
 
-from xapi_cli.batch.responses import Head, Reading, Reply
+from xapi_cli.batch.responses import BufferedResponse, FastResponseParser
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.connection import Connection, Kind
-from xapi_cli.http.dial import refused_by_proxy
-from xapi_cli.http.http1 import IDEMPOTENT, note_sent
+from xapi_cli.http.dial import proxy_error
+from xapi_cli.http.http1 import IDEMPOTENT, record_sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xapi_cli.http.flow import Response
 
 _DISCARDING = 0.2  # seconds to read a body that is not needed; see http.transport
 
@@ -18,14 +23,14 @@ class ClientConnection:
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self.connection, self.route = connection, connection.route
-        self.reading: Reading | None = None
-        self.expires = float("inf")
+        self.expires = float("inf")  # on the monotonic clock
         self._timeout = timeout
         self._method = ""
         self._unsent = memoryview(b"")
         self._is_sent = False  # at least partly
-        self._is_broken = False
-        self._held: Reply | None = None
+        self._is_broken = False  # nothing more can be sent
+        self._response: FastResponseParser | None = None  # being received
+        self._early_reply: BufferedResponse | None = None  # complete before the request was sent
 
     @property
     def idle_since(self) -> float:
@@ -37,6 +42,31 @@ class ClientConnection:
         """Return the kind of the last response, or None before the first one."""
         return self.connection.kind
 
+    @property
+    def is_receiving(self) -> bool:
+        """Return whether a response is incomplete."""
+        return self._response is not None
+
+    @property
+    def status(self) -> int | None:
+        """Return the status of the incomplete response once its headers are complete, else None."""
+        return None if self._response is None else self._response.status
+
+    @property
+    def memory(self) -> int:
+        """Return the approximate memory use of the incomplete response, in bytes."""
+        return 0 if self._response is None else self._response.memory
+
+    @property
+    def may_resend(self) -> bool:
+        """Return whether a failed request can be resent over a new connection.
+
+        That is the case if this connection was reused, no data of the response arrived, and
+        the request was not sent or its method is idempotent.
+        """
+        has_started = self._response is not None and self._response.has_started
+        return self.connection.is_used and not has_started and (not self._is_sent or self._method in IDEMPOTENT)
+
     def fileno(self) -> int:
         """Return the file descriptor of the socket."""
         return self.connection.fileno()
@@ -44,9 +74,9 @@ class ClientConnection:
     def events(self) -> int:
         """Return the selector events to wait for."""
         is_sending = bool(self._unsent) and not self._is_broken
-        return self.connection.events(receiving=self._held is None, sending=is_sending)
+        return self.connection.events(receiving=self._early_reply is None, sending=is_sending)
 
-    def begin(self, method: str, request: bytes, needs_body: Callable[[Head], bool] = lambda head: True) -> None:
+    def begin(self, method: str, request: bytes, needs_body: "Callable[[Response], bool]") -> None:
         """Start to send *request*, as far as possible without blocking.
 
         *needs_body* receives the status and headers of the response and returns whether its body is needed.
@@ -54,11 +84,39 @@ class ClientConnection:
         self._method = method
         self._unsent = memoryview(request)
         self._is_sent = self._is_broken = False
-        self._held = None
-        self.reading = Reading(method, self.connection, needs_body)
-        self.send()
+        self._early_reply = None
+        self._response = FastResponseParser(method, self.connection, needs_body)
+        self._send()
 
-    def send(self) -> Reply | None:
+    def process(self, events: int) -> BufferedResponse | None:
+        """Send and receive what is possible after *events*; return the response when it is complete.
+
+        Raises NetworkError if there will be no complete response.
+        """
+        reply = self._send() if events & EVENT_WRITE else None
+        if reply is None and (events & EVENT_READ or self.connection.tls):
+            reply = self._receive()
+        return reply
+
+    def expire(self) -> BufferedResponse | TimeoutExpired:
+        """Return the outcome after the timeout: an error, or the response if all that is needed has arrived."""
+        if self._early_reply is not None:  # the server has not read the whole request
+            return self._finished(self._early_reply)
+        if self._response is not None and self._response.is_discarding:
+            return self._finished(self._response.without_body())
+        if self._unsent and not self._is_broken:
+            missing = f"{self.route} accepted no data"
+        else:
+            missing = f"no response from {self.route}" if self.status is None else f"no more data from {self.route}"
+        error = TimeoutExpired(f"{missing} within {self._timeout:g} s", hint="raise --timeout to wait longer")
+        record_sent(error, self._method, is_sent=self._is_sent)
+        return error
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.connection.close()
+
+    def _send(self) -> BufferedResponse | None:
         """Send more of the request; return the response if it arrived before the whole request was sent."""
         before = len(self._unsent)
         while self._unsent and not self._is_broken:
@@ -74,69 +132,35 @@ class ClientConnection:
             self._is_sent = True
         if len(self._unsent) < before or self._is_broken:
             self.expires = time.monotonic() + self._timeout
-        if self._held is not None and (self._is_broken or not self._unsent):
-            return self._finished(self._held)
+        if self._early_reply is not None and (self._is_broken or not self._unsent):
+            return self._finished(self._early_reply)
         return None
 
-    def receive(self) -> Reply | None:
-        """Receive available data; return the response when it is complete.
-
-        Raises NetworkError if there will be no complete response.
-        """
-        assert self.reading is not None  # noqa: S101 - called only after begin()
+    def _receive(self) -> BufferedResponse | None:
         data: bytes | OSError | None
         try:
             data = self.connection.receive_now()  # one block, then other connections are served
         except OSError as error:
             data = error
-        return None if data is None else self._taken(data)
+        return None if data is None else self._parse(data)
 
-    def expire(self) -> Reply | TimeoutExpired:
-        """Return the outcome after the timeout: an error, or the response if all that is needed has arrived."""
-        if self._held is not None:  # the response is complete, although the server has not read the whole request
-            return self._finished(self._held)
-        if self.reading is not None and self.reading.is_discarding:
-            return self._finished(self.reading.cut_short())
-        has_head = self.reading is not None and self.reading.has_head
-        if self._unsent and not self._is_broken:
-            missing = f"{self.route} took no data"
-        else:
-            missing = f"no more data from {self.route}" if has_head else f"no answer from {self.route}"
-        error = TimeoutExpired(f"{missing} within {self._timeout:g} s", hint="raise --timeout to wait longer")
-        note_sent(error, self._method, is_sent=self._is_sent)
-        return error
-
-    @property
-    def may_repeat(self) -> bool:
-        """Return whether a failed request can be resent over a new connection.
-
-        That is the case if this connection was reused, no data of the response arrived, and
-        the request was not sent or its method is idempotent.
-        """
-        has_begun = self.reading is not None and self.reading.has_begun
-        return self.connection.is_used and not has_begun and (not self._is_sent or self._method in IDEMPOTENT)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.connection.close()
-
-    def _taken(self, data: bytes | OSError) -> Reply | None:
-        assert self.reading is not None  # noqa: S101 - see receive()
-        before = self.reading.has_head, self.reading.size
+    def _parse(self, data: bytes | OSError) -> BufferedResponse | None:
+        assert self._response is not None  # noqa: S101 - see begin()
+        before = self._response.has_headers, self._response.size
         try:
-            reply = self.reading.take(data)
+            reply = self._response.feed(data)
         except NetworkError as error:
-            if not error.answered:
-                note_sent(error, self._method, is_sent=self._is_sent)
+            if not error.headers_received:
+                record_sent(error, self._method, is_sent=self._is_sent)
             raise
-        status = self.reading.status if reply is None else reply.head.status
+        status = self._response.status if reply is None else reply.head.status
         if status == 407 and self.route.proxy:
-            raise refused_by_proxy(self.route.proxy, 407)
+            raise proxy_error(self.route.proxy, 407)
         if reply is None:
             self._prolong(*before)
             return None
         if self._unsent and not self._is_broken and reply.head.status < 300:
-            self._held = reply  # after a success, the rest of the request must still be sent
+            self._early_reply = reply  # after a success, the rest of the request must still be sent
             return None
         return self._finished(reply)
 
@@ -145,8 +169,8 @@ class ClientConnection:
 
         *had_head* and *size* are the state before the data was received.
         """
-        reading = self.reading
-        if reading is None or not reading.has_head:
+        reading = self._response
+        if reading is None or not reading.has_headers:
             return
         if reading.status is not None and reading.status >= 300:
             self._is_broken = True  # stop sending the request body after such a response (RFC 9112, 9.5)
@@ -158,16 +182,13 @@ class ClientConnection:
         elif not (reading.is_discarding or is_sending or (had_head and size == reading.size)):
             self.expires = time.monotonic() + self._timeout
 
-    def _finished(self, reply: Reply) -> Reply:
+    def _finished(self, reply: BufferedResponse) -> BufferedResponse:
         if self._unsent or self._is_broken:
             reply.persists = False
         self._unsent = memoryview(b"")
-        self._held = None
-        self.reading = None
+        self._early_reply = None
+        self._response = None
         self.expires = float("inf")
         self.connection.has_surplus = self.connection.has_surplus or reply.has_surplus
-        self.connection.rest(self._method, reply.head.status)
+        self.connection.mark_idle(self._method, reply.head.status)
         return reply
-
-
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import Any
 
-from xapi_cli.batch.line_reader import LONGEST, Line
+from xapi_cli.batch.line_reader import MAX_LINE, Line
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
+from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
 _KEYS = ("id", "method", "path", "query", "headers", "json", "data")
-_BLANKS = re.compile(r"[ \t\r\n]*")
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
+_USUAL_NAME = re.compile(r'"([a-z_]*)"[ \t\r\n]*:[ \t\r\n]*')  # the fast path of a member name and its colon
 
 
-class BadLine(Exception):
+class InvalidLine(Exception):
     """The line is not valid; the message contains no values, because they may be secrets."""
 
 
@@ -32,70 +34,72 @@ class _Number(str):
     __slots__ = ()
 
 
-def _no_json(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+def _reject_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is not valid JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_no_json)
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_reject_constant)
 
 
 @dataclass(slots=True)
 class Entry:
-    """A parsed line: either a *call* or, if the line is not valid, its *flaw*; *id* is JSON text."""
+    """A parsed line: either a *call* or, if the line is not valid, its *error*; *id* is JSON text."""
 
     number: int
     id: str = "null"
     call: Call | None = None
-    flaw: str | None = None
-    seen: bytes = b""
+    error: str | None = None
+    digest: bytes = b""
     size: int = 0  # bytes in memory
 
     @property
-    def is_authorized(self) -> bool:
+    def sets_authorization(self) -> bool:
         """Return whether the line sets or removes the Authorization header."""
-        return self.call is not None and any(name.lower() == "authorization" for name, _ in self.call.headers)
+        if self.call is None or not self.call.headers:
+            return False
+        return any(name.lower() == "authorization" for name, _ in self.call.headers)
 
 
-def read(line: Line, base_url: str) -> Entry:
-    """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *flaw*."""
-    entry = Entry(line.number, seen=line.seen, size=len(line.data or b""))
+def parse(line: Line, base_url: str) -> Entry:
+    """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *error*."""
+    entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
         entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
         entry.call = _call(values, texts, base_url)
-    except BadLine as flaw:
-        entry.flaw = str(flaw)
+    except InvalidLine as error:
+        entry.error = str(error)
     except UsageError as error:
-        entry.flaw = str(error)
+        entry.error = str(error)
     return entry
 
 
 def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the members of the object, as values and as source text; raises BadLine if it is not valid."""
+    """Return the members of the object, as values and as source text; raises InvalidLine if it is not valid."""
     if data is None:
-        raise BadLine(f"the line has more than {LONGEST // 2**20} MiB")
+        raise InvalidLine(f"the line has more than {MAX_LINE // 2**20} MiB")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"the line is no UTF-8 (byte {error.start + 1})") from None
+        raise InvalidLine(f"the line is not valid UTF-8 (byte {error.start + 1})") from None
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     at = _skip(text, 0)
     if not text.startswith("{", at):
-        raise BadLine("the line is no JSON object")
+        raise InvalidLine("the line is not a JSON object")
     try:
         end = _read_members(text, _skip(text, at + 1), values, texts)
     except json.JSONDecodeError as error:
-        raise BadLine(
-            f"the line is no JSON ({error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1})"
+        raise InvalidLine(
+            f"the line is not valid JSON ({error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1})"
         ) from None
     except ValueError:
-        raise BadLine("the line is no JSON (NaN and Infinity are not allowed)") from None
+        raise InvalidLine("the line is not valid JSON (NaN and Infinity are not allowed)") from None
     except RecursionError:
-        raise BadLine("the line is nested too deeply") from None
+        raise InvalidLine("the line is nested too deeply") from None
     if end != len(text):
-        raise BadLine(f"the line goes on after its object (character {end + 1})")
+        raise InvalidLine(f"the line has data after its object (character {end + 1})")
     return values, texts
 
 
@@ -104,11 +108,15 @@ def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, s
     while not text.startswith("}", at):
         if values:
             at = _expect(text, at, ",")
-        name, at = _name(text, at)
-        at = _expect(text, at, ":")
+        usual = _USUAL_NAME.match(text, at)
+        if usual is not None:
+            name, at = usual[1], usual.end()
+        else:
+            name, at = _name(text, at)
+            at = _expect(text, at, ":")
         value, end = _DECODER.raw_decode(text, at)
         if name in values:
-            raise BadLine(f"the key {printable(name)[:60]!r} is there twice")
+            raise InvalidLine(f"the key {printable(name)[:60]!r} appears twice")
         values[name], texts[name] = value, text[at:end]
         at = _skip(text, end)
     return _skip(text, at + 1)
@@ -121,27 +129,27 @@ def _name(text: str, at: int) -> tuple[str, int]:
     return name, _skip(text, end)
 
 
-def _expect(text: str, at: int, sign: str) -> int:
-    if not text.startswith(sign, at):
-        raise json.JSONDecodeError(f"{sign!r} is expected", text, at)
+def _expect(text: str, at: int, character: str) -> int:
+    if not text.startswith(character, at):
+        raise json.JSONDecodeError(f"{character!r} is expected", text, at)
     return _skip(text, at + 1)
 
 
 def _skip(text: str, at: int) -> int:
     if text[at : at + 1] > " ":  # the usual case: no whitespace
         return at
-    match = _BLANKS.match(text, at)
+    match = _WHITESPACE.match(text, at)
     return match.end() if match else at
 
 
 def _check_keys(values: dict[str, Any]) -> None:
     for name in values:
         if name not in _KEYS:
-            raise BadLine(f"unknown key {printable(name)[:60]!r}; known are {', '.join(_KEYS)}")
+            raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(_KEYS)}")
     if "path" not in values:
-        raise BadLine('there is no "path"')
+        raise InvalidLine('"path" is missing')
     if "json" in values and "data" in values:
-        raise BadLine('there are both "json" and "data"')
+        raise InvalidLine('"json" and "data" cannot be combined')
 
 
 def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
@@ -149,8 +157,8 @@ def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
     query = [(name, text) for name, value in _object(values, texts, "query") for text in _parameters(name, value)]
     headers = [_header(name, value) for name, value in _object(values, texts, "headers")]
-    if sum(name.lower() == "host" for name, _ in headers) > 1:
-        raise BadLine("the header Host is there twice")
+    if headers and sum(name.lower() == "host" for name, _ in headers) > 1:
+        raise InvalidLine("the header Host appears twice")
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
 
 
@@ -167,7 +175,7 @@ def _body(values: dict[str, Any], texts: dict[str, str]) -> Text | None:
 def _string(values: dict[str, Any], key: str) -> str:
     value = values[key]
     if not isinstance(value, str) or isinstance(value, _Number):
-        raise BadLine(f'"{key}" is no string')
+        raise InvalidLine(f'"{key}" is not a string')
     _check_text(value, key)
     return value
 
@@ -176,7 +184,7 @@ def _check_text(text: str, key: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadLine(f'"{key}" has half a surrogate pair, which is no text') from None
+        raise InvalidLine(f'"{key}" {UNPAIRED_SURROGATE}') from None
 
 
 def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tuple[str, Any]]:
@@ -184,7 +192,7 @@ def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tup
     if key not in values:
         return []
     if not isinstance(values[key], dict):
-        raise BadLine(f'"{key}" is no object')
+        raise InvalidLine(f'"{key}" is not an object')
     members: dict[str, Any] = {}
     _read_members(texts[key], _skip(texts[key], 1), members, {})
     return list(members.items())
@@ -201,8 +209,8 @@ def _parameters(name: str, value: Any) -> list[str]:
             _check_text(each, "query")
             texts.append(str(each))
         else:
-            raise BadLine(
-                f'"query" has a value for {printable(name)[:60]!r} that is no string, number, boolean or list'
+            raise InvalidLine(
+                f'"query" has a value for {printable(name)[:60]!r} that is not a string, number, boolean or list'
             )
     return texts
 
@@ -210,7 +218,7 @@ def _parameters(name: str, value: Any) -> list[str]:
 def _header(name: str, value: Any) -> Header:
     """Return the header; null removes a default header, like `Name:` on the command line."""
     if value is not None and not isinstance(value, str):
-        raise BadLine(f'"headers" has a value for {printable(name)[:60]!r} that is no string')
+        raise InvalidLine(f'"headers" has a value for {printable(name)[:60]!r} that is not a string')
     _check_text(name, "headers")
     _check_text(value or "", "headers")
     return items.checked_header(name, value)

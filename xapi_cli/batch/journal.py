@@ -1,64 +1,35 @@
 """Store results in a file, so that the same command, run again, prints them without resending requests.
 
 The first line names the account. Each other line contains a result, the digest of the whole
-input, or a count of damaged lines. Lines are only appended, each before its result is printed.
-Each line ends with a checksum that also covers the account. A line that is damaged, or was
-truncated by a crash or a full disk, is ignored, so that its request is sent again.
+input, or a count of damaged lines. A result is stored before it is printed. A line that is damaged,
+or was truncated by a crash or a full disk, is ignored, so that its request is sent again.
 """
 
 import hashlib
 import json
-import os
 import re
-import stat
 import time
 from array import array
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from threading import Thread
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, Self
 from zlib import crc32
 
+from xapi_cli.batch.journal_file import BLOCK, CHECKSUM_LENGTH, JournalFile, JournalLine, checksum
 from xapi_cli.batch.results import Result
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import place
 
-_SYNCED_EVERY = 1.0  # seconds between calls of fsync()
-_ENTRY = re.compile(
+_SYNC_INTERVAL = 1.0  # seconds between calls of fsync()
+_RESULT = re.compile(
     rb'\{"line": (\d{1,15}), "code": (0|2|4|5|10|11|12), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
 )
-_LONGEST_START = 160  # bytes of an entry before the output line
-_WHOLE = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
+_MAX_RESULT_START = 160  # bytes of a stored result before its output line
+_INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
 _DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
 _VERSION = b"2"
 _HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
-_SEAL = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
-_BLOCK = 1024 * 1024
-_SHORT = 8192  # bytes; a longer entry is not kept in memory
-_PAGE = 4096
-_MOST_UNKNOWN = 128 * _BLOCK  # bytes to read before a file is rejected as not a journal; more than the longest entry
-_CHANGED = "use the input of the first run, or another journal for another input"
-
-
-class _Line(NamedTuple):
-    """A line of the file: its *start* and *end*, its *length* in bytes, and whether its checksum matches."""
-
-    start: bytes
-    length: int
-    end: bytes
-    is_sound: bool
-
-
-def _seal(checksum: int) -> bytes:
-    return b', "sum": "%08x"}\n' % checksum
-
-
-_SEALED = len(_seal(0))
+_SHORT = 8192  # bytes; a longer line is not kept in memory
 
 
 class Journal:
@@ -68,52 +39,48 @@ class Journal:
     """
 
     def __init__(self, name: str, account: str) -> None:
-        self._name, self._shown = name, printable(name)
-        header = json.dumps({"xapi-journal": int(_VERSION), "account": account}).encode()[:-1]
-        self._header = header + _seal(crc32(header))
-        self._seed = crc32(self._header)  # of all other checksums, so that lines of another account do not match
-        self._descriptor = -1
-        self._places = array("Q")  # by line number: offset of the entry plus one, or zero
+        self._shown = printable(name)
+        self._file = JournalFile(name, json.dumps({"xapi-journal": int(_VERSION), "account": account}).encode()[:-1])
+        self._offsets = array("Q")  # by line number: offset of the stored result plus one, or zero
         self._lengths = array("I")
-        self._is_journal = False
-        self._known_damage = 0
+        self._recorded_damage = 0
         self._input: tuple[int, str] | None = None  # number of lines and digest of the whole input
         self._pending: list[bytes] = []
-        self._unwritten = 0  # bytes in _pending
-        self._synced = time.monotonic()
-        self._syncing: Thread | None = None
-        self.kept = 0  # results of earlier runs
+        self._pending_size = 0  # bytes
+        self._synced_at = time.monotonic()
+        self.restored = 0  # results of earlier runs
         self.damaged = 0  # damaged lines, without those that an earlier run recorded
 
     def __enter__(self) -> Self:
         try:
-            self._open()
+            self._file.open()
+            self._load()
         except OSError as error:
-            self._close()
-            raise self._failed(error) from error
+            self._file.close()
+            raise self._file.failure(error) from error
         except BaseException:
-            self._close()
+            self._file.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.flush()
-            os.fsync(self._descriptor)
+            self._file.sync()
         except OSError as error:
             if kind is None:
-                raise self._failed(error) from error
+                raise self._file.failure(error) from error
         except OutputError:
             if kind is None:
                 raise
         finally:
-            self._close()
+            self._file.close()
 
     def check_input(self, source: BinaryIO) -> None:
         """Raise UsageError if *source*, a seekable file, differs from the input of earlier runs."""
         start = source.tell()
         digest, lines, end = hashlib.blake2b(digest_size=16), 0, b"\n"
-        while data := source.read(_BLOCK):
+        while data := source.read(BLOCK):
             digest.update(data)
             lines, end = lines + data.count(b"\n"), data[-1:]
         source.seek(start)
@@ -128,231 +95,131 @@ class Journal:
             self._input = lines, digest
             self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
         elif self._input != (lines, digest):
-            raise self._changed("")
+            raise self._input_changed("")
 
-    def answer(self, number: int, seen: bytes) -> Result | None:
+    def restore(self, number: int, digest: bytes) -> Result | None:
         """Return the result of line *number* from an earlier run, or None if there is none.
 
-        *seen* is the digest of the input up to this line. Raises UsageError if it differs from the earlier run.
+        *digest* is the digest of the input up to this line. Raises UsageError if it differs from the earlier run.
         """
         if self._input is not None and number > self._input[0]:
-            raise self._changed(f" (there was no line {number:,})")
-        if number >= len(self._places) or not self._places[number]:
+            raise self._input_changed(f" (it had no line {number:,})")
+        if number >= len(self._offsets) or not self._offsets[number]:
             return None
-        place, length = self._places[number] - 1, self._lengths[number]
+        offset, length = self._offsets[number] - 1, self._lengths[number]
         try:
-            data = self._read(place, length if length <= _SHORT else _LONGEST_START)
+            data = self._file.read(offset, length if length <= _SHORT else _MAX_RESULT_START)
         except OSError as error:
-            raise self._failed(error) from error
-        entry = _ENTRY.match(data)
-        if entry is None or entry[4] != seen.hex().encode():
-            raise self._changed(f" in line {number:,} or before it")
-        result = Result(number, b"", int(entry[2]), entry[3].decode(), seen)
+            raise self._file.failure(error) from error
+        stored = _RESULT.match(data)
+        if stored is None or stored[4] != digest.hex().encode():
+            raise self._input_changed(f" in line {number:,} or before it")
+        result = Result(number, b"", int(stored[2]), stored[3].decode(), digest)
         if length <= _SHORT:
-            result.text = data[entry.end() : -_SEALED]
+            result.text = data[stored.end() : -CHECKSUM_LENGTH]
         else:
-            result.pieces = partial(self._stored, place + entry.end(), place + length - _SEALED)
+            result.chunks = partial(self._file.read_chunks, offset + stored.end(), offset + length - CHECKSUM_LENGTH)
         return result
 
-    def keep(self, result: Result) -> Result:
+    def store(self, result: Result) -> Result:
         """Store *result*; return the result to print after the next `flush`.
 
         A short result is written by `flush`, a long one immediately. The returned long result is read from the file.
         """
-        facts = (
-            f'"line": {result.number}, "code": {result.code}, "kind": "{result.kind}", "seen": "{result.seen.hex()}"'
+        members = (
+            f'"line": {result.number}, "code": {result.code}, "kind": "{result.kind}", "seen": "{result.digest.hex()}"'
         )
-        start = f'{{{facts}, "out": '.encode()
-        if result.pieces is None:
+        start = f'{{{members}, "out": '.encode()
+        if result.chunks is None:
             self._append(start, result.text)
             return result
         self.flush()
         try:
-            place = os.lseek(self._descriptor, 0, os.SEEK_END)
-            length = self._write_long(start, result.pieces())
+            offset, length = self._file.append(start, result.chunks())
         except OSError as error:
-            raise self._failed(error) from error
-        first = place + len(start)
-        return replace(result, pieces=partial(self._stored, first, first + length), held=0)
+            raise self._file.failure(error) from error
+        return replace(result, chunks=partial(self._file.read_chunks, offset, offset + length), held=0)
 
     def flush(self) -> None:
-        """Write pending entries, so that they survive this process; call fsync() at intervals, in a thread."""
+        """Write pending lines, so that they survive this process; flush them to disk at intervals, in a thread."""
         if not self._pending:
             return
         data = b"".join(self._pending)
         self._pending.clear()
-        self._unwritten = 0
+        self._pending_size = 0
         try:
-            self._write(data)
+            self._file.write(data)
         except OSError as error:
-            raise self._failed(error) from error
-        if time.monotonic() - self._synced > _SYNCED_EVERY and not (self._syncing and self._syncing.is_alive()):
-            self._synced = time.monotonic()
-            self._syncing = Thread(target=self._sync, daemon=True)
-            self._syncing.start()
+            raise self._file.failure(error) from error
+        if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
+            self._synced_at = time.monotonic()
+            self._file.sync_in_background()
 
     def _append(self, start: bytes, text: bytes = b"") -> None:
-        self._pending += (start, text, _seal(crc32(text, crc32(start, self._seed))))
-        self._unwritten += len(text)
-        if self._unwritten > _BLOCK:
+        self._pending += self._file.line(start, text)
+        self._pending_size += len(text)
+        if self._pending_size > BLOCK:
             self.flush()
-
-    def _write_long(self, start: bytes, pieces: Iterator[bytes]) -> int:
-        """Append an entry whose output line is *pieces*; return the length of the line in bytes."""
-        checksum, length = crc32(start, self._seed), 0
-        self._write(start)
-        for piece in pieces:
-            self._write(piece)
-            checksum = crc32(piece, checksum)
-            length += len(piece)
-        self._write(_seal(checksum))
-        return length
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
-
-    def _stored(self, place: int, end: int) -> Iterator[bytes]:
-        """Yield the content of the file from offset *place* to *end*."""
-        while place < end:
-            try:
-                data = self._read(place, min(_BLOCK, end - place))
-            except OSError as error:
-                raise self._failed(error) from error
-            if not data:
-                raise OutputError(f"the journal {self._shown} was truncated meanwhile", hint="run the command again")
-            yield data
-            place += len(data)
-
-    def _sync(self) -> None:
-        with suppress(OSError):  # the final fsync() reports the error
-            os.fsync(self._descriptor)
-
-    def _open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-        with place(self._name, follow=True) as file:
-            with suppress(FileNotFoundError):
-                self._check_type(file.status())  # opening a device may have side effects
-            self._descriptor = file.open(flags)
-        self._check_type(os.fstat(self._descriptor))
-        self._lock()
-        self._load()
-
-    def _check_type(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{self._shown} is not a regular file", hint="give a new file to --journal")
-
-    def _lock(self) -> None:
-        import filelock
-
-        if not filelock.lock_descriptor(self._descriptor, blocking=False):
-            raise UsageError(
-                f"another xapi is writing to the journal {self._shown}", hint="wait for it, or give another --journal"
-            )
 
     def _load(self) -> None:
-        end = lasting = 0
-        for line in self._lines():
+        end = recorded = 0
+        for line in self._file.lines():
             if end == 0:
-                self._begin(line)
+                self._read_header(line)
             else:
                 self._index(line, end)
-            if not line.end.endswith(b"\n"):
+            if not line.is_complete:
                 break
-            end, lasting = end + line.length, self.damaged
-        if not (self._is_journal or self._is_blank(end)):
-            raise self._no_journal()
-        private_files.close_to_others(self._descriptor, Path(self._name))
-        os.ftruncate(self._descriptor, end)
-        if end == 0:
-            self._pending.append(self._header)
-            self.flush()
-        if lasting > self._known_damage:
-            self._append(b'{"damaged": %d' % lasting)
-        self.damaged -= self._known_damage
+            end, recorded = end + line.length, self.damaged
+        self._file.prepare(end)
+        if recorded > self._recorded_damage:
+            self._append(b'{"damaged": %d' % recorded)
+        self.damaged -= self._recorded_damage
 
-    def _lines(self) -> Iterator[_Line]:
-        with open(self._descriptor, "rb", buffering=_BLOCK, closefd=False) as file:
-            file.seek(0)
-            while start := file.readline(_BLOCK):
-                yield self._line(start, file)
-
-    def _line(self, start: bytes, file: BinaryIO) -> _Line:
-        """Read the rest of the line that begins with *start*; a damaged line may be very long."""
-        checksum, length, end, part = self._seed, 0, b"", start
-        while part:
-            data = end + part
-            checksum, length, end = crc32(data[:-_SEALED], checksum), length + len(part), data[-_SEALED:]
-            if length > _MOST_UNKNOWN and not self._is_journal:
-                raise self._no_journal()
-            part = b"" if end.endswith(b"\n") else file.readline(_BLOCK)
-        return _Line(start, length, end, is_sound=end == _seal(checksum))
-
-    def _begin(self, line: _Line) -> None:
+    def _read_header(self, line: JournalLine) -> None:
         """Process *line* as the header; raises UsageError if it is for another account.
 
         A damaged header is counted as a damaged line.
         """
         header = _HEADER.match(line.start)
-        if self._header.startswith(line.start):  # possibly truncated, if the first run was killed early
-            self._is_journal = True
-        elif header is None or line.start[-_SEALED:] != _seal(crc32(line.start[:-_SEALED])):
+        if self._file.header.startswith(line.start):  # possibly truncated, if the first run was killed early
+            self._file.is_journal = True
+        elif header is None or line.start[-CHECKSUM_LENGTH:] != checksum(crc32(line.start[:-CHECKSUM_LENGTH])):
             self._index(line, 0)
         elif header[1] == _VERSION:
             raise UsageError(
-                f"the journal {self._shown} was begun with another account or base URL",
-                hint="use that account, or give another --journal",
+                f"the journal {self._shown} belongs to another account or base URL",
+                hint="use that account, or pass another --journal",
             )
         else:
-            raise self._no_journal()
+            raise self._file.not_a_journal()
 
-    def _is_blank(self, end: int) -> bool:
-        """Return whether the file, with complete lines up to *end*, is empty or one damaged page of NUL bytes."""
-        size = os.fstat(self._descriptor).st_size
-        return end == 0 and (size == 0 or (size <= _PAGE and not self._read(0, size).strip(b"\0")))
-
-    def _no_journal(self) -> UsageError:
-        return UsageError(f"{self._shown} is no journal of xapi", hint="give a new file to --journal")
-
-    def _index(self, line: _Line, place: int) -> None:
-        """Index *line* at offset *place*; even a damaged line can show that the file is a journal."""
-        if not line.is_sound:
+    def _index(self, line: JournalLine, offset: int) -> None:
+        """Index *line* at *offset*; even a damaged line can show that the file is a journal."""
+        if not line.is_intact:
             self.damaged += 1
-            self._is_journal = self._is_journal or _SEAL.search(line.end) is not None
+            self._file.is_journal = self._file.is_journal or line.has_checksum
             return
-        self._is_journal = True
-        if entry := _ENTRY.match(line.start):
-            number = int(entry[1])
-            missing = number + 1 - len(self._places)
-            if missing > 2**26 or line.length >= 2**32:
-                return
-            if missing > 0:
-                self._places.extend(bytes(missing))
-                self._lengths.extend(bytes(missing))
-            self.kept += not self._places[number]
-            self._places[number], self._lengths[number] = place + 1, line.length
-        elif whole := _WHOLE.match(line.start):
-            self._input = int(whole[2]), whole[1].decode()
+        self._file.is_journal = True
+        if stored := _RESULT.match(line.start):
+            self._index_result(int(stored[1]), offset, line.length)
+        elif input_line := _INPUT.match(line.start):
+            self._input = int(input_line[2]), input_line[1].decode()
         elif damaged := _DAMAGED.match(line.start):
-            self._known_damage = int(damaged[1])
+            self._recorded_damage = int(damaged[1])
 
-    def _read(self, place: int, size: int) -> bytes:
-        if hasattr(os, "pread"):
-            return os.pread(self._descriptor, size, place)
-        os.lseek(self._descriptor, place, os.SEEK_SET)  # Windows has no pread(); O_APPEND still appends
-        return os.read(self._descriptor, size)
+    def _index_result(self, number: int, offset: int, length: int) -> None:
+        missing = number + 1 - len(self._offsets)
+        if missing > 2**26 or length >= 2**32:
+            return
+        if missing > 0:
+            self._offsets.extend(bytes(missing))
+            self._lengths.extend(bytes(missing))
+        self.restored += not self._offsets[number]
+        self._offsets[number], self._lengths[number] = offset + 1, length
 
-    def _close(self) -> None:
-        if self._syncing:
-            self._syncing.join()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _changed(self, where: str) -> UsageError:
-        return UsageError(f"the input has changed{where} since the journal {self._shown} was begun", hint=_CHANGED)
-
-    def _failed(self, error: OSError) -> OutputError:
-        reason = error.strerror or type(error).__name__
-        return OutputError(f"the journal {self._shown} cannot be written: {reason}", hint="give another --journal")
+    def _input_changed(self, where: str) -> UsageError:
+        return UsageError(
+            f"the input has changed{where} since the journal {self._shown} was created",
+            hint="use the input of the first run, or another journal for another input",
+        )

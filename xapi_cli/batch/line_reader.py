@@ -9,21 +9,21 @@ from typing import BinaryIO, NamedTuple
 
 from xapi_cli.errors import UsageError
 
-LONGEST = 16 * 1024 * 1024  # bytes per line
+MAX_LINE = 16 * 1024 * 1024  # bytes per line
 _BLOCK = 64 * 1024
-_AHEAD = 4  # blocks to read ahead
-_MARK = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
+_READ_AHEAD = 4  # blocks to read ahead
+_BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 
 
 class Line(NamedTuple):
     """A line that is not blank.
 
-    *data* is None if the line is too long; *seen* is a digest of the input up to the end of the line.
+    *data* is None if the line is too long; *digest* is a digest of the input up to the end of the line.
     """
 
     number: int
     data: bytes | None
-    seen: bytes
+    digest: bytes
 
 
 class LineReader:
@@ -37,23 +37,22 @@ class LineReader:
         self.position = 0  # in bytes, after that line
         self.has_ended = False
         self._source, self._wake = source, wake
-        self._blocks: Queue[bytes | OSError] = Queue(_AHEAD)
+        self._blocks: Queue[bytes | OSError] = Queue(_READ_AHEAD)
         self._ready: deque[bytes] = deque()  # complete lines, including the newline
-        self._rest = bytearray()
+        self._partial = bytearray()
         self._is_too_long = False
-        self._is_read = False
         self._digest = hashlib.blake2b(digest_size=16) if digests else None
 
     def start(self) -> None:
         """Start the reader thread."""
         Thread(target=self._read, name="input", daemon=True).start()  # a daemon, because a read may block forever
 
-    def take(self) -> Line | None:
+    def next_line(self) -> Line | None:
         """Return the next line, or None if none is available yet or the input has ended (`has_ended`)."""
         while not self.has_ended:
             if not self._ready and not self._fill():
                 return None
-            if self._ready and (line := self._numbered(self._ready.popleft())) is not None:
+            if self._ready and (line := self._counted(self._ready.popleft())) is not None:
                 return line
         return None
 
@@ -84,44 +83,44 @@ class LineReader:
         if isinstance(block, OSError):
             raise UsageError(f"the input cannot be read: {block.strerror or type(block).__name__}") from block
         if not block:
-            self.has_ended = not self._rest
-            if self._rest:
-                self._ready.append(bytes(self._rest))  # the last line does not end with a newline
-                self._rest.clear()
+            self.has_ended = not self._partial
+            if self._partial:
+                self._ready.append(bytes(self._partial))  # the last line does not end with a newline
+                self._partial.clear()
                 self._blocks.put(b"")
             return True
         whole, newline, rest = block.rpartition(b"\n")
         if not newline:
-            self._keep(rest)
+            self._buffer_partial(rest)
             return True
         first, *others = [line + b"\n" for line in whole.split(b"\n")]
-        self._ready.append(bytes(self._rest) + first if self._rest else first)
+        self._ready.append(bytes(self._partial) + first if self._partial else first)
         self._ready.extend(others)
-        self._rest.clear()
-        self._keep(rest)
+        self._partial.clear()
+        self._buffer_partial(rest)
         return True
 
-    def _keep(self, rest: bytes) -> None:
+    def _buffer_partial(self, rest: bytes) -> None:
         """Buffer the beginning of a line, but not more than the maximum length of a line."""
-        self._rest += rest
-        if len(self._rest) > LONGEST + _BLOCK:
+        self._partial += rest
+        if len(self._partial) > MAX_LINE + _BLOCK:
             if self._digest:
-                self._digest.update(self._rest[:-1])
-            self.position += len(self._rest) - 1
-            del self._rest[:-1]
+                self._digest.update(self._partial[:-1])
+            self.position += len(self._partial) - 1
+            del self._partial[:-1]
             self._is_too_long = True
 
-    def _numbered(self, raw: bytes) -> Line | None:
+    def _counted(self, raw: bytes) -> Line | None:
         """Count the line *raw*; return it as a Line, or None if it is blank."""
         self.number += 1
         self.position += len(raw)
-        seen = b""
+        digest = b""
         if self._digest:
             self._digest.update(raw)
-            seen = self._digest.copy().digest()
-        if self._is_too_long or len(raw) > LONGEST:
+            digest = self._digest.copy().digest()
+        if self._is_too_long or len(raw) > MAX_LINE:
             self._is_too_long = False
-            return Line(self.number, None, seen)
-        if self.number == 1 and raw.startswith(_MARK):
-            raw = raw[len(_MARK) :]
-        return Line(self.number, raw, seen) if raw.strip() else None
+            return Line(self.number, None, digest)
+        if self.number == 1 and raw.startswith(_BOM):
+            raw = raw[len(_BOM) :]
+        return Line(self.number, raw, digest) if raw.strip() else None

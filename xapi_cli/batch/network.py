@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.http import proxies, urls
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.timeouts import Limits
+from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
 
@@ -18,14 +18,17 @@ _LONGEST_SCHEME = len("https://")
 
 
 class Network:
-    """Connect to servers, directly or through the proxy that *environ* sets; *timeout* limits each attempt."""
+    """Connect to servers, directly or through the proxy that *environ* sets.
+
+    *timeout*, in seconds, limits each attempt; *deadline* is on the monotonic clock.
+    """
 
     def __init__(
         self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
     ) -> None:
-        self._limits = Limits(connect=timeout, deadline=deadline)
+        self._timeouts = Timeouts(connect=timeout, deadline=deadline)
         self._ca_bundle, self._environ = ca_bundle, environ
-        self._dialler = Dialer(self._tls, lambda line: None)
+        self._dialer = Dialer(self._tls, lambda line: None)
         self._context: ssl.SSLContext | None = None
         self._lock = Lock()
         self._routes: dict[str, Route] = {}
@@ -42,14 +45,14 @@ class Network:
 
     def dial(self, route: Route) -> Connection:
         """Open a new connection and return it; blocks until it is established."""
-        return self._dialler.open(route, self._limits.wait(self._limits.connect, f"no connection to {route}"))
+        return self._dialer.open(route, self._timeouts.start_wait(self._timeouts.connect, f"no connection to {route}"))
 
     def _tls(self) -> "ssl.SSLContext":
         from xapi_cli.http import tls
 
         with self._lock:
             if self._context is None:
-                self._context = tls.context(self._ca_bundle, self._environ)
+                self._context = tls.create_context(self._ca_bundle, self._environ)
             return self._context
 
 
@@ -59,10 +62,10 @@ class Composer:
     def __init__(self) -> None:
         self._common: dict[tuple[str, str | None], bytes] = {}
 
-    def compose(self, call: Call, route: Route, token: Token | None, *, inside: bool) -> bytes:
+    def compose(self, call: Call, route: Route, token: Token | None, *, to_api: bool) -> bytes:
         """Return *call* as an HTTP request with *token*.
 
-        If *inside* is False, the request leaves the origin of the API and omits the user's headers and body.
+        If *to_api* is False, the request goes to another origin and omits the user's headers and body.
         """
         slash = call.url.index("/", _LONGEST_SCHEME)
         target = call.url[slash:]
@@ -72,10 +75,10 @@ class Composer:
         host = call.url[call.url.index("//") + 2 : slash]
         if not call.headers and call.body is None:
             return start + self._usual(call, host, route, token)
-        headers = headers_of(call, inside=inside)
+        headers = headers_of(call, to_api=to_api)
         lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host.encode("ascii")
         lines += b"".join(b"%s: %s\r\n" % header for header in headers) + _authorization(route, token)
-        if call.body is None or not inside:
+        if call.body is None or not to_api:
             return start + lines + b"\r\n"
         body = b"".join(call.body)
         return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -86,7 +89,7 @@ class Composer:
         if common is None:
             if len(self._common) > 8:
                 self._common.clear()  # drop entries of replaced tokens
-            lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, inside=True))
+            lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, to_api=True))
             common = b"Host: %s\r\n" % host.encode("ascii") + lines + _authorization(route, token) + b"\r\n"
             self._common[key] = common
         return common

@@ -4,9 +4,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-_OFTEN = 0.2  # seconds between updates
-_LOOK_BACK = 25  # updates, five seconds: shows the current rate; a resumed batch starts with a jump
-_BAR = 20
+_UPDATE_INTERVAL = 0.2  # seconds between updates
+_MAX_SAMPLES = 25  # updates, five seconds: shows the current rate; a resumed batch starts with a jump
+_BAR_WIDTH = 20
 
 
 class Progress:
@@ -14,24 +14,24 @@ class Progress:
 
     def __init__(self, write: Callable[[bytes], None], total: int | None, columns: Callable[[], int]) -> None:
         self._write, self._total, self._columns = write, total, columns
-        self._looks = deque([(time.monotonic(), 0, 0)], maxlen=_LOOK_BACK)
+        self._samples = deque([(time.monotonic(), 0, 0)], maxlen=_MAX_SAMPLES)
         self._is_shown = False
 
     def show(self, position: int, lines: int, failed: int) -> None:
         """Show the number of finished and *failed* *lines*; the input was read up to *position*, in bytes."""
         now = time.monotonic()
-        if now - self._looks[-1][0] < _OFTEN:
+        if now - self._samples[-1][0] < _UPDATE_INTERVAL:
             return
-        before, lines_before, position_before = self._looks[0]
-        self._looks.append((now, lines, position))
+        before, lines_before, position_before = self._samples[0]
+        self._samples.append((now, lines, position))
         text = f"{lines:,} lines, {(lines - lines_before) / (now - before):,.0f}/s, {failed:,} failed"
         if self._total:
             part = min(1.0, position / self._total)
-            done = round(part * _BAR)
-            text = f"[{'#' * done}{'.' * (_BAR - done)}] {part:4.0%} {text}"
+            done = round(part * _BAR_WIDTH)
+            text = f"[{'#' * done}{'.' * (_BAR_WIDTH - done)}] {part:4.0%} {text}"
             if position > position_before:
-                left = (self._total - position) * (now - before) / (position - position_before)
-                text += f", {_clock(left)} left"
+                remaining = (self._total - position) * (now - before) / (position - position_before)
+                text += f", {_duration(remaining)} left"
         self._write(b"\r" + text[: self._columns() - 1].encode() + b"\x1b[K")
         self._is_shown = True
 
@@ -42,7 +42,7 @@ class Progress:
             self._is_shown = False
 
 
-def _clock(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from xapi_cli.batch import bodies
 from xapi_cli.batch.entries import Entry
-from xapi_cli.batch.flow import Answer
-from xapi_cli.batch.responses import BodyTooLarge, Reply
+from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
 from xapi_cli.system.render import json_line
 
@@ -18,16 +17,16 @@ Chunks = Callable[[], Iterator[bytes]]
 class Result:
     """An output line without its newline, and its exit code; *kind* is an error kind or a status code.
 
-    A long line has *pieces* instead of *text*; they are generated on each write from *held* bytes in memory.
+    A long line has *chunks* instead of *text*; they are generated on each write from *held* bytes in memory.
     """
 
     number: int
     text: bytes
     code: int
     kind: str
-    seen: bytes = b""
-    is_kept: bool = True  # in a journal; a request without a response is sent again
-    pieces: Chunks | None = None
+    digest: bytes = b""
+    is_stored: bool = True  # in a journal; a request without a response is sent again
+    chunks: Chunks | None = None
     held: int = 0
 
     @property
@@ -41,12 +40,12 @@ class Result:
         return bool(self.code) or (self.kind.startswith("3") and self.kind != "304")
 
 
-def answered(entry: Entry, answer: Answer, elapsed_ms: int) -> Result | Generator[None, None, Result]:
+def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Result | Generator[None, None, Result]:
     """Return the line for a response or, if its body is long, a generator of the steps that return the line.
 
     Both raise NetworkError if the body cannot be decoded or is too large.
     """
-    head = answer.reply.head
+    head = response.head
     start = b'{"id": %s, "line": %d, "status": %d, "headers": %s, ' % (
         entry.id.encode(),
         entry.number,
@@ -54,40 +53,40 @@ def answered(entry: Entry, answer: Answer, elapsed_ms: int) -> Result | Generato
         head.json(),
     )
     end = b', "elapsed_ms": %d}' % elapsed_ms
-    result = Result(entry.number, b"", _code(head.status), str(head.status), entry.seen)
-    member = bodies.short_member(answer.reply)
+    result = Result(entry.number, b"", _code(head.status), str(head.status), entry.digest)
+    member = bodies.short_member(response)
     if member is None:
-        return _long(result, start, answer.reply, end)
+        return _long(result, start, response, end)
     result.text = b"%s%s%s" % (start, member, end)
     return result
 
 
-def _long(result: Result, start: bytes, reply: Reply, end: bytes) -> Generator[None, None, Result]:
-    member = yield from bodies.long_member(reply)
+def _long(result: Result, start: bytes, response: BufferedResponse, end: bytes) -> Generator[None, None, Result]:
+    member = yield from bodies.long_member(response)
 
-    def pieces() -> Iterator[bytes]:
+    def chunks() -> Iterator[bytes]:
         yield start
         yield from filter(None, member())
         yield end
 
-    result.pieces, result.held = pieces, len(start) + len(reply.body)
+    result.chunks, result.held = chunks, len(start) + len(response.body)
     return result
 
 
-def failed(entry: Entry, error: XapiError, message: str) -> Result:
+def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     """Return the line for a call that failed with *error*; *message* describes it."""
     return _error(entry, _kind(error), message)
 
 
-def refused(entry: Entry) -> Result:
+def invalid_line(entry: Entry) -> Result:
     """Return the line for an invalid input line."""
-    return _error(entry, "input", entry.flaw or "")
+    return _error(entry, "input", entry.error or "")
 
 
 def _error(entry: Entry, kind: str, message: str) -> Result:
     error = json_line({"kind": kind, "message": message})
     text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {error}}}'.encode()
-    return Result(entry.number, text, _CODES[kind], kind, entry.seen, is_kept=kind == "size")
+    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind == "size")
 
 
 def _kind(error: XapiError) -> str:

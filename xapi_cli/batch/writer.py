@@ -7,28 +7,28 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.results import Result
 
-_WINDOW = 4096  # maximum number of lines that wait for an earlier one
-_MOST = 1024 * 1024  # bytes to buffer before a write
+_MAX_WAITING = 4096  # maximum number of lines that wait for an earlier one
+_BUFFER_SIZE = 1024 * 1024  # bytes to buffer before a write
 
 
 class Writer:
-    """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `announce`."""
+    """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `expect`."""
 
     def __init__(
         self, write: Callable[[bytes], None], journal: Journal | None, budget: MemoryBudget, *, ordered: bool
     ) -> None:
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
         self._expected: deque[int] = deque()
-        self._early: dict[int, Result] = {}
+        self._out_of_order: dict[int, Result] = {}
         self._ready: list[Result] = []
         self._size = 0
 
     @property
     def has_room(self) -> bool:
-        """Return whether more lines can be announced."""
-        return len(self._expected) < _WINDOW
+        """Return whether more lines can be expected."""
+        return len(self._expected) < _MAX_WAITING
 
-    def announce(self, number: int) -> None:
+    def expect(self, number: int) -> None:
         """Expect line *number* next."""
         if self._ordered:
             self._expected.append(number)
@@ -38,17 +38,17 @@ class Writer:
 
         *is_new* is False for a result from the journal.
         """
-        if self._journal is not None and is_new and result.is_kept:
-            result = self._journal.keep(result)
+        if self._journal is not None and is_new and result.is_stored:
+            result = self._journal.store(result)
         if self._ordered:
-            self._early[result.number] = result
+            self._out_of_order[result.number] = result
             self._budget.add(result.size)
-            while self._expected and (early := self._early.pop(self._expected[0], None)) is not None:
+            while self._expected and (following := self._out_of_order.pop(self._expected[0], None)) is not None:
                 self._expected.popleft()
-                self._budget.remove(early.size)
-                self._gather(early)
+                self._budget.remove(following.size)
+                self._buffer(following)
         else:
-            self._gather(result)
+            self._buffer(result)
 
     def flush(self) -> None:
         """Write the lines that are ready, to the journal first."""
@@ -56,25 +56,25 @@ class Writer:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
         for result in ready:
-            if result.pieces is None:
+            if result.chunks is None:
                 self._write(result.text + b"\n")
                 continue
-            for piece in result.pieces():
-                self._write(piece)
+            for chunk in result.chunks():
+                self._write(chunk)
             self._write(b"\n")
 
     def end(self) -> None:
         """Write all remaining lines, including those that wait for lines that will not follow."""
-        early = [self._early[number] for number in self._expected if number in self._early]
-        self._early.clear()
+        remaining = [self._out_of_order[number] for number in self._expected if number in self._out_of_order]
+        self._out_of_order.clear()
         self._expected.clear()
-        for result in early:
-            self._gather(result)
+        for result in remaining:
+            self._buffer(result)
         self.flush()
 
-    def _gather(self, result: Result) -> None:
+    def _buffer(self, result: Result) -> None:
         """Buffer *result*; flush if it is long or the buffer is full."""
         self._ready.append(result)
         self._size += result.size
-        if result.pieces is not None or self._size > _MOST:
+        if result.chunks is not None or self._size > _BUFFER_SIZE:
             self.flush()

@@ -33,13 +33,13 @@ _ZSH = r"""#compdef xapi
 
 _xapi_completion() {
   local line="${words[1,$CURRENT]}"
-  if compset -P '--*='; then  # of --flag=value only the value is completed
+  if compset -P '--*='; then  # complete only the value of --flag=value
     line="${words[1,$CURRENT-1]} ${words[$CURRENT]%%=*} $PREFIX"
   fi
   eval "$(env _TYPER_COMPLETE_ARGS="$line" _XAPI_COMPLETE=complete_zsh xapi 2>/dev/null)"
 }
 
-if [[ $funcstack[1] == _xapi ]]; then  # this file is the function, found in $fpath, and a Tab has called it
+if [[ $funcstack[1] == _xapi ]]; then  # this file is the function: zsh found it in $fpath and called it
   _xapi_completion "$@"
 else
   compdef _xapi_completion xapi
@@ -49,11 +49,11 @@ fi
 _FISH = r"""function __xapi_completion
     set -l line (commandline -cp)
     set -l flag (string match -r -- '^--[^=]*=' (commandline -ct))
-    if set -q flag[1] # of --flag=value only the value is asked for, and the flag put before it again
+    if set -q flag[1] # request only the value of --flag=value, and put the flag before it again
         set line (string replace -r -- '=(?=[^=\s]*$)' ' ' "$line")
     end
-    set -l asked _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS="$line"
-    env $asked xapi 2>/dev/null | string replace -r -- '^' "$flag"
+    set -l variables _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS="$line"
+    env $variables xapi 2>/dev/null | string replace -r -- '^' "$flag"
     return $pipestatus[1]
 end
 

@@ -6,7 +6,7 @@ and underline to the plain one: terminals, pipes and screen readers receive the 
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from xapi_cli.cli.help_topics import Topic
 
 SETTINGS = "Settings"
-_OWN = "Options"
-_MARK = "Examples:"
-_WIDE = 70  # columns; in a narrower terminal, a long name has its own line
+_OPTIONS = "Options"
+_EXAMPLES = "Examples:"
+_WIDE = 70  # columns; on a narrower terminal, a long name has its own line
 _HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
 _NAME = re.compile(r"^  (-\S+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
 
@@ -33,11 +33,11 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
-        return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
+        return styled(super().get_help(ctx)) if ctx.obj.terminal.colors else super().get_help(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page: usage, description, options, examples."""
-        text, examples = parts(self.help)
+        text, examples = split_examples(self.help)
         self.format_usage(ctx, formatter)
         _write_text(formatter, text)
         _write_options(self, ctx, formatter)
@@ -45,23 +45,23 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError, with a hint for this command, if they are not valid."""
-        with usage_errors.of(ctx):
+        with usage_errors.converted(ctx):
             return super().parse_args(ctx, args)
 
 
 class Group(TyperGroup):
     """A group of commands, listed under `headings`; the error for an unknown command contains a suggestion."""
 
-    headings: Mapping[str, Sequence[str]] = {"Commands": ()}
+    headings: Mapping[str, Collection[str]] = {"Commands": ()}
     footer = ""
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
-        return styled(super().get_help(ctx)) if ctx.obj.terminal.colours else super().get_help(ctx)
+        return styled(super().get_help(ctx)) if ctx.obj.terminal.colors else super().get_help(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page: usage, description, commands, options, examples, footer."""
-        text, examples = parts(self.help)
+        text, examples = split_examples(self.help)
         self.format_usage(ctx, formatter)
         _write_text(formatter, text)
         for heading, names in self.headings.items():
@@ -73,22 +73,26 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments before the command; raise UsageError, with a hint for this group, if they are invalid."""
-        with usage_errors.of(ctx):
+        with usage_errors.converted(ctx):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that *args* begin with; raise UsageError, with a suggestion, if it is unknown."""
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing:
-            raise usage_errors.no_such_command(ctx.command_path, args[0], names)
+            raise usage_errors.unknown_command(ctx.command_path, args, names, lambda name: self._subcommands(ctx, name))
         return super().resolve_command(ctx, args)
+
+    def _subcommands(self, ctx: Any, name: str) -> Collection[str]:
+        command = self.get_command(ctx, name)
+        return command.list_commands(ctx) if isinstance(command, Group) else ()
 
     def _summary(self, ctx: Any, name: str) -> str:
         command = self.get_command(ctx, name)
-        return parts(command.help)[0].partition("\n\n")[0].replace("\n", " ") if command is not None else ""
+        return split_examples(command.help)[0].partition("\n\n")[0].replace("\n", " ") if command is not None else ""
 
 
-def of_topic(formatter: Any, topic: "Topic") -> str:
+def topic_page(formatter: Any, topic: "Topic") -> str:
     """Return the help page of *topic*."""
     with formatter.section(topic.title):
         formatter.write_text(topic.text)
@@ -100,10 +104,10 @@ def of_topic(formatter: Any, topic: "Topic") -> str:
     return str(formatter.getvalue()).rstrip("\n")
 
 
-def parts(text: str | None) -> tuple[str, list[str]]:
+def split_examples(text: str | None) -> tuple[str, list[str]]:
     """Split the help *text* of a command; return the text without the examples, and the lines of the examples."""
-    told, _, examples = inspect.cleandoc(text or "").partition(_MARK)
-    return told.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
+    description, _, examples = inspect.cleandoc(text or "").partition(_EXAMPLES)
+    return description.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
 
 
 def styled(page: str) -> str:
@@ -127,9 +131,9 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
         if record is not None and parameter.param_type_name == "option":
-            heading = getattr(parameter, "rich_help_panel", None) or _OWN
+            heading = getattr(parameter, "rich_help_panel", None) or _OPTIONS
             sections.setdefault(heading, []).append(record)
-    last = [(heading, sections.pop(heading, [])) for heading in (_OWN, SETTINGS)]
+    last = [(heading, sections.pop(heading, [])) for heading in (_OPTIONS, SETTINGS)]
     for heading, rows in (*sections.items(), *last):
         _write_section(formatter, heading, rows)
 
@@ -142,7 +146,7 @@ def _write_section(formatter: Any, heading: str, rows: list[tuple[str, str]]) ->
 
 def _write_examples(formatter: Any, examples: list[str]) -> None:
     if examples:
-        with formatter.section(_MARK.rstrip(":")):
+        with formatter.section(_EXAMPLES.rstrip(":")):
             formatter.write("".join(f"{line}\n" for line in examples))
 
 

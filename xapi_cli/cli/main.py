@@ -1,7 +1,6 @@
-"""The program `xapi`: its commands, each imported on first use, and the conversion of failures to exit codes."""
+"""The program `xapi`: its commands, each imported on first use."""
 
 import builtins
-import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,34 +10,40 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from xapi_cli import __version__
+from xapi_cli.cli import failures
 from xapi_cli.cli.help_format import Command, Group
-from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
+from xapi_cli.errors import ClosedPipe, OutputError
 from xapi_cli.runtime import Runtime
-from xapi_cli.settings.resolve import SECRETS, relative_homes
+from xapi_cli.settings.paths import relative_homes
+from xapi_cli.settings.table import SECRET_VARIABLES
 from xapi_cli.system import safe_paths, signals
-from xapi_cli.system.terminal import abandon_stdout, reserve_standard_streams
+from xapi_cli.system.terminal import reserve_standard_streams
 
-# The commands and their subcommands, if any: `commands/NAME.py` has a function for each.
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "login": (),
-    "logout": (),
-    "token": ("show", "status"),
-    "request": (),
-    "batch": (),
-    "exec": (),
-    "profile": ("list", "show", "use", "set", "remove"),
-    "doctor": (),
-    "help": (),
-    "sandbox": (),
-    "demo": (),
+# The command table: each command with its subcommands, if any, below its heading in `xapi --help`. The file
+# `commands/NAME.py` has a function for each.
+HEADINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "Authentication": {
+        "login": (),
+        "logout": (),
+        "token": ("show", "status"),
+    },
+    "Requests": {
+        "request": (),
+        "batch": (),
+        "exec": (),
+    },
+    "Configuration and help": {
+        "profile": ("list", "show", "use", "set", "remove"),
+        "doctor": (),
+        "help": (),
+    },
+    "Testing": {
+        "demo": (),
+        "sandbox": (),
+    },
 }
-
-# The groups of commands in `xapi --help`.
-_HEADINGS: Mapping[str, tuple[str, ...]] = {
-    "Log in": ("login", "logout", "token"),
-    "Call the API": ("request", "batch", "exec"),
-    "Set up, and get help": ("profile", "doctor", "help"),
-    "Try it without the real API": ("demo", "sandbox"),
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    name: verbs for commands in HEADINGS.values() for name, verbs in commands.items()
 }
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
@@ -46,9 +51,9 @@ _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 class _Xapi(Group):
     """The top-level commands; each is created on demand."""
 
-    headings = _HEADINGS
+    headings = HEADINGS
     footer = (
-        "`xapi help COMMAND` tells more about a command, `xapi help TOPIC` about one of environment, exit-codes, items."
+        "See `xapi help COMMAND` for a command, and `xapi help TOPIC` for one of environment, exit-codes and items."
     )
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -60,21 +65,21 @@ class _Xapi(Group):
         return typer.main.get_command(_command(cmd_name, COMMANDS[cmd_name]))
 
 
-def _command(name: str, verbs: tuple[str, ...]) -> typer.Typer:
-    """Return the command *name* with its subcommands *verbs*, if any."""
+def _command(name: str, subcommands: tuple[str, ...]) -> typer.Typer:
+    """Return the command *name* with its *subcommands*, if any."""
     module = import_module(f"xapi_cli.commands.{name}")
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
-    if verbs:
-        command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_help_without_verb)
-    for verb in verbs or (name,):
+    if subcommands:
+        command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)
+    for subcommand in subcommands or (name,):
         # A function whose name would shadow a builtin, such as `list`, has a trailing underscore.
-        function = getattr(module, f"{verb}_" if hasattr(builtins, verb) else verb)
+        function = getattr(module, f"{subcommand}_" if hasattr(builtins, subcommand) else subcommand)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
-        command.command(verb, cls=Command, context_settings=settings)(function)
+        command.command(subcommand, cls=Command, context_settings=settings)(function)
     return command
 
 
-def _help_without_verb(ctx: typer.Context) -> None:
+def _print_help(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -84,8 +89,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"xapi {__version__}")
         raise typer.Exit
 
@@ -94,10 +99,10 @@ def _show_version(wanted: bool) -> None:
 def xapi(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Get bearer tokens from the experimental API, keep them safe, and call it.
+    """Get bearer tokens, store them in the keyring, and call the experimental API.
 
     Examples:
 
@@ -116,71 +121,63 @@ def main() -> NoReturn:
     reserve_standard_streams()
     # If click is installed, httpx imports its command line with rich and pygments: 35 ms without benefit.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails, as httpx expects
-    _leave(run(sys.argv[1:], _environ()))
+    _exit(run(sys.argv[1:], _take_environ()))
 
 
-def _environ() -> Mapping[str, str]:
+def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run xapi with *args* in *environ*; return the exit code."""
+    runtime = Runtime(environ)
+    try:
+        return _invoke(args, runtime)
+    except BaseException as error:  # noqa: BLE001 - the only place that catches every exception
+        return failures.exit_code(error, runtime)
+
+
+def _take_environ() -> Mapping[str, str]:
     """Return a copy of the environment; then remove secrets and relative home directories from `os.environ`.
 
     Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
     environ = dict(os.environ)
-    for name in (*SECRETS, *relative_homes(environ)):
+    for name in (*SECRET_VARIABLES, *relative_homes(environ)):
         os.environ.pop(name, None)
     return environ
 
 
-def run(args: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run xapi with *args* in *environ*; return the exit code."""
-    runtime = Runtime(environ, bound=signals.end_within)
-    try:
-        signals.obey()
-        _fix_completion(args)
-        code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
-        signals.release()
-        _flush()
-        return code if isinstance(code, int) else 0
-    except BaseException as error:  # noqa: BLE001 - the only place that converts failures to exit codes
-        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            return error.code if isinstance(error.code, int) else 0  # raised by completion; 1 means "none" to fish
-        failure = _as_failure(error)
-        if not isinstance(failure, Interrupted):  # its alarm limits the time until the exit
-            signals.release()
-        if isinstance(failure, OutputError | ClosedPipe):
-            abandon_stdout()
-        if not isinstance(failure, ClosedPipe | Interrupted):
-            failure.hint = runtime.advice(failure.hint)
-            runtime.terminal.fail(failure)
-        if failure.exit_code == 1 and environ.get("XAPI_DEBUG") == "1":
-            runtime.terminal.say(_frames(error))
-        return failure.exit_code
+def _invoke(args: Sequence[str], runtime: Runtime) -> int:
+    signals.install_handlers()
+    _prepare_completion(args)
+    code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
+    signals.cancel_alarm()
+    _flush()
+    return code if isinstance(code, int) else 0
 
 
-def _fix_completion(args: Sequence[str]) -> None:
+def _prepare_completion(args: Sequence[str]) -> None:
     """If *args* request a completion script, use the fixed one; install it only in the user's own home directory."""
-    words = {word.partition("=")[0] for word in args[:1]}
-    if "--install-completion" in words:
-        _refuse_others_home()
-    if {"--install-completion", "--show-completion"} & words:
+    options = {argument.partition("=")[0] for argument in args[:1]}
+    if "--install-completion" in options:
+        _check_home()
+    if {"--install-completion", "--show-completion"} & options:
         from xapi_cli.cli.completion import fix_scripts
 
         fix_scripts()
 
 
-def _refuse_others_home() -> None:
+def _check_home() -> None:
     """Raise OutputError if Typer would create the home directory or write to that of another user."""
     home = safe_paths.home()
     try:
-        found = home.stat()
+        status = home.stat()
     except OSError as error:
         raise OutputError(
             f"the home directory {home} cannot be used: {error.strerror}", hint="set HOME to your home directory"
         ) from error
-    if not safe_paths.is_trusted(found):
+    if not safe_paths.is_trusted(status):
         raise OutputError(f"the home directory {home} belongs to another user", hint="run it as that user, or set HOME")
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """End the process with *code*, without interpreter shutdown, which would take a tenth of the time of a call."""
     try:
         _flush()
@@ -195,44 +192,3 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-
-
-def _as_failure(error: BaseException) -> XapiError:
-    """Convert *error* to a failure that has an exit code and a message that is safe to show."""
-    if isinstance(error, XapiError):
-        return error
-    if isinstance(error, signals.Ended):
-        return error.failure
-    if isinstance(error, KeyboardInterrupt):
-        return Interrupted()
-    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-        return ClosedPipe("the reader of stdout has gone")  # while printing the help
-    if isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-    ):
-        return XapiError("there is not enough memory, or too few files may be open", hint="see what `ulimit -a` allows")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF):
-        return OutputError(f"stdout cannot be written: {os.strerror(error.errno)}", hint="redirect it elsewhere")
-    frame = _last_frame(error)
-    return XapiError(
-        f"unexpected failure ({type(error).__name__}{frame})", hint="this is a bug; XAPI_DEBUG=1 shows where"
-    )
-
-
-def _last_frame(error: BaseException) -> str:
-    from traceback import extract_tb
-
-    frames = extract_tb(error.__traceback__)
-    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-
-
-def _frames(error: BaseException) -> str:
-    """Return the traceback of *error*: files, lines and types; no messages or values, which may contain secrets."""
-    from traceback import extract_tb, format_list
-
-    lines: list[str] = []
-    current: BaseException | None = error
-    while current is not None:
-        lines += [*format_list(extract_tb(current.__traceback__)), f"{type(current).__name__}\n"]
-        current = current.__cause__ or current.__context__
-    return "".join(lines).rstrip()

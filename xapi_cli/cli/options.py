@@ -1,93 +1,105 @@
-"""The options that commands share: a flag for each setting."""
+"""The flags of the settings, made from the table of settings, for the commands that use them."""
 
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from xapi_cli.cli import help_format
+from xapi_cli.errors import XapiError
+from xapi_cli.settings.table import SETTINGS, Setting, default_text
+from xapi_cli.system import signals
 
-_PANEL = help_format.SETTINGS
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
+NETWORK = tuple(name for name, setting in SETTINGS.items() if setting.commands == "network")
+
+
+def settings_flags(
+    *names: str, may_create_profile: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
+
+    The command does not declare the flags: it reads the resulting values from `runtime.settings`. If
+    *may_create_profile*, the selected profile does not have to exist.
+    """
+    ordered = [name for name in SETTINGS if name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own, added = inspect.signature(command), [_parameter(name) for name in ordered]
+
+        @wraps(command)
+        def with_settings(ctx: typer.Context, **given: Any) -> None:
+            runtime: Runtime = ctx.obj
+            runtime.flags = {name: _text(given.pop(name)) for name in ordered}
+            runtime.may_create_profile = may_create_profile
+            if set(ACCOUNT) <= set(names):
+                _limit_time(runtime)
+            command(ctx, **given)
+
+        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]  # for inspect
+        with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in added}
+        del with_settings.__wrapped__  # inspect would otherwise use the signature of the command
+        return with_settings
+
+    return decorate
 
 
 def profile_names(incomplete: str) -> list[str]:
     """Return the profiles whose names begin with *incomplete*; on any error, return an empty list."""
     import os
 
-    from xapi_cli.settings import config_file, resolve
+    from xapi_cli.settings import config_file, paths, values
 
     try:
-        found = config_file.load(resolve.config_path(os.environ))
+        found = config_file.load(paths.config_path(os.environ))
     except Exception:  # noqa: BLE001 - an invalid config must not break the shell
         return []
-    usable = resolve.is_profile_name  # the shell evaluates the completions
-    return [name for name in found.profiles if name.startswith(incomplete) and usable(name)]
+    is_safe = values.is_profile_name  # the shell evaluates the completions
+    return [name for name in found.profiles if name.startswith(incomplete) and is_safe(name)]
 
 
-def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 - the name that Typer uses
-    return Annotated[str | None, typer.Option(*names, help=help, rich_help_panel=_PANEL, **more)]
+def _parameter(name: str) -> inspect.Parameter:
+    setting = SETTINGS[name]
+    option = typer.Option(
+        *setting.flags,
+        help=_help(name, setting),
+        metavar=setting.metavar,
+        autocompletion=_completion(name, setting),
+        rich_help_panel=help_format.SETTINGS,
+    )
+    type_: Any = bool if setting.is_switch else str | None
+    default = False if setting.is_switch else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[type_, option])
 
 
-_SETTINGS: dict[str, Any] = {
-    "profile": _option(
-        "--profile", "-p", metavar="NAME", autocompletion=profile_names, help="Profile to use (or XAPI_PROFILE)."
-    ),
-    "base_url": _option("--base-url", metavar="URL", help="Where the API is (or XAPI_BASE_URL)."),
-    "username": _option("--username", "-u", metavar="EMAIL", help="The user's e-mail address (or XAPI_USERNAME)."),
-    "storage": _option(
-        "--storage",
-        metavar="WHERE",
-        autocompletion=lambda: ["auto", "keyring", "file", "none"],
-        help="What keeps the token: auto, keyring, file, none (or XAPI_STORAGE).  [default: auto]",
-    ),
-    "timeout": _option(
-        "--timeout",
-        metavar="SECONDS",
-        help="Limit of each wait, and of a login as a whole (or XAPI_TIMEOUT).  [default: 30]",
-    ),
-    "max_time": _option("--max-time", metavar="SECONDS", help="Limit of the whole command (or XAPI_MAX_TIME)."),
-    "ca_bundle": _option(
-        "--ca-bundle", metavar="FILE", help="Certificates to trust, not the system's (or SSL_CERT_FILE)."
-    ),
-    "no_input": Annotated[
-        bool, typer.Option("--no-input", help="Never ask for anything (or XAPI_NO_INPUT).", rich_help_panel=_PANEL)
-    ],
-}
-LOCAL = ("profile", "base_url", "username", "storage")
-WIRE = ("timeout", "max_time", "ca_bundle", "no_input")
+def _help(name: str, setting: Setting) -> str:
+    notes = [f"env: {variable}" for variable in setting.variables[:1]]
+    if not setting.is_switch and (default := default_text(name)):
+        notes.append(f"default: {default}")
+    return f"{setting.help}.  [{'; '.join(notes)}]" if notes else f"{setting.help}."
 
 
-def settings_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
+def _completion(name: str, setting: Setting) -> Callable[..., list[str]] | None:
+    if name == "profile":
+        return profile_names
+    return (lambda: list(setting.choices)) if setting.choices else None
 
-    The command does not declare the flags: it reads the resulting values from `runtime.settings`.
-    """
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command)
-        extra = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if name == "no_input" else None,
-                annotation=_SETTINGS[name],
-            )
-            for name in names
-        ]
+def _text(value: str | bool | None) -> str | None:
+    """Return the text that `resolve` expects for the *value* of an option."""
+    return ("1" if value else None) if isinstance(value, bool) else value
 
-        @wraps(command)
-        def with_settings(ctx: typer.Context, **given: Any) -> None:
-            flags = {name: given.pop(name) for name in names}
-            if "no_input" in flags:
-                flags["no_input"] = "1" if flags["no_input"] else None
-            ctx.obj.flags = flags
-            command(ctx, **given)
 
-        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]  # for inspect
-        with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in extra}
-        del with_settings.__wrapped__  # inspect would otherwise use the signature of the command
-        return with_settings
-
-    return decorate
+def _limit_time(runtime: "Runtime") -> None:
+    """Set the alarm for --max-time; a command reports an error in the settings itself, when it needs them."""
+    try:
+        limit = runtime.settings.max_time
+    except (XapiError, OSError):
+        return
+    if limit is not None:
+        signals.set_alarm(limit, runtime.started)

@@ -1,1 +1,1 @@
-"""What a person types after `xapi`: one verb a file, imported only when it is called."""
+"""The commands of xapi: one file per command, imported when it is called."""

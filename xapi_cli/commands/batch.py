@@ -1,46 +1,51 @@
-"""Send thousands of requests."""
+"""`xapi batch`: turns the command line into BatchOptions."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
+File = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="The input file; without it, or with -, stdin.", show_default=False),
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="Maximum number of requests in flight.")
+]
+Ordered = Annotated[bool, typer.Option("--ordered", help="Print the responses in the order of the input.")]
+Retry = Annotated[
+    int,
+    typer.Option(
+        "--retry",
+        metavar="N",
+        min=0,
+        max=100,
+        help="Retry a line up to N times after 429, 502, 503, 504 or a lost connection; never POST or PATCH.",
+    ),
+]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop sending after the first line that fails.")]
+Journal = Annotated[
+    str | None,
+    typer.Option("--journal", metavar="FILE", help="Store the responses in FILE, so that the batch can be resumed."),
+]
 
-@settings_flags(*LOCAL, *WIRE)
+
+@settings_flags(*ACCOUNT, *NETWORK)
 def batch(
     ctx: typer.Context,
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="The lines to send; without it, or with -, stdin.", show_default=False),
-    ] = None,
+    file: File = None,
     *,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="How many requests are under way at once.")
-    ] = 16,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Print answers in the order of the input.")] = False,
-    retry: Annotated[
-        int,
-        typer.Option(
-            "--retry",
-            metavar="N",
-            min=0,
-            max=100,
-            help="Try a line again up to N times after 429, 502 to 504 or a lost connection, but no POST or PATCH.",
-        ),
-    ] = 0,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Send nothing more after the first line that fails.")
-    ] = False,
-    journal: Annotated[
-        str | None,
-        typer.Option("--journal", metavar="FILE", help="Keep the answers in FILE, so that the batch can be resumed."),
-    ] = None,
+    jobs: Jobs = 16,
+    ordered: Ordered = False,
+    retry: Retry = 0,
+    fail_fast: FailFast = False,
+    journal: Journal = None,
 ) -> None:
-    """Send a request for each line of JSON, many at once.
+    """Send many requests concurrently, one for each line of JSON.
 
     Each line is an object; only path is required:
 
@@ -49,10 +54,10 @@ def batch(
        "query": {"a": "b"}, "headers": {"X-Run": "1"},
        "json": {"name": "Demo"}}
 
-    "data" in place of "json" is the body as text. For each there is one line on
-    stdout, as soon as it is there: id, line, status, headers, the body as json,
-    text or base64, and elapsed_ms; or id, line and an error. Run again with the
-    same --journal, it goes on where it was killed.
+    Use "data" instead of "json" to send text. Each response is printed as one
+    line as soon as it is complete: id, line, status, headers, the body as json,
+    text or base64, and elapsed_ms; a failure as id, line and error. To resume
+    an interrupted batch, run it again with the same --journal.
 
     Examples:
 

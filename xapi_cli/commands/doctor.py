@@ -1,26 +1,27 @@
-"""Check what xapi needs, and say what to do about what is missing."""
+"""Check everything that xapi needs, and print remedies."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 
-@settings_flags(*LOCAL, *WIRE)
+@settings_flags(*ACCOUNT, *NETWORK)
 def doctor(
     ctx: typer.Context,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check what xapi needs, and say what to do about it.
+    """Check everything that xapi needs, and print remedies.
 
-    Settings, network, keyring, token and password, one line each: pass, warn
-    or fail, with the remedy. Exit 0 when nothing failed, else 1. Prints no
-    secret, never logs in, and does not wait for what hangs.
+    Checks settings, network, keyring, token and password, and prints a line
+    for each: pass, warn or fail, with the remedy. The exit code is 0 if no
+    check failed, otherwise 1. Prints no secrets, and never logs in. Each check
+    has a time limit.
 
     Examples:
 
@@ -29,7 +30,7 @@ def doctor(
       xapi doctor --json |
         jq -r '.checks[] | select(.status != "pass") | .hint'
     """
-    from xapi_cli.usecases.doctor import Doctor
+    from xapi_cli.usecases.doctor import doctor as run_doctor
 
     runtime: Runtime = ctx.obj
-    Doctor(runtime).tell(as_json=json)
+    run_doctor(runtime, as_json=json)

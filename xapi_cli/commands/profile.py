@@ -1,4 +1,4 @@
-"""Show and change the settings you keep."""
+"""Show and change the stored settings."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -6,12 +6,12 @@ import typer
 
 from xapi_cli.cli.options import profile_names, settings_flags
 from xapi_cli.errors import UsageError
-from xapi_cli.http import urls
-from xapi_cli.settings import config_file, resolve
+from xapi_cli.settings import config_file, password_command, resolve, values
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from tomlkit import TOMLDocument
 
@@ -21,12 +21,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names, show_default=False)
 ]
+OptionalName = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="The profile.", autocompletion=profile_names, show_default=False),
+]
+Key = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="The setting.", autocompletion=lambda: list(PROFILE_KEYS), show_default=False),
+]
+Value = Annotated[str, typer.Argument(metavar="VALUE", help="The new value.", show_default=False)]
 
 
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles.
 
-    The one in use is marked with a star.
+    A star marks the selected profile.
 
     Examples:
 
@@ -34,47 +43,22 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
-    from xapi_cli.system.render import columns
-
     runtime: Runtime = ctx.obj
     found = config_file.load(runtime.config_path)
-    current = resolve.profile_in_use(runtime.flags, runtime.environ, found)
+    selected = resolve.selected_profile(runtime.flags, runtime.environ, found)
     if json:
-        rows = [
-            {"name": name, "current": name == current, **_shown(profile)} for name, profile in found.profiles.items()
-        ]
-        runtime.terminal.out_json(rows)
+        runtime.terminal.print_json(_list_as_json(found, selected))
     elif found.profiles:
-        runtime.terminal.out(
-            columns(
-                [
-                    (
-                        "*" if name == current else " ",
-                        name,
-                        str(profile.get("username", "-")),
-                        str(profile.get("base_url", "-")),
-                    )
-                    for name, profile in found.profiles.items()
-                ]
-            )
-        )
+        runtime.terminal.print(_list_as_table(found, selected))
     else:
-        runtime.terminal.note("there are no profiles yet; `xapi login` makes one")
+        runtime.terminal.note("no profiles; `xapi login` creates one")
 
 
 @settings_flags("profile")
-def show(
-    ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="The profile.", autocompletion=profile_names, show_default=False),
-    ] = None,
-    *,
-    json: Json = False,
-) -> None:
+def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -> None:
     """Show one profile.
 
-    Without NAME, the one in use.
+    Without NAME, shows the selected profile.
 
     Examples:
 
@@ -86,20 +70,21 @@ def show(
 
     runtime: Runtime = ctx.obj
     found = config_file.load(runtime.config_path)
-    chosen = resolve.profile_in_use({"profile": name} if name is not None else runtime.flags, runtime.environ, found)
-    if chosen not in found.profiles and chosen != "default":
-        raise resolve.missing_profile(chosen, found)
-    profile = {"name": chosen, **_shown(found.profiles.get(chosen, {}))}
+    flags = runtime.flags if name is None else {"profile": name}
+    selected = resolve.selected_profile(flags, runtime.environ, found)
+    if selected != "default":
+        _require(selected, found)
+    profile = {"name": selected, **_settings_of(found.profiles.get(selected, {}))}
     if json:
-        runtime.terminal.out_json(profile)
+        runtime.terminal.print_json(profile)
     else:
-        runtime.terminal.out(table([(key, _cell(value)) for key, value in profile.items()]))
-    if chosen not in found.profiles:
-        runtime.terminal.note(f"profile {chosen} has no settings yet; `xapi login` gives it some")
+        runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()]))
+    if selected not in found.profiles:
+        runtime.terminal.note(f"profile {selected} has no settings; `xapi login` writes them")
 
 
 def use(ctx: typer.Context, name: Name) -> None:
-    """Choose the profile used by default.
+    """Set the default profile.
 
     Examples:
 
@@ -107,33 +92,23 @@ def use(ctx: typer.Context, name: Name) -> None:
       xapi profile use staging
     """
     runtime: Runtime = ctx.obj
-    found = config_file.load(runtime.config_path)
-    if resolve.profile_name(name) not in found.profiles and name != "default":
-        raise resolve.missing_profile(name, found)
+    values.profile_name(name)
+    if name != "default":
+        _require(name, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
         document["default_profile"] = name
 
     runtime.edit_config(change)
-    runtime.terminal.note(f"profile {name} is used from now on")
+    runtime.terminal.note(f"the default profile is now {name}")
 
 
 @settings_flags("profile")
-def set_(
-    ctx: typer.Context,
-    key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY", help="The setting.", autocompletion=lambda: list(config_file.KEYS), show_default=False
-        ),
-    ],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="What to set it to.", show_default=False)],
-) -> None:
+def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     """Set KEY of a profile to VALUE.
 
-    VALUE is checked first. A profile that does not exist is made. KEY is one
-    of base_url, username, password_command, storage, timeout, max_time,
-    ca_bundle.
+    Checks VALUE first. Creates the profile if it does not exist. KEY is one of
+    PROFILE_KEYS.
 
     Examples:
 
@@ -143,22 +118,27 @@ def set_(
       xapi profile set password_command 'pass show api'
     """
     runtime: Runtime = ctx.obj
-    checked = _checked(key, value)
-    name = resolve.profile_in_use(runtime.flags, runtime.environ, config_file.load(runtime.config_path))
+    stored = _checked(key, value)
+    name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
-        config_file.profile_table(document, name)[key] = checked
+        config_file.profile_table(document, name)[key] = stored
 
     runtime.edit_config(change)
-    if key == "password_command":
-        runtime.warn_of_shell_syntax(key, value)
-    runtime.terminal.note(f"{key} of profile {name} is set")
+    if key == "password_command" and (warning := password_command.shell_syntax_warning(key, value)):
+        runtime.terminal.warn(warning)
+    runtime.terminal.note(f"set {key} of profile {name}")
+
+
+if set_.__doc__:  # None with `python -OO`
+    set_.__doc__ = set_.__doc__.replace("PROFILE_KEYS", ", ".join(PROFILE_KEYS))
 
 
 def remove(ctx: typer.Context, name: Name) -> None:
     """Remove a profile from the config file.
 
-    What is stored for its account stays, until `xapi logout`.
+    The token and the password of its account remain stored; `xapi logout`
+    deletes them.
 
     Examples:
 
@@ -166,9 +146,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
       xapi logout -p staging && xapi profile remove staging
     """
     runtime: Runtime = ctx.obj
-    found = config_file.load(runtime.config_path)
-    if name not in found.profiles:
-        raise resolve.missing_profile(name, found)
+    _require(name, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
         del document["profiles"][name]
@@ -176,11 +154,40 @@ def remove(ctx: typer.Context, name: Name) -> None:
             del document["default_profile"]
 
     runtime.edit_config(change)
-    runtime.terminal.note(f"profile {name} is removed")
+    runtime.terminal.note(f"removed profile {name}")
 
 
-def _shown(profile: "Any") -> dict[str, Any]:
-    return {key: profile[key] for key in config_file.KEYS if key in profile}
+def _require(name: str, found: config_file.Config) -> None:
+    """Raise UsageError if the config file does not contain the profile *name*."""
+    if name not in found.profiles:
+        raise resolve.missing_profile(name, found)
+
+
+def _list_as_json(found: config_file.Config, selected: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "current": name == selected, **_settings_of(profile)} for name, profile in found.profiles.items()
+    ]
+
+
+def _list_as_table(found: config_file.Config, selected: str) -> str:
+    from xapi_cli.system.render import columns
+
+    return columns(
+        [
+            (
+                "*" if name == selected else " ",
+                name,
+                str(profile.get("username", "-")),
+                str(profile.get("base_url", "-")),
+            )
+            for name, profile in found.profiles.items()
+        ]
+    )
+
+
+def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the settings in *profile*, in the order of the table of settings."""
+    return {key: profile[key] for key in PROFILE_KEYS if key in profile}
 
 
 def _cell(value: object) -> str:
@@ -189,27 +196,11 @@ def _cell(value: object) -> str:
     return shlex.join(value) if isinstance(value, list) else str(value)
 
 
-def _checked(key: str, value: str) -> object:
-    """Return *value* as the config file keeps it; raises UsageError for a key or value that cannot be used."""
-    checks: dict[str, Callable[[str], object]] = {
-        "base_url": urls.base_url,
-        "username": resolve.username,
-        "password_command": lambda words: list(resolve.split_command(words)),
-        "storage": resolve.storage,
-        "timeout": _number,
-        "max_time": _number,
-        "ca_bundle": resolve.absolute,
-    }
-    if key not in checks:
+def _checked(key: str, text: str) -> object:
+    """Return what the config file contains for *text*; raise UsageError if the key or the value is not valid."""
+    if key not in PROFILE_KEYS:
         raise UsageError(
-            f"there is no setting {key!r}", hint=did_you_mean(key, checks, f"known are {', '.join(checks)}")
+            f"unknown setting {key!r}",
+            hint=did_you_mean(key, PROFILE_KEYS, f"the settings are {', '.join(PROFILE_KEYS)}"),
         )
-    try:
-        return checks[key](value)
-    except UsageError as error:
-        raise UsageError(f"{key}: {error.message}", hint=error.hint) from error
-
-
-def _number(text: str) -> float | int:
-    value = resolve.number_of_seconds(text)
-    return int(value) if value.is_integer() else value
+    return resolve.prefixed(key, SETTINGS[key].type.to_profile, text)

@@ -1,135 +1,124 @@
-"""Call the API."""
+"""`xapi request`: turns the command line into RequestOptions."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-_SENT, _ANSWER, _FAILURES = "What is sent", "The answer", "When it goes wrong"
-
 
 class ErrorBody(StrEnum):
-    """Where the body of a 4xx or 5xx goes."""
+    """Destinations of the body of a 4xx or 5xx response."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
     NONE = "none"
 
 
-@settings_flags(*LOCAL, *WIRE)
+def _option(heading: str, *names: str, help: str, **more: Any) -> Any:  # noqa: A002 - the name that Typer uses
+    return typer.Option(*names, rich_help_panel=heading, help=help, **more)
+
+
+_REQUEST, _RESPONSE, _ERRORS = "Request options", "Response options", "Error handling"
+
+Arguments = Annotated[
+    list[str],
+    typer.Argument(metavar="[METHOD] PATH [ITEM]...", help="The method, path and ITEMs.", show_default=False),
+]
+Query = Annotated[
+    list[str],
+    _option(_REQUEST, "--query", "-q", metavar="NAME=VALUE", help="Add a query parameter; repeatable."),
+]
+Header = Annotated[
+    list[str],
+    _option(
+        _REQUEST, "--header", "-H", metavar="NAME:VALUE", help="Add a header; without a value, remove it; repeatable."
+    ),
+]
+Data = Annotated[
+    str | None,
+    _option(
+        _REQUEST, "--data", "-d", metavar="TEXT|@FILE|@-", help="Send TEXT, FILE or stdin (@-) as the body, verbatim."
+    ),
+]
+Form = Annotated[bool, _option(_REQUEST, "--form", help="Send the fields as a form instead of JSON.")]
+Include = Annotated[
+    bool, _option(_RESPONSE, "--include", "-i", help="Print the status line and headers before the body.")
+]
+Output = Annotated[
+    str | None,
+    _option(_RESPONSE, "--output", "-o", metavar="FILE", help="Write the body to FILE; complete or not at all."),
+]
+ErrorBodyOption = Annotated[
+    ErrorBody, _option(_RESPONSE, "--error-body", help="Where to write the body of a 4xx or 5xx response.")
+]
+Meta = Annotated[
+    str | None,
+    _option(_RESPONSE, "--meta", metavar="FILE", help="Write status, headers and times as JSON to FILE; - is stderr."),
+]
+NoFollow = Annotated[bool, _option(_RESPONSE, "--no-follow", help="Do not follow redirects; exit with code 3.")]
+Retry = Annotated[
+    int,
+    _option(
+        _ERRORS,
+        "--retry",
+        metavar="N",
+        min=0,
+        max=100,
+        help="Retry up to N times after 429, 502, 503, 504 or a lost connection; never POST or PATCH.",
+    ),
+]
+NoCheckStatus = Annotated[
+    bool, _option(_ERRORS, "--no-check-status", help="Exit with code 0 for any status except 401.")
+]
+NoLogin = Annotated[bool, _option(_ERRORS, "--no-login", help="Do not log in automatically; exit with code 10.")]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Print requests and responses on stderr, without bodies and secrets."),
+]
+Curl = Annotated[bool, typer.Option("--curl", help="Print the equivalent curl command instead of sending.")]
+
+
+@settings_flags(*ACCOUNT, *NETWORK)
 def request(
     ctx: typer.Context,
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="[METHOD] PATH [ITEM]...", help="What to ask for, see above.", show_default=False),
-    ],
+    arguments: Arguments,
     *,
-    query: Annotated[
-        list[str],
-        typer.Option(
-            "--query", "-q", metavar="NAME=VALUE", rich_help_panel=_SENT, help="Add a query parameter; repeatable."
-        ),
-    ] = [],  # noqa: B006 - Typer copies it
-    header: Annotated[
-        list[str],
-        typer.Option(
-            "--header",
-            "-H",
-            metavar="NAME:VALUE",
-            rich_help_panel=_SENT,
-            help="Add a header, or without a value remove one; repeatable.",
-        ),
-    ] = [],  # noqa: B006 - Typer copies it
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            "-d",
-            metavar="TEXT|@FILE|@-",
-            rich_help_panel=_SENT,
-            help="Send this as the body, verbatim; @- is stdin.",
-        ),
-    ] = None,
-    form: Annotated[
-        bool, typer.Option("--form", rich_help_panel=_SENT, help="Send the fields as a form, not as JSON.")
-    ] = False,
-    include: Annotated[
-        bool,
-        typer.Option(
-            "--include", "-i", rich_help_panel=_ANSWER, help="Print status line and headers too, before the body."
-        ),
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            rich_help_panel=_ANSWER,
-            help="Write the body to FILE, whole or not at all.",
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show requests and responses on stderr, without bodies and secrets.")
-    ] = False,
-    retry: Annotated[
-        int,
-        typer.Option(
-            "--retry",
-            metavar="N",
-            min=0,
-            max=100,
-            rich_help_panel=_FAILURES,
-            help="Try again up to N times after 429, 502 to 504 or a lost connection, but no POST or PATCH.",
-        ),
-    ] = 0,
-    error_body: Annotated[
-        ErrorBody, typer.Option("--error-body", rich_help_panel=_ANSWER, help="Where the body of a 4xx or 5xx goes.")
-    ] = ErrorBody.STDOUT,
-    meta: Annotated[
-        str | None,
-        typer.Option(
-            "--meta",
-            metavar="FILE",
-            rich_help_panel=_ANSWER,
-            help="Write status, headers, times as JSON to FILE; - is stderr.",
-        ),
-    ] = None,
-    no_check_status: Annotated[
-        bool,
-        typer.Option(
-            "--no-check-status", rich_help_panel=_FAILURES, help="Exit with 0 whatever the status is, 401 excepted."
-        ),
-    ] = False,
-    no_follow: Annotated[
-        bool, typer.Option("--no-follow", rich_help_panel=_ANSWER, help="Do not follow redirects: exit with 3.")
-    ] = False,
-    no_login: Annotated[
-        bool, typer.Option("--no-login", rich_help_panel=_FAILURES, help="Never log in: exit with 10 instead.")
-    ] = False,
-    curl: Annotated[bool, typer.Option("--curl", help="Print a curl command instead of sending.")] = False,
+    query: Query = [],  # noqa: B006 - Typer copies it
+    header: Header = [],  # noqa: B006 - Typer copies it
+    data: Data = None,
+    form: Form = False,
+    include: Include = False,
+    output: Output = None,
+    error_body: ErrorBodyOption = ErrorBody.STDOUT,
+    meta: Meta = None,
+    no_follow: NoFollow = False,
+    retry: Retry = 0,
+    no_check_status: NoCheckStatus = False,
+    no_login: NoLogin = False,
+    verbose: Verbose = False,
+    curl: Curl = False,
 ) -> None:
-    """Call the API with the stored token.
+    """Send a request with the stored token.
 
-    When the token is missing, expired or rejected, xapi logs in and sends the
-    same request again. METHOD is GET, or POST where there is a body. PATH is
-    appended to the base URL. An ITEM is one of
+    If the token is missing, expired or rejected, xapi logs in and sends the
+    same request again. METHOD is GET by default, or POST if there is a body.
+    PATH is appended to the base URL. An ITEM is one of:
 
     \b
       name==value   query parameter
       Name:value    header
       name=value    JSON string field
       name:=JSON    JSON field of any type
-      name=@file    field's value from a file
-      name:=@file   the same, as JSON
-      name@file     upload (multipart)
+      name=@file    field with the content of a file
+      name:=@file   field with the JSON in a file
+      name@file     file upload (multipart)
 
-    `xapi help items` tells more about them.
+    See `xapi help items` for details.
 
     Examples:
 
@@ -141,12 +130,13 @@ def request(
       xapi request /x-api/echo -d @- <project.json
       xapi request /x-api/projects -o projects.json
     """
-    from xapi_cli.usecases.request import Request, RequestOptions
+    from xapi_cli.request.options import RequestOptions
+    from xapi_cli.usecases import request as usecase
 
     runtime: Runtime = ctx.obj
     runtime.verbose = verbose
     options = RequestOptions(
-        words=words,
+        arguments=arguments,
         query=query,
         headers=header,
         data=data,
@@ -160,8 +150,4 @@ def request(
         follow=not no_follow,
         automatic=not no_login,
     )
-    request = Request(runtime, options)
-    if curl:
-        request.print_curl()
-    else:
-        request.run()
+    usecase.run(runtime, options, print_curl=curl)

@@ -1,4 +1,4 @@
-"""Serve the documented API on loopback."""
+"""`xapi sandbox`: try xapi without the real API."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,22 +9,20 @@ if TYPE_CHECKING:
     from xapi_cli.sandbox import Sandbox
     from xapi_cli.system.terminal import Terminal
 
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 selects a free port.")
+]
+ExpiresIn = Annotated[
+    int, typer.Option("--expires-in", min=1, metavar="SECONDS", help="Lifetime of the tokens that it issues.")
+]
 
-def sandbox(
-    ctx: typer.Context,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 takes a free one.")
-    ] = 0,
-    expires_in: Annotated[
-        int, typer.Option("--expires-in", min=1, metavar="SECONDS", help="Lifetime of the tokens it gives out.")
-    ] = 2_592_000,
-) -> None:
+
+def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_000) -> None:
     """Serve the documented API on loopback.
 
-    For trying xapi without the real one. Prints base URL and test credentials
-    on stdout, as shell assignments, and serves until Ctrl-C. A POST to
-    /sandbox/kill-tokens makes all tokens invalid at once. The second user
-    lacks master rights.
+    Prints the base URL and test credentials on stdout, as shell assignments,
+    and serves until Ctrl-C. A POST to /sandbox/kill-tokens invalidates all
+    tokens. The second user has no master rights.
 
     Examples:
 
@@ -32,32 +30,33 @@ def sandbox(
       xapi sandbox
       xapi sandbox --port 8080 --expires-in 60
       xapi sandbox >sandbox.env & sleep 1
-      set -a; . ./sandbox.env
-      xapi login -p sandbox --storage file
+      (set -a; . ./sandbox.env
+       xapi login -p sandbox --storage file)
+      xapi request /x-api/me -p sandbox
     """
     from contextlib import suppress
 
     from xapi_cli.sandbox import Sandbox
 
     runtime: Runtime = ctx.obj
-    with suppress(KeyboardInterrupt), Sandbox(port, expires_in) as server:  # Ctrl-C is how it is told to stop
-        _introduce(server, runtime.terminal)
+    with suppress(KeyboardInterrupt), Sandbox(port, expires_in) as server:  # Ctrl-C is the normal way to stop it
+        _print_settings(server, runtime.terminal)
         _wait()
 
 
-def _introduce(server: "Sandbox", terminal: "Terminal") -> None:
+def _print_settings(server: "Sandbox", terminal: "Terminal") -> None:
     from shlex import quote
 
     from xapi_cli.sandbox import MEMBER
 
     member = {"XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email, "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password}
     assignments = [f"{name}={quote(value)}" for name, value in (server.settings | member).items()]
-    terminal.out("\n".join(assignments))
-    terminal.say("xapi: serving until Ctrl-C; put `export` before the lines above, in another shell, to use it there")
+    terminal.print("\n".join(assignments))
+    terminal.print_stderr("xapi: serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
 
 
 def _wait() -> None:
     import time
 
     while True:
-        time.sleep(3600)  # unlike a lock's, its wait ends at Ctrl-C on Windows as well
+        time.sleep(3600)  # unlike waiting for a lock, Ctrl-C interrupts it on Windows too

@@ -1,11 +1,11 @@
-"""Print the token, or tell how it stands."""
+"""Show the token, or its status."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import LOCAL, WIRE, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How `token show` prints the token."""
+    """The output formats of `token show`."""
 
     TOKEN = "token"
     HEADER = "header"
@@ -23,25 +23,26 @@ class Format(StrEnum):
 
 
 MinTtl = Annotated[
-    str | None, typer.Option("--min-ttl", metavar="DURATION", help="The least time left: 90s, 30m, 2h, 7d, 1h30m.")
+    str | None,
+    typer.Option("--min-ttl", metavar="DURATION", help="Minimum time left: 90s, 30m, 2h, 7d, 1h30m."),
 ]
 
 
-@settings_flags(*LOCAL, *WIRE)
+@settings_flags(*ACCOUNT, *NETWORK)
 def show(
     ctx: typer.Context,
     *,
-    format: Annotated[Format | None, typer.Option("--format", help="What to print.  [default: token]")] = None,  # noqa: A002 - the flag's name
+    format: Annotated[Format | None, typer.Option("--format", help="Output format.  [default: token]")] = None,  # noqa: A002 - the flag's name
     header: Annotated[bool, typer.Option("--header", help="Short for --format header.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     min_ttl: MinTtl = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Log in anew, even if the token is good.")] = False,
-    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in: exit with 10 instead.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Log in even if the token is valid.")] = False,
+    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in; exit with code 10 instead.")] = False,
 ) -> None:
     """Print a usable access token.
 
-    Logs in first where that is needed. No other command prints a token. With
-    --min-ttl, one with less time left is renewed first.
+    Logs in first if necessary. With --min-ttl, renews a token that has less
+    time left. No other command prints a token.
 
     Examples:
 
@@ -52,38 +53,29 @@ def show(
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
-    from xapi_cli.auth.token_formats import printed
-    from xapi_cli.settings import durations
+    from xapi_cli.usecases.token_show import show_token
 
     runtime: Runtime = ctx.obj
-    chosen = _one_of(format, header=header, json=json)
-    wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
-    if fresh and (no_login or runtime.settings.token):
-        raise UsageError(
-            f"--fresh cannot go with {'--no-login' if no_login else 'XAPI_TOKEN'}", hint="leave one of them out"
-        )
-    token, subject = runtime.usable_token(min_ttl=wanted, fresh=fresh, automatic=not no_login)
-    if runtime.environ.get("GITHUB_ACTIONS") == "true":
-        runtime.terminal.say(f"::add-mask::{_for_runner(token.access_token)}")
-    runtime.terminal.out(printed(token, subject, chosen.value, runtime.now()))
+    chosen = _only(format, header=header, json=json)
+    show_token(runtime, format=chosen.value, min_ttl=min_ttl, fresh=fresh, automatic=not no_login)
 
 
-@settings_flags(*LOCAL, *WIRE)
+@settings_flags(*ACCOUNT, *NETWORK)
 def status(
     ctx: typer.Context,
     *,
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, as happens anyway where stdout is no terminal.")
+        bool, typer.Option("--json", help="Print JSON, which is the default if stdout is not a terminal.")
     ] = False,
     min_ttl: MinTtl = None,
     check: Annotated[
-        str | None, typer.Option("--check", metavar="PATH", help="Ask the API too: GET PATH with the token.")
+        str | None, typer.Option("--check", metavar="PATH", help="Also send GET PATH with the token to the API.")
     ] = None,
 ) -> None:
-    """Tell how the stored token stands.
+    """Show the status of the stored token.
 
-    The token itself is not shown. Exit code 0 means that it is valid, 10 that
-    it is not. No request is made, unless --check asks for one.
+    Does not show the token itself. The exit code is 0 if the token is valid,
+    otherwise 10. Sends no request, except with --check.
 
     Examples:
 
@@ -92,23 +84,16 @@ def status(
       xapi token status --min-ttl 7d || echo "log in soon"
       xapi token status --check /x-api/me
     """
-    from xapi_cli.settings import durations
-    from xapi_cli.usecases.token_status import Status
+    from xapi_cli.usecases.token_status import show_status
 
     runtime: Runtime = ctx.obj
-    wanted = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
-    Status(runtime, min_ttl=wanted, check=check).tell(as_json=json)
+    show_status(runtime, as_json=json, min_ttl=min_ttl, check=check)
 
 
-def _one_of(chosen: Format | None, *, header: bool, json: bool) -> Format:
-    given = [
-        form for form, wanted in ((chosen, chosen), (Format.HEADER, header), (Format.JSON, json)) if wanted and form
-    ]
-    if len(set(given)) > 1:
-        raise UsageError("--format, --header and --json ask for different things", hint="give one of them")
-    return given[0] if given else Format.TOKEN
-
-
-def _for_runner(secret: str) -> str:
-    # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts: what a command's data may not hold
-    return secret.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def _only(format_: Format | None, *, header: bool, json: bool) -> Format:
+    """Return the one format that the options select; raise UsageError if they select several."""
+    options = ((format_, True), (Format.HEADER, header), (Format.JSON, json))
+    selected = {option for option, is_given in options if is_given and option}
+    if len(selected) > 1:
+        raise UsageError("--format, --header and --json select different formats", hint="use only one of them")
+    return selected.pop() if selected else Format.TOKEN

@@ -58,6 +58,6 @@ def open_transport(
     def context() -> "ssl.SSLContext":
         from xapi_cli.http import tls
 
-        return tls.context(ca_bundle, environ)
+        return tls.create_context(ca_bundle, environ)
 
     return Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)

@@ -17,10 +17,10 @@ from xapi_cli.system import forks
 
 if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
-    from xapi_cli.http.timeouts import Limit
+    from xapi_cli.http.timeouts import Wait
 
 BLOCK = 64 * 1024
-_AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LOOPBACK_IPV4 = re.compile(r"(::ffff:)?127(\.\d{1,3}){3}")
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -65,10 +65,10 @@ class Connection:
         self.idle_since = time.monotonic()
         self.has_surplus = False  # bytes arrived that belong to no response
         self._socket = sock
-        self._receives_when = _READ  # TLS may have to write before it can read, and vice versa
-        self._sends_when = _WRITE
+        self._receive_events = _READ  # TLS may have to write before it can read, and vice versa
+        self._send_events = _WRITE
         self._is_aborted = False
-        forks.watch(self)
+        forks.register(self)
 
     @property
     def peer(self) -> str:
@@ -88,68 +88,68 @@ class Connection:
             return False
         return not (is_loopback(self.peer) and (self.route.proxy is None or is_loopback(self.route.host)))
 
-    def start_tls(self, context: ssl.SSLContext, host: str, limit: "Limit") -> None:
+    def start_tls(self, context: ssl.SSLContext, host: str, wait: "Wait") -> None:
         """Start TLS and verify that the server is *host*; raises OSError or ValueError if the handshake fails."""
-        secured = context.wrap_socket(
+        tls_socket = context.wrap_socket(
             self._socket,
             server_hostname=host.rstrip(".").encode("ascii"),  # bytes, because str costs loading the idna codec
             do_handshake_on_connect=False,
             suppress_ragged_eofs=False,
         )
-        self._socket = secured
+        self._socket = tls_socket
         while True:
             try:
-                secured.do_handshake()
+                tls_socket.do_handshake()
                 break
-            except _AGAIN as wish:
-                self._note(wish, receiving=True)
-            self.wait(limit, receiving=True)
-        self.tls = secured.version()
+            except _WOULD_BLOCK as error:
+                self._record_event(error, receiving=True)
+            self.wait(wait, receiving=True)
+        self.tls = tls_socket.version()
 
-    def receive(self, limit: "Limit", size: int = BLOCK) -> bytes:
+    def receive(self, wait: "Wait", size: int = BLOCK) -> bytes:
         """Wait for data and return at most *size* bytes; b"" if the peer closed the connection."""
         while (data := self.receive_now(size)) is None:
-            self.wait(limit, receiving=True)
+            self.wait(wait, receiving=True)
         return data
 
     def receive_now(self, size: int = BLOCK) -> bytes | None:
         """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed."""
         try:
             data = self._socket.recv(size)
-        except _AGAIN as wish:
-            self._note(wish, receiving=True)
+        except _WOULD_BLOCK as error:
+            self._record_event(error, receiving=True)
             return None
         if self._is_aborted:  # abort() shuts the socket down, so recv() returns b"" as if the peer had closed
             raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
         return data
 
-    def send(self, data: bytes, limit: "Limit") -> None:
-        """Send all of *data*; raises TimeoutExpired when *limit* has expired."""
+    def send(self, data: bytes, wait: "Wait") -> None:
+        """Send all of *data*; raises TimeoutExpired when *wait* has expired."""
         view = memoryview(data)
         while view:
             count = self.send_now(view)
             view = view[count:]
             if not count:
-                self.wait(limit, sending=True)
+                self.wait(wait, sending=True)
 
     def send_now(self, data: memoryview) -> int:
         """Send as much of *data* as possible without waiting, and return the number of bytes sent."""
         try:
             return self._socket.send(data[:BLOCK])
-        except _AGAIN as wish:
-            self._note(wish, receiving=False)
+        except _WOULD_BLOCK as error:
+            self._record_event(error, receiving=False)
             return 0
 
-    def wait(self, limit: "Limit", *, receiving: bool = False, sending: bool = False) -> None:
-        """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *limit* has expired."""
-        pause = limit.pause()
+    def wait(self, wait: "Wait", *, receiving: bool = False, sending: bool = False) -> None:
+        """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *wait* has expired."""
+        timeout = wait.poll_interval()
         with Selector() as selector:
             selector.register(self._socket, self.events(receiving=receiving, sending=sending))
-            selector.select(pause)
+            selector.select(timeout)
 
     def events(self, *, receiving: bool = False, sending: bool = False) -> int:
         """Return the `selectors` events after which a retry may succeed."""
-        return (self._receives_when if receiving else 0) | (self._sends_when if sending else 0)
+        return (self._receive_events if receiving else 0) | (self._send_events if sending else 0)
 
     def fileno(self) -> int:
         """Return the descriptor, for a selector that waits for many connections."""
@@ -160,20 +160,20 @@ class Connection:
         """Return whether the connection has carried a request and its response."""
         return self.kind is not None
 
-    def rest(self, method: str, status: int) -> None:
+    def mark_idle(self, method: str, status: int) -> None:
         """Mark the connection as idle: the response to *method*, with *status*, is complete."""
         self.kind = self.route, method, status
         self.idle_since = time.monotonic()
 
-    def is_silent(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether the connection is open and no data has arrived, apart from TLS protocol messages.
 
         Data that has arrived is discarded.
         """
         try:
             data = self._socket.recv(1)
-        except _AGAIN as wish:
-            self._note(wish, receiving=True)
+        except _WOULD_BLOCK as error:
+            self._record_event(error, receiving=True)
             return True
         except (OSError, ValueError):
             return False
@@ -181,14 +181,14 @@ class Connection:
             self.has_surplus = True
         return False
 
-    def stays_silent(self, seconds: float) -> bool:
+    def stays_idle(self, seconds: float) -> bool:
         """Return whether the connection stays open and no data arrives for *seconds*."""
         end = time.monotonic() + seconds
-        while (is_silent := self.is_silent()) and (left := end - time.monotonic()) > 0:
+        while (is_idle := self.is_idle()) and (left := end - time.monotonic()) > 0:
             with Selector() as selector:
                 selector.register(self._socket, _READ)
                 selector.select(left)
-        return is_silent
+        return is_idle
 
     def abort(self) -> None:
         """Make operations of other threads on the connection fail immediately."""
@@ -205,9 +205,9 @@ class Connection:
         """Close only the descriptor, without notifying the server: the parent process still uses the connection."""
         self.close()
 
-    def _note(self, wish: OSError, *, receiving: bool) -> None:
-        """Record the event to wait for before the call that raised *wish* can be retried."""
+    def _record_event(self, error: OSError, *, receiving: bool) -> None:
+        """Record the event to wait for before the call that raised *error* can be retried."""
         if receiving:
-            self._receives_when = _WRITE if isinstance(wish, ssl.SSLWantWriteError) else _READ
+            self._receive_events = _WRITE if isinstance(error, ssl.SSLWantWriteError) else _READ
         else:
-            self._sends_when = _READ if isinstance(wish, ssl.SSLWantReadError) else _WRITE
+            self._send_events = _READ if isinstance(error, ssl.SSLWantReadError) else _WRITE

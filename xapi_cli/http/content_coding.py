@@ -19,25 +19,25 @@ _PADDING = b"\x00"
 _NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not registered
 
 
-def decoded(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
+def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
     """Yield the decoded form of *chunks* in blocks of at most 64 KiB, each as soon as it is available.
 
     An empty body is valid in every coding, because responses to HEAD and 304
     responses name the coding that the response to GET would have. Raises
     NetworkError for a truncated or corrupt body and for an unsupported coding.
     """
-    return filter(None, steps(chunks, content_encoding))
+    return filter(None, decode_steps(chunks, content_encoding))
 
 
-def steps(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
-    """Yield the blocks of `decoded`, and empty blocks between them, so that each step is short."""
-    pieces = _pieces(chunks)
-    first = next(pieces, None)
+def decode_steps(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
+    """Yield the blocks of `decode`, and empty blocks between them, so that each step is short."""
+    blocks = _split(chunks)
+    first = next(blocks, None)
     if first is not None:
-        yield from _undo(_coding(content_encoding), chain([first], pieces))
+        yield from _decode(_coding(content_encoding), chain([first], blocks))
 
 
-def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         for start in range(0, len(chunk), _BLOCK):
             yield chunk[start : start + _BLOCK]
@@ -48,86 +48,86 @@ def _coding(content_encoding: str | None) -> str:
     names = (name.strip().lower() for name in (content_encoding or "").split(","))
     codings = [name for name in names if name not in _NO_CODINGS]
     if len(codings) > 1:  # nested codings allow a decompression bomb
-        raise _failure(f"the body has {len(codings)} content codings, one on top of another", "xapi undoes only one")
+        raise _error(f"the body has {len(codings)} content codings", "xapi supports only one")
     return codings[0] if codings else "identity"
 
 
-def _undo(coding: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _decode(coding: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
     match coding:
         case "identity":
-            return pieces
+            return blocks
         case "gzip" | "x-gzip":
-            return _gunzip(pieces)
+            return _decode_gzip(blocks)
         case "deflate":
-            return _undeflate(pieces)
-    raise _failure("the body has a content coding that xapi did not ask for", "xapi undoes gzip and deflate")
+            return _decode_deflate(blocks)
+    raise _error("the body has a content coding that xapi did not request", "xapi supports gzip and deflate")
 
 
-def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Decode gzip: one or more members (RFC 1952, 2.2); other bytes after a member are ignored, as in gzip(1)."""
     start = b""
     while True:
-        rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, pieces, "gzip")
+        rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, blocks, "gzip")
         yield b""
-        start = _next_member(rest, pieces)
+        start = _next_member(rest, blocks)
         if not start:
             return
 
 
-def _next_member(rest: bytes, pieces: Iterator[bytes]) -> bytes:
-    """Return the start of the next gzip member, or b"" after reading all *pieces*."""
+def _next_member(rest: bytes, blocks: Iterator[bytes]) -> bytes:
+    """Return the start of the next gzip member, or b"" after reading all *blocks*."""
     start = rest.lstrip(_PADDING)
-    while len(start) < len(_GZIP) and (piece := next(pieces, None)) is not None:
-        start = (start + piece).lstrip(_PADDING)
+    while len(start) < len(_GZIP) and (block := next(blocks, None)) is not None:
+        start = (start + block).lstrip(_PADDING)
     if start.startswith(_GZIP):
         return start
-    _exhaust(pieces)
+    _read_rest(blocks)
     return b""
 
 
-def _undeflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _decode_deflate(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Decode deflate: the zlib format, as RFC 9110 8.4.1.2 requires, or the raw data that some servers send."""
-    start = next(pieces)
-    while len(start) < 2 and (piece := next(pieces, None)) is not None:
-        start += piece
+    start = next(blocks)
+    while len(start) < 2 and (block := next(blocks, None)) is not None:
+        start += block
     is_zlib = start[0] & 0x0F == zlib.DEFLATED and int.from_bytes(start[:2], "big") % 31 == 0  # RFC 1950, 2.2
-    yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, pieces, "deflate")
-    _exhaust(pieces)
+    yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, blocks, "deflate")
+    _read_rest(blocks)
 
 
 def _inflate(
-    inflater: "_Decompress", start: bytes, pieces: Iterator[bytes], coding: str
+    inflater: "_Decompress", start: bytes, blocks: Iterator[bytes], coding: str
 ) -> Generator[bytes, None, bytes]:
-    """Yield the decompressed form of *start* and *pieces*; return the bytes after the end of the compressed data."""
+    """Yield the decompressed form of *start* and *blocks*; return the bytes after the end of the compressed data."""
     data: bytes | None = start
     while data is not None:
-        yield from _blocks(inflater, data, coding)
+        yield from _decompress(inflater, data, coding)
         yield b""
         if inflater.eof:
             return inflater.unused_data
-        data = next(pieces, None)
-    raise _failure(f"the {coding} body was cut off before its end", "try again")
+        data = next(blocks, None)
+    raise _error(f"the {coding} body was truncated", "try again")
 
 
-def _blocks(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes]:
+def _decompress(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes]:
     """Yield all data that can be decompressed now, in blocks of at most 64 KiB."""
     is_full = False  # the inflater has more output, although the input may be consumed
     while (data or is_full) and not inflater.eof:
         try:
             block = inflater.decompress(data, _BLOCK)
         except zlib.error:
-            raise _failure(f"the {coding} body is corrupt or was cut off", "try again") from None
+            raise _error(f"the {coding} body is corrupt or truncated", "try again") from None
         data = inflater.unconsumed_tail
         is_full = len(block) == _BLOCK
         if block:
             yield block
 
 
-def _exhaust(pieces: Iterator[bytes]) -> None:
+def _read_rest(blocks: Iterator[bytes]) -> None:
     """Read the rest, so that its end is verified and the connection can be reused."""
-    for _ in pieces:
+    for _ in blocks:
         pass
 
 
-def _failure(message: str, hint: str) -> NetworkError:
-    return NetworkError(message, hint=hint, sent=True, answered=True)
+def _error(message: str, hint: str) -> NetworkError:
+    return NetworkError(message, hint=hint, sent=True, headers_received=True)

@@ -6,29 +6,35 @@ import ssl
 
 from xapi_cli.system.render import printable
 
-_CHECK_CLOCK = "is the clock of this computer right? if so, the server needs a new certificate"
-_CHECK_CA = "if you trust its CA, name a file with the CA's certificate with --ca-bundle"
+_CHECK_CLOCK = "is the clock of this computer correct? if so, the server needs a new certificate"
+_CHECK_CA = "if you trust its CA, pass the CA's certificate with --ca-bundle"
 _CHECK_NAME = "check the host in the base URL"
 _CHECK_ONLINE = "is this computer online?"
 
 _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
-    9: ("the server's certificate is not valid yet", "is the clock of this computer right?"),
+    9: ("the server's certificate is not valid yet", "is the clock of this computer correct?"),
     10: ("the server's certificate has expired", _CHECK_CLOCK),
     18: ("the server's certificate is self-signed", _CHECK_CA),
-    19: ("the server's certificate comes from an unknown CA (self-signed)", _CHECK_CA),
-    20: ("the server's certificate comes from an unknown CA", _CHECK_CA),
-    21: ("the server's certificate comes from an unknown CA", _CHECK_CA),
-    62: ("the server's certificate is for another name", _CHECK_NAME),
+    19: ("the server's certificate was issued by an unknown CA (self-signed)", _CHECK_CA),
+    20: ("the server's certificate was issued by an unknown CA", _CHECK_CA),
+    21: ("the server's certificate was issued by an unknown CA", _CHECK_CA),
+    62: ("the server's certificate is for another host name", _CHECK_NAME),
     64: ("the server's certificate is for another address", _CHECK_NAME),
 }
 _TLS = {  # OpenSSL's reasons
-    "WRONG_VERSION_NUMBER": ("the server does not speak TLS there", "is it an http:// server, or another port?"),
-    "HTTP_REQUEST": ("the server does not speak TLS there", "is it an http:// server, or another port?"),
+    "WRONG_VERSION_NUMBER": (
+        "the server does not use TLS on this port",
+        "is it an http:// server, or on another port?",
+    ),
+    "HTTP_REQUEST": ("the server does not use TLS on this port", "is it an http:// server, or on another port?"),
     "UNEXPECTED_EOF_WHILE_READING": ("connection closed by the server", None),
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
-    "UNSUPPORTED_PROTOCOL": ("the server speaks only an outdated TLS version", None),
+    "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the server wants a client certificate, which xapi does not have", None),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
+        "the server requires a client certificate, which xapi does not support",
+        None,
+    ),
 }
 _SYSTEM = {
     errno.ECONNREFUSED: "connection refused",
@@ -43,7 +49,7 @@ _SYSTEM = {
     errno.ENFILE: "too many open files",
 }
 _SYSTEM_HINTS = {
-    errno.ECONNREFUSED: "nothing listens there: check host and port of the base URL, and whether the server runs",
+    errno.ECONNREFUSED: "check the host and port of the base URL, and whether the server is running",
     errno.EHOSTUNREACH: _CHECK_ONLINE,
     errno.ENETUNREACH: _CHECK_ONLINE,
     errno.ENETDOWN: _CHECK_ONLINE,
@@ -53,38 +59,38 @@ _NO_SUCH_HOST = {
 }
 
 
-def explained(error: OSError) -> tuple[str, str | None]:
+def describe_error(error: OSError) -> tuple[str, str | None]:
     """Return a description of *error* and a hint; None if there is no hint."""
     if isinstance(error, socket.gaierror):
-        return _name_failure(error)
+        return _resolution_error(error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _certificate_failure(error)
+        return _certificate_error(error)
     if isinstance(error, ssl.SSLError):
-        return _tls_failure(error)
-    reason = _SYSTEM.get(error.errno or 0) or _phrase(error.strerror or type(error).__name__)
+        return _tls_error(error)
+    reason = _SYSTEM.get(error.errno or 0) or _clause(error.strerror or type(error).__name__)
     return reason, _SYSTEM_HINTS.get(error.errno or 0)
 
 
-def _name_failure(error: socket.gaierror) -> tuple[str, str | None]:
+def _resolution_error(error: socket.gaierror) -> tuple[str, str | None]:
     if error.errno in _NO_SUCH_HOST:
         return "no such host", _CHECK_NAME
     if error.errno == socket.EAI_AGAIN:
-        return "name look-up failed", _CHECK_ONLINE
-    return f"name look-up failed ({_phrase(error.strerror or 'no reason given')})", None
+        return "name resolution failed", _CHECK_ONLINE
+    return f"name resolution failed ({_clause(error.strerror or 'no reason given')})", None
 
 
-def _certificate_failure(error: ssl.SSLCertVerificationError) -> tuple[str, str | None]:
+def _certificate_error(error: ssl.SSLCertVerificationError) -> tuple[str, str | None]:
     known = _CERTIFICATE.get(error.verify_code)
-    return known or (f"the server's certificate is not trusted ({_phrase(str(error.verify_message))})", _CHECK_CA)
+    return known or (f"the server's certificate is not trusted ({_clause(str(error.verify_message))})", _CHECK_CA)
 
 
-def _tls_failure(error: ssl.SSLError) -> tuple[str, str | None]:
+def _tls_error(error: ssl.SSLError) -> tuple[str, str | None]:
     is_end = isinstance(error, ssl.SSLEOFError)  # its reason depends on the version of OpenSSL
     name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or type(error).__name__
-    return _TLS.get(name) or (f"TLS failed ({_phrase(name.replace('_', ' ').lower())})", None)
+    return _TLS.get(name) or (f"TLS failed ({_clause(name.replace('_', ' ').lower())})", None)
 
 
-def _phrase(text: str) -> str:
+def _clause(text: str) -> str:
     """Return *text* from a library as part of a sentence."""
     text = printable(text.strip().rstrip("."))
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

@@ -2,36 +2,36 @@
 
 import re
 
-_HIGHEST_PORT = 65_535
-_LONGEST_NAME = 253  # RFC 1035, 2.3.4, without the trailing dot
+_MAX_PORT = 65_535
+_MAX_NAME_LENGTH = 253  # RFC 1035, 2.3.4, without the trailing dot
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HEXADECIMAL = re.compile(r"0x[0-9a-f]*")
 
 
-class Malformed(Exception):
-    """A URL is not valid; *flaw* is a predicate, to which the caller that reports the error adds the subject."""
+class InvalidURL(Exception):
+    """A URL is not valid; *problem* is a predicate, to which the caller that reports the error adds the subject."""
 
-    def __init__(self, flaw: str, remedy: str | None = None) -> None:
-        super().__init__(flaw)
-        self.remedy = remedy
+    def __init__(self, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem)
+        self.hint = hint
 
 
 def host_and_port(text: str) -> tuple[str, int | None]:
-    """Return the host in *text*, normalized and without brackets, and the port or None; raises Malformed."""
-    refuse_blanks(text)
+    """Return the host in *text*, normalized and without brackets, and the port or None; raises InvalidURL."""
+    reject_spaces(text)
     if "%" in text:
-        raise Malformed("has a % in its host")
+        raise InvalidURL("has a % in its host")
     if text.startswith("["):
         inside, bracket, after = text[1:].partition("]")
         if not bracket or (after and not after.startswith(":")):
-            raise Malformed("has a malformed IPv6 address")
+            raise InvalidURL("has a malformed IPv6 address")
         return _ipv6(inside), _port(after[1:])
     host, _, port = text.partition(":")
     if not host:
-        raise Malformed("has no host")
+        raise InvalidURL("has no host")
     if ":" in port:
-        raise Malformed("has more than one : in its host", "write an IPv6 address in brackets, like [::1]")
+        raise InvalidURL("has more than one : in its host", "write an IPv6 address in brackets, like [::1]")
     return _name(host), _port(port)
 
 
@@ -41,29 +41,29 @@ def is_numeric(host: str) -> bool:
     return last.isdigit() or _HEXADECIMAL.fullmatch(last) is not None
 
 
-def refuse_blanks(text: str) -> None:
-    """Raise Malformed for blanks, backslashes and control characters."""
-    refuse_controls(text)
+def reject_spaces(text: str) -> None:
+    """Raise InvalidURL for blanks, backslashes and control characters."""
+    reject_control_characters(text)
     if any(character.isspace() for character in text):
-        raise Malformed("has a blank")
+        raise InvalidURL("contains whitespace")
     if "\\" in text:
-        raise Malformed("has a backslash")
+        raise InvalidURL("has a backslash")
 
 
-def refuse_controls(text: str) -> None:
-    """Raise Malformed for a control character, C1 included; the message has its code and position."""
+def reject_control_characters(text: str) -> None:
+    """Raise InvalidURL for a control character, C1 included; the message has its code and position."""
     if found := _CONTROL.search(text):
-        raise Malformed(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
+        raise InvalidURL(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
 
 def _port(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise Malformed("has a port that is no number")
+        raise InvalidURL("has a port that is not a number")
     digits = text.lstrip("0")
-    if not digits or len(digits) > len(str(_HIGHEST_PORT)) or int(digits) > _HIGHEST_PORT:
-        raise Malformed(f"has a port outside 1-{_HIGHEST_PORT}")
+    if not digits or len(digits) > len(str(_MAX_PORT)) or int(digits) > _MAX_PORT:
+        raise InvalidURL(f"has a port outside 1-{_MAX_PORT}")
     return int(digits)
 
 
@@ -73,7 +73,7 @@ def _ipv6(text: str) -> str:
     try:
         address = IPv6Address(text)
     except ValueError:
-        raise Malformed("has a malformed IPv6 address") from None
+        raise InvalidURL("has a malformed IPv6 address") from None
     mapped = address.ipv4_mapped
     return f"::ffff:{mapped}" if mapped else str(address)  # str() formats mapped ones differently since Python 3.13
 
@@ -82,21 +82,21 @@ def _name(host: str) -> str:
     """Return the name or IPv4 address *host* in the form in which it is sent."""
     name = host.lower()
     if not name.isascii() or "xn--" in name:
-        name = _internationalised(name)
-    if len(name.removesuffix(".")) > _LONGEST_NAME or not _has_valid_labels(name):
-        raise Malformed("has a host that is no valid name")
+        name = _encode_international(name)
+    if len(name.removesuffix(".")) > _MAX_NAME_LENGTH or not _has_valid_labels(name):
+        raise InvalidURL("has an invalid host name")
     if is_numeric(name):
         _check_ipv4(name)
     return name
 
 
-def _internationalised(name: str) -> str:
+def _encode_international(name: str) -> str:
     import idna  # imported here because its tables are large
 
     try:
         return idna.encode(name, uts46=True).decode("ascii")
     except UnicodeError:  # idna.IDNAError is one
-        raise Malformed("has a host that is no valid international name") from None
+        raise InvalidURL("has an invalid internationalized host name") from None
 
 
 def _has_valid_labels(name: str) -> bool:
@@ -109,4 +109,4 @@ def _check_ipv4(name: str) -> None:
     try:
         IPv4Address(name)
     except ValueError:
-        raise Malformed("has a host that is neither a name nor an IPv4 address such as 192.0.2.1") from None
+        raise InvalidURL("has a host that is neither a name nor an IPv4 address such as 192.0.2.1") from None

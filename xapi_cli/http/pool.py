@@ -3,61 +3,61 @@
 from threading import Lock
 
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.reuse import Reuse
+from xapi_cli.http.reuse import ReusePolicy
 from xapi_cli.system import forks
 
 
-class Pool:
+class ConnectionPool:
     """A pool of connections; each is used by one caller at a time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._reuse = Reuse()
+        self._reuse = ReusePolicy()
         self._idle: dict[Route, list[Connection]] = {}  # in the order in which they became idle
-        self._lent: set[Connection] = set()
+        self._in_use: set[Connection] = set()
         self._is_closed = False
-        forks.watch(self)
+        forks.register(self)
 
-    def take(self, route: Route) -> Connection | None:
+    def acquire(self, route: Route) -> Connection | None:
         """Return an idle open connection for *route*, None without one; may wait for the end of a grace period."""
-        while (connection := self._pop(route)) is not None:
-            if self._reuse.is_fit(connection):
+        while (connection := self._acquire_idle(route)) is not None:
+            if self._reuse.can_reuse(connection):
                 return connection
-            self.drop(connection)
+            self.discard(connection)
         return None
 
     def add(self, connection: Connection) -> None:
         """Register the new *connection* as in use."""
         with self._lock:
-            self._lent.add(connection)
+            self._in_use.add(connection)
             is_closed = self._is_closed
         if is_closed:
             connection.abort()
 
-    def give_back(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """Keep *connection*, which has received a complete response, if it is reusable; otherwise close it."""
-        if self._reuse.is_allowed(connection):
+        if self._reuse.may_keep(connection):
             with self._lock:
                 if not self._is_closed:
-                    self._lent.discard(connection)
+                    self._in_use.discard(connection)
                     self._idle.setdefault(connection.route, []).append(connection)
                     return
-        self.drop(connection)
+        self.discard(connection)
 
-    def drop(self, connection: Connection) -> None:
+    def discard(self, connection: Connection) -> None:
         """Close *connection* and remove it from the pool."""
-        self._reuse.note(connection)
+        self._reuse.record_surplus(connection)
         with self._lock:
-            self._lent.discard(connection)
+            self._in_use.discard(connection)
             connection.close()
 
     def close(self) -> None:
         """Close idle connections, and make operations of other threads on connections in use fail immediately."""
         with self._lock:
             self._is_closed = True
-            idle = [connection for kept in self._idle.values() for connection in kept]
+            idle = [connection for connections in self._idle.values() for connection in connections]
             self._idle.clear()
-            for connection in self._lent:  # all are open, because drop() holds the lock while it closes one
+            for connection in self._in_use:  # all are open, because discard() holds the lock while it closes one
                 connection.abort()
         for connection in idle:
             connection.close()
@@ -66,13 +66,13 @@ class Pool:
         """Remove the connections of the parent process, and replace the lock, which another thread may have held."""
         self._lock = Lock()
         self._idle.clear()
-        self._lent.clear()
+        self._in_use.clear()
 
-    def _pop(self, route: Route) -> Connection | None:
+    def _acquire_idle(self, route: Route) -> Connection | None:
         with self._lock:
-            kept = self._idle.get(route)
-            if not kept:
+            idle = self._idle.get(route)
+            if not idle:
                 return None
-            connection = kept.pop(self._reuse.choice(kept) or 0)
-            self._lent.add(connection)
+            connection = idle.pop(self._reuse.choose(idle) or 0)
+            self._in_use.add(connection)
             return connection

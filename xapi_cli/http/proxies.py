@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.hosts import Malformed, host_and_port, is_numeric
+from xapi_cli.http.hosts import InvalidURL, host_and_port, is_numeric
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -34,22 +34,22 @@ def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> 
 
     Raises UsageError if the URL of the proxy is not valid.
     """
-    variable, text = _chosen(scheme, environ)
-    if not text or _is_exempt(host, port, _value("NO_PROXY", environ)[1]):
+    variable, text = _setting_for(scheme, environ)
+    if not text or _is_exempt(host, port, _lookup("NO_PROXY", environ)[1]):
         return None
     try:
-        return _parsed(text, variable)
-    except Malformed as flaw:
-        raise UsageError(f"the proxy in {variable} {flaw}", hint=flaw.remedy or _HINT) from None
+        return _parse(text, variable)
+    except InvalidURL as error:
+        raise UsageError(f"the proxy in {variable} {error}", hint=error.hint or _HINT) from None
 
 
-def _chosen(scheme: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def _setting_for(scheme: str, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return name and value of the variable that applies to *scheme*."""
-    variable, text = _value(f"{scheme.upper()}_PROXY", environ)
-    return (variable, text) if text else _value("ALL_PROXY", environ)
+    variable, text = _lookup(f"{scheme.upper()}_PROXY", environ)
+    return (variable, text) if text else _lookup("ALL_PROXY", environ)
 
 
-def _value(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def _lookup(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the spelling of the variable *name* and its value; lower case takes precedence, empty means unset."""
     lower = environ.get(name.lower(), "").strip()
     if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:  # in CGI, a request header sets it: httpoxy.org
@@ -57,7 +57,7 @@ def _value(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
     return (name.lower(), lower) if lower else (name, environ.get(name, "").strip())
 
 
-def _parsed(text: str, variable: str) -> Proxy:
+def _parse(text: str, variable: str) -> Proxy:
     """Parse the URL of a proxy; errors do not quote it, because it may contain a password."""
     scheme, found, rest = text.partition("://")
     if not found:
@@ -65,19 +65,21 @@ def _parsed(text: str, variable: str) -> Proxy:
     _check_scheme(scheme.lower())
     user_info, _, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
     host, port = host_and_port(address)
-    return Proxy("http", host, port or _DEFAULT_PORTS["http"], _basic(user_info) if user_info else None, variable)
+    return Proxy(
+        "http", host, port or _DEFAULT_PORTS["http"], _basic_authorization(user_info) if user_info else None, variable
+    )
 
 
 def _check_scheme(scheme: str) -> None:
     if scheme == "https":
-        raise Malformed("is reached by https, which xapi does not support", "most proxies listen on http://, try that")
+        raise InvalidURL("has the scheme https, which xapi does not support", "try http://, which most proxies use")
     if scheme.startswith("socks"):
-        raise Malformed("is a SOCKS proxy, which xapi does not support", "name an HTTP proxy instead")
+        raise InvalidURL("is a SOCKS proxy, which xapi does not support", "use an HTTP proxy instead")
     if scheme != "http":
-        raise Malformed("has a scheme other than http")
+        raise InvalidURL("has a scheme other than http")
 
 
-def _basic(user_info: str) -> bytes:
+def _basic_authorization(user_info: str) -> bytes:
     """Return the value of Proxy-Authorization for the *user_info* of a URL (RFC 7617)."""
     from base64 import b64encode
     from urllib.parse import unquote_to_bytes
@@ -92,7 +94,7 @@ def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
     address = _address(wanted)
     return any(
         (entry_port is None or entry_port == str(port))
-        and (name == "*" or (_contains(name, address) if address else _names(name, wanted)))
+        and (name == "*" or (_matches_network(name, address) if address else _matches_name(name, wanted)))
         for name, entry_port in _entries(no_proxy)
     )
 
@@ -120,7 +122,7 @@ def _address(host: str) -> "IPv4Address | IPv6Address | None":
         return None
 
 
-def _names(name: str, host: str) -> bool:
+def _matches_name(name: str, host: str) -> bool:
     """Return whether *host* is *name* or a subdomain of it."""
     suffix = _ascii(name.removeprefix("*").strip("."))
     return bool(suffix) and f".{host}".endswith(f".{suffix}")
@@ -132,11 +134,11 @@ def _ascii(name: str) -> str:
         return name
     try:
         return host_and_port(name)[0]
-    except Malformed:
+    except InvalidURL:
         return ""
 
 
-def _contains(network: str, address: "IPv4Address | IPv6Address") -> bool:
+def _matches_network(network: str, address: "IPv4Address | IPv6Address") -> bool:
     """Return whether *network*, or a single address, contains *address* or the IPv4 address mapped in it."""
     from ipaddress import ip_network
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
-    from xapi_cli.http.timeouts import Limit
+    from xapi_cli.http.timeouts import Wait
 
 Address = tuple[int, Any]  # the family and the argument of connect()
 
@@ -22,22 +22,22 @@ class Resolver:
     def __init__(self) -> None:
         self._lock = Lock()
         self._lookups: dict[tuple[str, int], _Lookup] = {}
-        forks.watch(self)
+        forks.register(self)
 
     def after_fork(self) -> None:
         """Reset the state: the threads of the parent process do not run in the child process."""
         self._lock = Lock()
         self._lookups.clear()
 
-    def addresses(self, host: str, port: int, limit: "Limit") -> list[Address]:
+    def addresses(self, host: str, port: int, wait: "Wait") -> list[Address]:
         """Return the addresses of *host* in the order in which to try them.
 
-        Raises OSError if the lookup fails, TimeoutExpired when *limit* has expired.
+        Raises OSError if the lookup fails, TimeoutExpired when *wait* has expired.
         """
         try:
-            return _ordered(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
+            return _interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
         except socket.gaierror:  # *host* is a name, not an address
-            return self._lookup(host, port).result(limit)
+            return self._lookup(host, port).result(wait)
 
     def _lookup(self, host: str, port: int) -> "_Lookup":
         with self._lock:
@@ -47,7 +47,7 @@ class Resolver:
                 try:
                     lookup.start()
                 except RuntimeError as error:
-                    raise OSError(errno.EAGAIN, "no more threads") from error
+                    raise OSError(errno.EAGAIN, "no more threads can be started") from error
                 self._lookups[host, port] = lookup
         return lookup
 
@@ -56,7 +56,7 @@ class _Lookup(Thread):
     """A DNS lookup in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
 
     def __init__(self, host: str, port: int) -> None:
-        super().__init__(name=f"look-up of {host}", daemon=True)
+        super().__init__(name=f"lookup of {host}", daemon=True)
         self._host, self._port = host, port
         self._done = Event()
         self._addresses: list[Address] = []
@@ -69,7 +69,7 @@ class _Lookup(Thread):
     def run(self) -> None:
         try:
             # Bytes, because with str the socket module loads the idna codec, which takes 4 ms.
-            self._addresses = _ordered(socket.getaddrinfo(self._host.encode("ascii"), self._port, type=_TCP))
+            self._addresses = _interleaved(socket.getaddrinfo(self._host.encode("ascii"), self._port, type=_TCP))
         except OSError as error:
             self._error = error
         except UnicodeError:
@@ -77,15 +77,15 @@ class _Lookup(Thread):
         finally:
             self._done.set()
 
-    def result(self, limit: "Limit") -> list[Address]:
+    def result(self, wait: "Wait") -> list[Address]:
         while not self._done.is_set():
-            self._done.wait(limit.pause())
+            self._done.wait(wait.poll_interval())
         if self._error:
             raise self._error
         return self._addresses
 
 
-def _ordered(infos: list[tuple[Any, ...]]) -> list[Address]:
+def _interleaved(infos: list[tuple[Any, ...]]) -> list[Address]:
     """Return the addresses with IPv4 and IPv6 interleaved (RFC 8305, 4), because one family may be unreachable."""
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
     first = [entry for entry in addresses if entry[0] == addresses[0][0]]

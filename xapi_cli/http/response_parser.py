@@ -10,15 +10,17 @@ from collections.abc import Mapping
 import h11
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.error_text import explained
+from xapi_cli.http.error_text import describe_error
 
-HEAD_LIMIT = 100_000  # bytes, informational responses included; also limits each chunk header line and all trailers
+MAX_HEADER_SIZE = (
+    100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
+)
 
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
-_START = len(_VERSIONS[0])
+_VERSION_LENGTH = len(_VERSIONS[0])
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
-_PLAINER = {  # than the messages of h11
+_DESCRIPTIONS = {  # than the messages of h11
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
     "Only Transfer-Encoding": "an unknown transfer coding",
     "illegal request line": "illegal status line",
@@ -28,7 +30,7 @@ _PLAINER = {  # than the messages of h11
 
 def new_protocol() -> h11.Connection:
     """Return a new h11 state machine for one request and its response."""
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
+    return h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_SIZE)
 
 
 def declares_body(method: str, status: int, headers: Mapping[bytes, bytes]) -> bool:
@@ -44,19 +46,19 @@ class ResponseParser:
     """
 
     def __init__(self, protocol: h11.Connection, sender: str, *, over_tls: bool) -> None:
-        self.head: h11.Response | None = None
-        self.has_begun = False
+        self.response: h11.Response | None = None
+        self.has_started = False
         self.has_ended = False
         self._protocol = protocol
         self._sender = sender
         self._over_tls = over_tls
         self._buffer = bytearray()  # of the status line and headers
         self._searched = 0  # the buffer has no blank line before this position
-        self._head_size = 0
+        self._header_size = 0
         self._body_size = 0
-        self._chunks: _ChunkLines | None = None
+        self._chunks: _ChunkFraming | None = None
         self._is_closed = False
-        self._flaw: str | None = None  # what is invalid in the body
+        self._error: str | None = None  # what is invalid in the body
 
     def receive(self, data: bytes) -> None:
         """Process *data*, or the end of the connection if it is b"".
@@ -64,12 +66,12 @@ class ResponseParser:
         Raises NetworkError if the status line and headers are not valid or not complete.
         """
         self._is_closed = not data
-        if self.head is None:
+        if self.response is None:
             if not data:
                 raise self._closed()
-            data = self._receive_head(data)
+            data = self._receive_headers(data)
         if self._chunks and data:
-            data = self._chunks.checked(data)
+            data = self._chunks.validated(data)
         if data or self._is_closed:
             self._protocol.receive_data(data)
 
@@ -79,39 +81,39 @@ class ResponseParser:
         Raises NetworkError if the body is truncated or not valid, after all valid data was returned.
         """
         parts: list[bytes] = []
-        while not (self.has_ended or self._flaw):
+        while not (self.has_ended or self._error):
             try:
                 event = self._protocol.next_event()
             except h11.RemoteProtocolError as error:
-                self._flaw = "connection closed by the server" if self._is_closed else _plain(str(error))
+                self._error = "connection closed by the server" if self._is_closed else _describe(str(error))
                 break
             if event is h11.NEED_DATA:
-                self._flaw = self._chunks.flaw if self._chunks else None
+                self._error = self._chunks.error if self._chunks else None
                 break
             if isinstance(event, h11.Data):
                 parts.append(event.data)
             else:
                 self.has_ended = True
-        if self._flaw and not parts:  # the data before the flaw is returned first
-            raise self._cut_off(self._flaw)
+        if self._error and not parts:  # the data before the error is returned first
+            raise self._truncated(self._error)
         block = b"".join(parts)
         self._body_size += len(block)
         return block
 
-    def broken(self, error: OSError) -> NetworkError:
+    def connection_error(self, error: OSError) -> NetworkError:
         """Return the error to raise after the connection failed with *error*."""
-        reason, hint = explained(error)
-        if self.head is not None:
-            return self._cut_off(reason)
-        return NetworkError(f"the connection to {self._sender} broke before the answer: {reason}", hint=hint)
+        reason, hint = describe_error(error)
+        if self.response is not None:
+            return self._truncated(reason)
+        return NetworkError(f"the connection to {self._sender} broke before the response: {reason}", hint=hint)
 
     @property
     def allows_reuse(self) -> bool:
         """Whether the connection may carry another request: both messages are complete, without surplus bytes."""
         states = self._protocol.states
         is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
-        has_flaw = self._chunks is not None and self._chunks.flaw is not None
-        return is_complete and not (has_flaw or self._is_ambiguous or self.has_surplus)
+        has_error = self._chunks is not None and self._chunks.error is not None
+        return is_complete and not (has_error or self._is_ambiguous or self.has_surplus)
 
     @property
     def has_surplus(self) -> bool:
@@ -121,24 +123,24 @@ class ResponseParser:
     @property
     def _is_ambiguous(self) -> bool:
         """Whether the headers include both Content-Length and Transfer-Encoding, which is ambiguous (RFC 9112, 6.3)."""
-        names = {name for name, _ in self.head.headers} if self.head else set()
+        names = {name for name, _ in self.response.headers} if self.response else set()
         return {b"content-length", b"transfer-encoding"} <= names
 
-    def _receive_head(self, data: bytes) -> bytes:
+    def _receive_headers(self, data: bytes) -> bytes:
         """Parse status lines and headers in *data*; return the bytes after those of the final response."""
-        self._over_tls = self._over_tls or self.has_begun  # a TLS record is detected by its first byte only
-        self.has_begun = True
+        self._over_tls = self._over_tls or self.has_started  # a TLS record is detected by its first byte only
+        self.has_started = True
         self._buffer += data
-        while self.head is None:
+        while self.response is None:
             self._check_start()
             blank = _BLANK_LINE.search(self._buffer, self._searched)
-            size = self._head_size + (blank.end() if blank else len(self._buffer) + 1)
-            if size > HEAD_LIMIT:
-                raise self._invalid(f"a head of more than {HEAD_LIMIT:,} bytes")
+            size = self._header_size + (blank.end() if blank else len(self._buffer) + 1)
+            if size > MAX_HEADER_SIZE:
+                raise self._invalid(f"status line and headers of more than {MAX_HEADER_SIZE:,} bytes")
             if blank is None:
                 self._searched = max(0, len(self._buffer) - 2)
                 return b""
-            self._head_size = size
+            self._header_size = size
             self._parse(bytes(self._buffer[: blank.end()]))
             del self._buffer[: blank.end()]
             self._searched = 0
@@ -147,7 +149,7 @@ class ResponseParser:
 
     def _check_start(self) -> None:
         """Reject another protocol or version at its first bytes, because the end of its headers cannot be detected."""
-        start = bytes(self._buffer[:_START])
+        start = bytes(self._buffer[:_VERSION_LENGTH])
         if any(version.startswith(start) for version in _VERSIONS):
             return
         if start.startswith(b"HTTP/"):
@@ -166,51 +168,52 @@ class ResponseParser:
                 raise self._invalid("a switch to another protocol")
             return
         assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns no other event for complete headers
-        self.head = event
+        self.response = event
         if any(name == b"transfer-encoding" for name, _ in event.headers):
-            self._chunks = _ChunkLines()
+            self._chunks = _ChunkFraming()
 
     def _closed(self) -> NetworkError:
-        how = "in the middle of its answer" if self.has_begun else "without an answer"
+        how = "in the middle of its response" if self.has_started else "without a response"
         return NetworkError(f"{self._sender} closed the connection {how}")
 
-    def _invalid(self, flaw: str, hint: str | None = None) -> NetworkError:
+    def _invalid(self, error: str, hint: str | None = None) -> NetworkError:
         hint = hint or "is this the right host and port?"
-        return NetworkError(f"the answer of {self._sender} is not valid HTTP ({_plain(flaw)})", hint=hint)
+        return NetworkError(f"the response from {self._sender} is not valid HTTP ({_describe(error)})", hint=hint)
 
-    def _cut_off(self, reason: str) -> NetworkError:
+    def _truncated(self, reason: str) -> NetworkError:
         return NetworkError(
-            f"the body from {self._sender} was cut off after {self._body_size:,} bytes ({reason})", answered=True
+            f"the body from {self._sender} was truncated after {self._body_size:,} bytes ({reason})",
+            headers_received=True,
         )
 
 
-class _ChunkLines:
+class _ChunkFraming:
     """Check chunk header lines and trailers before h11 parses them, because h11 waits for a CRLF after a bare LF.
 
     h11 detects all other errors in them.
     """
 
     def __init__(self) -> None:
-        self.flaw: str | None = None
+        self.error: str | None = None
         self._line = bytearray()
-        self._skipped = 0  # remaining bytes of a chunk and its CRLF, before the next line
+        self._chunk_rest = 0  # remaining bytes of a chunk and its CRLF, before the next line
         self._trailers: int | None = None  # their size in bytes, None before the last chunk
-        self._is_over = False
+        self._has_ended = False
 
-    def checked(self, data: bytes) -> bytes:
+    def validated(self, data: bytes) -> bytes:
         """Return *data* up to the first invalid line."""
         at = 0
-        while at < len(data) and not self._is_over:
-            if self._skipped:
-                count = min(self._skipped, len(data) - at)
-                self._skipped -= count
+        while at < len(data) and not self._has_ended:
+            if self._chunk_rest:
+                count = min(self._chunk_rest, len(data) - at)
+                self._chunk_rest -= count
                 at += count
                 continue
             end = data.find(b"\n", at) + 1 or len(data)
             self._line += data[at:end]
-            if self.flaw is None:
-                self.flaw = self._flaw()
-            if self.flaw is not None:
+            if self.error is None:
+                self.error = self._error()
+            if self.error is not None:
                 return data[:at]
             at = end
             if self._line.endswith(b"\n"):
@@ -218,9 +221,9 @@ class _ChunkLines:
                 self._line.clear()
         return data
 
-    def _flaw(self) -> str | None:
-        if len(self._line) + (self._trailers or 0) > HEAD_LIMIT:
-            return "an endless line"
+    def _error(self) -> str | None:
+        if len(self._line) + (self._trailers or 0) > MAX_HEADER_SIZE:
+            return "a line that is too long"
         if self._line.endswith(b"\n") and not self._line.endswith(b"\r\n"):
             return "a line feed without a carriage return between chunks"
         return None
@@ -228,21 +231,21 @@ class _ChunkLines:
     def _end_line(self, line: bytes) -> None:
         if self._trailers is not None:
             self._trailers += len(line)
-            self._is_over = line == b"\r\n"
+            self._has_ended = line == b"\r\n"
             return
         try:
             size = int(line.partition(b";")[0], 16)
         except ValueError:  # h11 rejects it
-            self._is_over = True
+            self._has_ended = True
             return
         if size:
-            self._skipped = size + 2
+            self._chunk_rest = size + 2
         else:
             self._trailers = 0
 
 
-def _plain(flaw: str) -> str:
-    """Return a description of h11's *flaw*, without the data from the server that h11 quotes after a colon."""
-    flaw = flaw.partition(":")[0]
-    plainer = [words for start, words in _PLAINER.items() if flaw.startswith(start)]
-    return plainer[0] if plainer else flaw[:1].lower() + flaw[1:]
+def _describe(error: str) -> str:
+    """Return a description of h11's *error*, without the data from the server that h11 quotes after a colon."""
+    error = error.partition(":")[0]
+    descriptions = [text for start, text in _DESCRIPTIONS.items() if error.startswith(start)]
+    return descriptions[0] if descriptions else error[:1].lower() + error[1:]

@@ -1,4 +1,4 @@
-"""Which requests are retried, and how long to wait before a retry."""
+"""Decide whether to retry a request, and how long to wait before the retry."""
 
 import random
 import time
@@ -7,23 +7,39 @@ from collections.abc import Callable
 STATUSES = frozenset({429, 502, 503, 504})
 METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
-_FIRST, _CAP = 0.5, 30.0
+_FIRST, _CAP = 0.5, 30.0  # seconds
+
+
+def next_delay(
+    method: str, retries: int, limit: int, *, retry_after: str | None = None, deadline: float | None = None
+) -> float | None:
+    """Return the seconds to wait before the next retry of a request with *method*, or None if it is not retried.
+
+    *retries* is the number of retries so far, *limit* the maximum. A retry that would
+    start after *deadline*, a time of `time.monotonic`, is not made. For *retry_after*,
+    see `delay`.
+    """
+    if retries >= limit or method not in METHODS:
+        return None
+    seconds = delay(retries, retry_after)
+    is_late = seconds is not None and deadline is not None and time.monotonic() + seconds >= deadline
+    return None if is_late else seconds
 
 
 def delay(
-    tries: int, retry_after: str | None, *, rng: Callable[[float, float], float] = random.uniform
+    retries: int, retry_after: str | None, *, rng: Callable[[float, float], float] = random.uniform
 ) -> float | None:
-    """Return the seconds to wait before the next attempt after *tries* failed ones, None for no further attempt.
+    """Return the seconds to wait after a transient failure and *retries* retries, or None to stop retrying.
 
     *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110,
     section 10.2.3). It is respected up to LONGEST_WAIT. Without a valid value, the
     delay is exponential backoff with full jitter; *rng* returns a random number
     between its arguments.
     """
-    asked = _seconds(retry_after) if retry_after is not None else None
-    if asked is None:
-        return rng(0.0, min(_CAP, _FIRST * 2 ** min(tries, 10)))
-    return asked if asked <= LONGEST_WAIT else None
+    requested = _seconds(retry_after) if retry_after is not None else None
+    if requested is None:
+        return rng(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
+    return requested if requested <= LONGEST_WAIT else None
 
 
 def _seconds(retry_after: str) -> float | None:

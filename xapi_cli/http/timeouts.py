@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, Self
 
 from xapi_cli.errors import TimeoutExpired
 
-_LONGEST_PAUSE = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
+_MAX_POLL_INTERVAL = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
 _DEADLINE_NAME = "--max-time"
 
 
-class Limits(NamedTuple):
-    """The limits of one request: a timeout in seconds for each kind of wait, and a deadline for the whole request.
+class Timeouts(NamedTuple):
+    """The timeouts of one request: one in seconds for each kind of wait, and a deadline for the whole request.
 
     The deadline is a time of the monotonic clock.
     """
@@ -24,7 +24,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, extensions: Mapping[str, Any]) -> Self:
-        """Return the limits in the *extensions* of a request, which httpx and the caller set."""
+        """Return the timeouts in the *extensions* of a request, which httpx and the caller set."""
         seconds = extensions.get("timeout") or {}
         return cls(
             connect=seconds.get("connect"),
@@ -34,36 +34,45 @@ class Limits(NamedTuple):
             deadline_name=extensions.get("deadline_name") or _DEADLINE_NAME,
         )
 
-    def wait(self, seconds: float | None, missing: str) -> "Limit":
+    def start_wait(self, seconds: float | None, missing: str) -> "Wait":
         """Start a wait of at most *seconds*; *missing* is the start of the timeout message."""
-        return Limit(self, seconds, missing)
+        return Wait(self, seconds, missing)
 
 
-class Limit:
+def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:
+    """Return the extensions of a request that may take *seconds* as a whole, and not longer than until *deadline*.
+
+    *name* is what the message about a timeout calls the limit of *seconds*.
+    """
+    end = time.monotonic() + seconds
+    return {"deadline": end, "deadline_name": name} if deadline is None or end < deadline else {"deadline": deadline}
+
+
+class Wait:
     """One wait, which may consist of many system calls; `phase` names the current step in the timeout message."""
 
-    def __init__(self, limits: Limits, seconds: float | None, missing: str) -> None:
-        self._limits = limits
+    def __init__(self, timeouts: Timeouts, seconds: float | None, missing: str) -> None:
+        self._timeouts = timeouts
         self._seconds = seconds
         self._missing = missing
-        self._until = None if seconds is None else time.monotonic() + seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
         self.phase = ""
 
-    def left(self) -> float | None:
+    def remaining(self) -> float | None:
         """Return the remaining seconds, None without a limit; raises TimeoutExpired if none remain."""
         now = time.monotonic()
-        deadline = self._limits.deadline
+        deadline = self._timeouts.deadline
         if deadline is not None and deadline <= now:
-            raise self._expired(f"before {self._limits.deadline_name} ran out", self._limits.deadline_name)
-        if self._until is not None and self._until <= now:
+            raise self._expired(f"before {self._timeouts.deadline_name} expired", self._timeouts.deadline_name)
+        if self._end is not None and self._end <= now:
             raise self._expired(f"within {self._seconds:g} s", "--timeout")
-        ends = [end for end in (deadline, self._until) if end is not None]
+        ends = [end for end in (deadline, self._end) if end is not None]
         return min(ends) - now if ends else None
 
-    def pause(self) -> float:
+    def poll_interval(self) -> float:
         """Return the maximum seconds for the next system call; raises TimeoutExpired if none remain."""
-        left = self.left()
-        return _LONGEST_PAUSE if left is None else min(left, _LONGEST_PAUSE)
+        remaining = self.remaining()
+        return _MAX_POLL_INTERVAL if remaining is None else min(remaining, _MAX_POLL_INTERVAL)
 
     def _expired(self, when: str, setting: str) -> TimeoutExpired:
         phase = f" ({self.phase})" if self.phase else ""

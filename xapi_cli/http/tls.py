@@ -14,72 +14,72 @@ _CERTIFICATE_SUFFIXES = {".pem", ".crt", ".cer"}
 _HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
 
 
-def context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContext":
+def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContext":
     """Return a TLS context that requires a certificate for the server's name from a trusted CA.
 
     Raises UsageError if the configured CA certificates cannot be loaded.
     """
-    sources = list(_named(ca_bundle, environ))
-    made = _bundled(sources) if sources else _system()
-    _be_strict(made)
-    return made
+    sources = list(_configured_paths(ca_bundle, environ))
+    context = _context_from_files(sources) if sources else _system_context()
+    _harden(context)
+    return context
 
 
-def _named(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield the name of each setting with trusted certificates, and each file or directory that it names."""
     if ca_bundle:
         yield "the CA bundle", Path(ca_bundle).expanduser()
         return
     if file := environ.get("SSL_CERT_FILE"):
         yield "SSL_CERT_FILE", Path(file)
-    for folder in environ.get("SSL_CERT_DIR", "").split(os.pathsep):
-        if folder:
-            yield "SSL_CERT_DIR", Path(folder)
+    for directory in environ.get("SSL_CERT_DIR", "").split(os.pathsep):
+        if directory:
+            yield "SSL_CERT_DIR", Path(directory)
 
 
-def _bundled(sources: list[tuple[str, Path]]) -> "ssl.SSLContext":
+def _context_from_files(sources: list[tuple[str, Path]]) -> "ssl.SSLContext":
     import ssl
 
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may contain only an intermediate CA, as in curl
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may contain only an intermediate CA, as in curl
     for setting, path in sources:
         try:
-            _load(made, path)
+            _load(context, path)
         except ssl.SSLError:
-            raise _refusal(setting, path, "holds no usable PEM certificate") from None
+            raise _error(setting, path, "contains no usable PEM certificate") from None
         except OSError as error:
-            raise _refusal(setting, path, f"cannot be read ({error.strerror or type(error).__name__})") from None
+            raise _error(setting, path, f"cannot be read ({error.strerror or type(error).__name__})") from None
         except ValueError:  # a NUL in the path
-            raise _refusal(setting, path, "cannot be read") from None
-    return made
+            raise _error(setting, path, "cannot be read") from None
+    return context
 
 
-def _load(made: "ssl.SSLContext", path: Path) -> None:
-    """Load the certificates in *path* into *made*; raises OSError or SSLError if there are none."""
+def _load(context: "ssl.SSLContext", path: Path) -> None:
+    """Load the certificates in *path* into *context*; raises OSError or SSLError if there are none."""
     import re
     import ssl
 
     if not path.is_dir():
-        made.load_verify_locations(cafile=path)
+        context.load_verify_locations(cafile=path)
         return
     names = [entry.name for entry in path.iterdir()]
     if any(re.fullmatch(_HASHED_NAME, name) for name in names):
-        made.load_verify_locations(capath=path)
+        context.load_verify_locations(capath=path)
         return
     plain = [path / name for name in sorted(names) if Path(name).suffix.lower() in _CERTIFICATE_SUFFIXES]
     if not plain:
-        raise ssl.SSLError("an empty folder")
+        raise ssl.SSLError("an empty directory")
     for file in plain:
-        made.load_verify_locations(cafile=file)
+        context.load_verify_locations(cafile=file)
 
 
-def _refusal(setting: str, path: Path, flaw: str) -> UsageError:
+def _error(setting: str, path: Path, problem: str) -> UsageError:
     from xapi_cli.system.render import printable
 
-    return UsageError(f"{setting}: {printable(str(path))} {flaw}", hint="name a PEM file with CA certificates")
+    return UsageError(f"{setting}: {printable(str(path))} {problem}", hint="set it to a PEM file with CA certificates")
 
 
-def _system() -> "ssl.SSLContext":
+def _system_context() -> "ssl.SSLContext":
     import ssl
 
     import truststore
@@ -87,12 +87,12 @@ def _system() -> "ssl.SSLContext":
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _be_strict(made: "ssl.SSLContext") -> None:
+def _harden(context: "ssl.SSLContext") -> None:
     """Reject TLS before 1.2 (RFC 8996) and a connection that ends without close_notify.
 
     Some builds of Python accept both. Without close_notify, the body may be truncated.
     """
     import ssl
 
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF

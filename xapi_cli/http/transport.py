@@ -12,10 +12,10 @@ import httpx
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.dial import Dialer, refused_by_proxy
-from xapi_cli.http.http1 import Exchange, request_head
-from xapi_cli.http.pool import Pool
-from xapi_cli.http.timeouts import Limits
+from xapi_cli.http.dial import Dialer, proxy_error
+from xapi_cli.http.http1 import Exchange, request_event
+from xapi_cli.http.pool import ConnectionPool
+from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_DISCARDED = 64 * 1024  # bytes of a body that are discarded to keep a connection reusable
-_DISCARDING = 0.2  # seconds that this may take
+_MAX_DISCARDED = 64 * 1024  # bytes of a body that are discarded to keep a connection reusable
+_DISCARD_TIMEOUT = 0.2  # seconds that this may take
 
 
 def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of the *proxy* parameter
     return None
 
 
-def _untraced(line: str) -> None:
+def _ignore_trace(line: str) -> None:
     pass
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -47,7 +47,7 @@ class Transport(httpx.BaseTransport):
     *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
     called with a line about each connection.
 
-    Each request carries its limits. In the `timeout` extension of httpx, in
+    Each request carries its timeouts. In the `timeout` extension of httpx, in
     seconds, `connect` covers everything up to the completed TLS handshake, `write`
     each wait while sending, and `read` the wait for the complete response headers
     and then each wait for more of the body. The extension `deadline`, a time of
@@ -63,9 +63,9 @@ class Transport(httpx.BaseTransport):
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self._proxy = proxy
-        self._trace = trace or _untraced
-        self._dialler = Dialer(_Once(tls), self._trace)
-        self._pool = Pool()
+        self._trace = trace or _ignore_trace
+        self._dialer = Dialer(_CachedContext(tls), self._trace)
+        self._pool = ConnectionPool()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with a body that is not read yet.
@@ -73,27 +73,27 @@ class Transport(httpx.BaseTransport):
         Raises UsageError, NetworkError or TimeoutExpired.
         """
         route = self._route(request.url)
-        head = request_head(request, route)
-        limits = Limits.of(request.extensions)
-        lost = None
-        if kept := self._pool.take(route):
+        event = request_event(request, route)
+        timeouts = Timeouts.of(request.extensions)
+        first_error = None
+        if reused := self._pool.acquire(route):
             self._trace(f"* using the open connection to {route}")
-            exchange = Exchange(kept, request, head, limits)
+            exchange = Exchange(reused, request, event, timeouts)
             try:
-                return self._response(exchange, kept)
+                return self._response(exchange, reused)
             except NetworkError as error:
-                if not exchange.may_repeat:
+                if not exchange.may_resend:
                     raise
-                self._trace("* which the server had closed")
-                lost = error
-        connection = self._dialler.open(route, limits.wait(limits.connect, f"no connection to {route}"))
+                self._trace("* the server had closed that connection")
+                first_error = error
+        connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
         self._pool.add(connection)
         try:
-            return self._response(Exchange(connection, request, head, limits), connection)
+            return self._response(Exchange(connection, request, event, timeouts), connection)
         except httpx.StreamConsumed:
-            if lost is None:
+            if first_error is None:
                 raise
-            raise lost from None  # the request body is a stream that can be read only once
+            raise first_error from None  # the request body is a stream that can be read only once
 
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
@@ -112,21 +112,21 @@ class Transport(httpx.BaseTransport):
         try:
             is_exposed = connection.is_exposed
             if is_exposed:
-                exchange.request.extensions.get("exposed", _nothing)()
-            head = exchange.head()
-            if head.status_code == 407 and connection.route.proxy:
-                raise refused_by_proxy(connection.route.proxy, head.status_code)
+                exchange.request.extensions.get("exposed", _do_nothing)()
+            response = exchange.send()
+            if response.status_code == 407 and connection.route.proxy:
+                raise proxy_error(connection.route.proxy, response.status_code)
         except BaseException:
-            self._pool.drop(connection)
+            self._pool.discard(connection)
             raise
         body = _Body(exchange, lambda: self._release(exchange, connection))
         return httpx.Response(
-            head.status_code,
-            headers=head.headers.raw_items(),
+            response.status_code,
+            headers=response.headers.raw_items(),
             stream=body,
             extensions={
-                "http_version": b"HTTP/" + head.http_version,
-                "reason_phrase": head.reason,
+                "http_version": b"HTTP/" + response.http_version,
+                "reason_phrase": response.reason,
                 "tls": connection.tls,
                 "exposed": is_exposed,
                 "proxy": str(connection.route.proxy) if connection.route.proxy else None,
@@ -135,11 +135,11 @@ class Transport(httpx.BaseTransport):
         )
 
     def _release(self, exchange: Exchange, connection: Connection) -> None:
-        exchange.rest()
+        exchange.mark_idle()
         if exchange.is_reusable:
-            self._pool.give_back(connection)
+            self._pool.release(connection)
         else:
-            self._pool.drop(connection)
+            self._pool.discard(connection)
 
 
 class _Body(httpx.SyncByteStream):
@@ -148,59 +148,59 @@ class _Body(httpx.SyncByteStream):
     def __init__(self, exchange: Exchange, release: Callable[[], None]) -> None:
         self._exchange = exchange
         self._release = release
-        self._is_over = False
+        self._has_ended = False
 
     def __iter__(self) -> Iterator[bytes]:
-        while (block := self._block()) is not None:
-            yield block
+        while (data := self._read()) is not None:
+            yield data
 
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
-        self._skip(_DISCARDING)
+        self._discard(_DISCARD_TIMEOUT)
 
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
-        self._skip(0)
+        self._discard(0)
 
-    def _block(self) -> bytes | None:
-        if self._is_over:
+    def _read(self) -> bytes | None:
+        if self._has_ended:
             return None
-        block = None
+        data = None
         try:
-            block = self._exchange.block()
+            data = self._exchange.read_body()
         finally:
-            if block is None:
+            if data is None:
                 self._end()
-        return block
+        return data
 
-    def _skip(self, seconds: float) -> None:
-        if not self._is_over:
+    def _discard(self, seconds: float) -> None:
+        if not self._has_ended:
             try:
-                self._exchange.skip(_DISCARDED, seconds)
+                self._exchange.discard_body(_MAX_DISCARDED, seconds)
             finally:
                 self._end()
 
     def _end(self) -> None:
-        self._is_over = True
+        self._has_ended = True
         self._release()
 
 
-class _Once:
-    """Call *make* once for all threads and cache its result; a child process calls it again."""
+class _CachedContext:
+    """Call *create* once for all threads and cache its result; a child process calls it again."""
 
-    def __init__(self, make: "Callable[[], ssl.SSLContext]") -> None:
-        self._make = make
+    def __init__(self, create: "Callable[[], ssl.SSLContext]") -> None:
+        self._create = create
         self._lock = Lock()
-        self._made: ssl.SSLContext | None = None
-        forks.watch(self)
+        self._context: ssl.SSLContext | None = None
+        forks.register(self)
 
     def __call__(self) -> "ssl.SSLContext":
         with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
+            if self._context is None:
+                self._context = self._create()
+            return self._context
 
     def after_fork(self) -> None:
         """Reset the state: another thread may have held this lock, or a lock inside the context, during the fork."""
         self._lock = Lock()
-        self._made = None
+        self._context = None

@@ -10,20 +10,21 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from xapi_cli.errors import RedirectError, UsageError
-from xapi_cli.http.hosts import Malformed, host_and_port, refuse_blanks, refuse_controls
+from xapi_cli.http.hosts import InvalidURL, host_and_port, reject_control_characters, reject_spaces
+from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 
 Origin = tuple[str, str, int]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_LONGEST = 65_536  # the limit of httpx; servers accept less
+_MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SCHEME_WITHOUT_SLASHES = re.compile(r"https?:(?!//)", re.IGNORECASE)
 # Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
 _PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)?")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[/\\]")
-_BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
-_HIDDEN = {"%2e": ".", "%2f": "/", "%5c": "\\"}
+_ENCODED_LINE_BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
+_ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
@@ -33,8 +34,8 @@ def base_url(text: str) -> str:
     """Return the normalized form of the base URL *text*; raises UsageError if it is not valid."""
     try:
         return _base_url(text)
-    except Malformed as flaw:
-        raise UsageError(f"base URL {flaw}", hint=flaw.remedy or "write it like https://api.example.com") from None
+    except InvalidURL as error:
+        raise UsageError(f"base URL {error}", hint=error.hint or "write it like https://api.example.com") from None
 
 
 def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
@@ -44,11 +45,13 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
     """
     try:
         url = _resolved(base, path)
-    except Malformed as flaw:
-        raise UsageError(f"PATH {flaw}", hint=flaw.remedy) from None
+    except InvalidURL as error:
+        raise UsageError(f"PATH {error}", hint=error.hint) from None
     url = _with_query(url, query)
-    if len(url) > _LONGEST:
-        raise UsageError(f"the URL has {len(url):,} characters, the limit is {_LONGEST:,}", hint="send data as a body")
+    if len(url) > _MAX_LENGTH:
+        raise UsageError(
+            f"the URL has {len(url):,} characters, the limit is {_MAX_LENGTH:,}", hint="send the data as a body"
+        )
     return url
 
 
@@ -58,11 +61,11 @@ def join(url: str, location: str) -> str:
     Raises RedirectError if *location* is not valid.
     """
     try:
-        target = _joined(url, location.strip(" \t"))
-    except Malformed as flaw:
-        raise RedirectError(f"the server redirects to a target that {flaw}", hint=flaw.remedy) from None
-    if len(target) > _LONGEST:
-        raise RedirectError(f"the server redirects to a URL of more than {_LONGEST:,} characters")
+        target = _redirect_target(url, location.strip(" \t"))
+    except InvalidURL as error:
+        raise RedirectError(f"the server redirects to a target that {error}", hint=error.hint) from None
+    if len(target) > _MAX_LENGTH:
+        raise RedirectError(f"the server redirects to a URL of more than {_MAX_LENGTH:,} characters")
     return target
 
 
@@ -70,8 +73,8 @@ def origin(url: str) -> Origin:
     """Return scheme, host (without brackets) and port of *url*; raises UsageError if it is not valid."""
     try:
         scheme, host, port, _ = _split(url)
-    except Malformed as flaw:
-        raise UsageError(f"the URL {flaw}", hint=flaw.remedy) from None
+    except InvalidURL as error:
+        raise UsageError(f"the URL {error}", hint=error.hint) from None
     return scheme, host, port
 
 
@@ -91,64 +94,64 @@ class _Parts(NamedTuple):
 
 def _base_url(text: str) -> str:
     if not text.strip():
-        raise Malformed("is empty")
-    refuse_controls(text)
+        raise InvalidURL("is empty")
+    reject_control_characters(text)
     if _SCHEME_WITHOUT_SLASHES.match(text):
-        raise Malformed("has no // after its scheme")
+        raise InvalidURL("has no // after its scheme")
     parts = _split(text if _URL.match(text) else f"https://{text}")
-    refuse_blanks(text)
+    reject_spaces(text)
     if "?" in parts.rest:
-        raise Malformed("has a query", "leave out the ? and what follows")
+        raise InvalidURL("has a query", "omit the ? and everything after it")
     if "#" in parts.rest:
-        raise Malformed("has a fragment", "leave out the # and what follows")
+        raise InvalidURL("has a fragment", "omit the # and everything after it")
     _check_path(parts.rest)
-    return _root(parts) + _encoded(parts.rest.rstrip("/"), _IN_PATH)
+    return _origin_url(parts) + _encode(parts.rest.rstrip("/"), _IN_PATH)
 
 
 def _resolved(base: str, path: str) -> str:
     if _PLAIN_PATH.fullmatch(path):  # the usual case, which needs no checks and no encoding
         return base + path
     if not path.strip():
-        raise Malformed("is empty", "write / for the base URL itself")
-    refuse_controls(path)
+        raise InvalidURL("is empty", "write / for the base URL itself")
+    reject_control_characters(path)
     if _WINDOWS_PATH.match(path):
-        raise Malformed(
-            "looks like a file path of Windows, which a shell such as Git Bash makes of a leading slash",
-            "set MSYS_NO_PATHCONV=1, or leave the leading slash out",
+        raise InvalidURL(
+            "looks like a Windows file path, to which a shell such as Git Bash converts a leading slash",
+            "set MSYS_NO_PATHCONV=1, or omit the leading slash",
         )
     if "#" in path:
-        raise Malformed("has a fragment, which is never sent", "write %23 for a # that belongs to a name")
+        raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
     if _SCHEME_WITHOUT_SLASHES.match(path):
-        raise Malformed("has no // after its scheme", "write the whole URL, or the path with a leading slash")
+        raise InvalidURL("has no // after its scheme", "write the complete URL, or the path with a leading slash")
     if _URL.match(path):
-        return _whole(base, path)
+        return _absolute(base, path)
     name, mark, query = path.partition("?")
     _check_path(name)
-    return _assembled(_slashed(base, name), mark, query)
+    return _with_encoded_query(_joined_path(base, name), mark, query)
 
 
-def _whole(base: str, url: str) -> str:
-    """Return *url* encoded; raises Malformed if its origin is not that of *base*."""
+def _absolute(base: str, url: str) -> str:
+    """Return *url* encoded; raises InvalidURL if its origin is not that of *base*."""
     parts = _split(url)
     if parts[:3] != origin(base):
-        raise Malformed(
-            f"names the origin {_root(parts)}, but the base URL's is {_root(_split(base))}",
-            "give the path alone, or set --base-url",
+        raise InvalidURL(
+            f"has the origin {_origin_url(parts)}, but the base URL has {_origin_url(_split(base))}",
+            "use only the path, or set --base-url",
         )
     name, mark, query = parts.rest.partition("?")
     _check_path(name)
-    return _assembled(_root(parts) + (_encoded(name, _IN_PATH) or "/"), mark, query)
+    return _with_encoded_query(_origin_url(parts) + (_encode(name, _IN_PATH) or "/"), mark, query)
 
 
-def _slashed(base: str, name: str) -> str:
+def _joined_path(base: str, name: str) -> str:
     """Return *base* followed by the path *name*; a host without a path gets a trailing slash."""
     if not name:
         return base if _split(base).rest else f"{base}/"
-    return f"{base}/{_encoded(name.removeprefix('/'), _IN_PATH)}"
+    return f"{base}/{_encode(name.removeprefix('/'), _IN_PATH)}"
 
 
-def _assembled(url: str, mark: str, query: str) -> str:
-    return f"{url}{mark}{_encoded(query, _IN_QUERY)}"
+def _with_encoded_query(url: str, mark: str, query: str) -> str:
+    return f"{url}{mark}{_encode(query, _IN_QUERY)}"
 
 
 def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
@@ -160,58 +163,58 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{url}{pairs}" if url.endswith(("?", "&")) else f"{url}&{pairs}"
 
 
-def _joined(url: str, reference: str) -> str:
+def _redirect_target(url: str, reference: str) -> str:
     """Return the target of *reference*, resolved as in RFC 3986, 5.2.2."""
-    refuse_controls(reference)
+    reject_control_characters(reference)
     if not reference:
-        raise Malformed("is empty")
+        raise InvalidURL("is empty")
     reference = reference.partition("#")[0]
-    scheme, _, _, rest = here = _split(url)
-    here_path, here_mark, here_query = rest.partition("?")
+    scheme, _, _, rest = target = _split(url)
+    base_path, base_mark, base_query = rest.partition("?")
     path, mark, query = reference.partition("?")
     if "\\" in path:
-        raise Malformed("has a backslash")
+        raise InvalidURL("has a backslash")
     if _SCHEME.match(path) or path.startswith("//"):
-        here = _split(reference if _SCHEME.match(path) else f"{scheme}:{reference}", user_info=True)
-        path = here.rest.partition("?")[0]
+        target = _split(reference if _SCHEME.match(path) else f"{scheme}:{reference}", user_info=True)
+        path = target.rest.partition("?")[0]
     elif not path:
-        path, mark, query = here_path, *((mark, query) if mark else (here_mark, here_query))
+        path, mark, query = base_path, *((mark, query) if mark else (base_mark, base_query))
     elif not path.startswith("/"):
-        path = f"{here_path.rpartition('/')[0]}/{path}"
-    return _assembled(_root(here) + _encoded(_without_dots(path or "/"), _IN_PATH), mark, query)
+        path = f"{base_path.rpartition('/')[0]}/{path}"
+    return _with_encoded_query(_origin_url(target) + _encode(_without_dots(path or "/"), _IN_PATH), mark, query)
 
 
 def _without_dots(path: str) -> str:
     """Return *path* with its dot segments removed (RFC 3986, 5.2.4)."""
-    kept: list[str] = []
+    resolved: list[str] = []
     segments = path.split("/")
     for segment in segments:
         if segment == "..":
-            del kept[max(1, len(kept) - 1) :]  # never removes the root
+            del resolved[max(1, len(resolved) - 1) :]  # never removes the root
         elif segment != ".":
-            kept.append(segment)
+            resolved.append(segment)
     if segments[-1] in (".", ".."):
-        kept.append("")
-    return "/".join(kept) if len(kept) > 1 else "/"
+        resolved.append("")
+    return "/".join(resolved) if len(resolved) > 1 else "/"
 
 
 def _split(url: str, *, user_info: bool = False) -> _Parts:
-    """Split an absolute *url* into its parts; user info raises Malformed, or is dropped with *user_info*."""
+    """Split an absolute *url* into its parts; user info raises InvalidURL, or is dropped with *user_info*."""
     match = _URL.match(url)
     if not match:
-        raise Malformed("is no http or https URL")
+        raise InvalidURL("is not an http or https URL")
     scheme, authority, rest = match[1].lower(), match[2], match[3]
     if scheme not in _DEFAULT_PORTS:
-        raise Malformed(f"has the scheme {scheme[:20]!r}, not http or https")
+        raise InvalidURL(f"has the scheme {scheme[:20]!r}, not http or https")
     if "@" in authority and not user_info:
-        raise Malformed(
-            "has user info before its host (not shown: it may be a password)", "leave out what precedes the @"
+        raise InvalidURL(
+            "has user info before its host (not shown: it may be a password)", "omit everything up to the @"
         )
     host, port = host_and_port(authority.rpartition("@")[2])
     return _Parts(scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, rest)
 
 
-def _root(parts: _Parts) -> str:
+def _origin_url(parts: _Parts) -> str:
     """Return the origin of *parts* as the start of a URL."""
     host = f"[{parts.host}]" if ":" in parts.host else parts.host
     port = "" if parts.port == _DEFAULT_PORTS[parts.scheme] else f":{parts.port}"
@@ -219,38 +222,38 @@ def _root(parts: _Parts) -> str:
 
 
 def _check_path(path: str) -> None:
-    """Raise Malformed for a *path* that a server, proxy or library may interpret as another path."""
+    """Raise InvalidURL for a *path* that a server, proxy or library may interpret as another path."""
     if "\\" in path:
-        raise Malformed("has a backslash", "write / between its parts, or %5C for a backslash in a name")
-    if found := _BREAK.search(path):
-        raise Malformed(f"has an encoded line break or NUL ({found[0]})")
-    bare = _unquoted(path)
-    if bare.startswith("//"):
-        raise Malformed("starts with //, which names a host", "write it with one slash")
-    if any(segment in (".", "..") for segment in re.split(r"[/\\]", bare)):
-        raise Malformed("has a . or .. segment, encoded ones included", "write the path they lead to")
+        raise InvalidURL("has a backslash", "write / between its parts, or %5C for a backslash in a name")
+    if found := _ENCODED_LINE_BREAK.search(path):
+        raise InvalidURL(f"has an encoded line break or NUL ({found[0]})")
+    decoded = _decode_separators(path)
+    if decoded.startswith("//"):
+        raise InvalidURL("starts with //, which denotes a host", "write it with one slash")
+    if any(segment in (".", "..") for segment in re.split(r"[/\\]", decoded)):
+        raise InvalidURL("has a . or .. segment, possibly encoded", "write the resolved path")
 
 
-def _unquoted(path: str) -> str:
+def _decode_separators(path: str) -> str:
     """Return *path* with percent-encoded dots and separators decoded."""
-    return re.sub("%2e|%2f|%5c", lambda found: _HIDDEN[found[0].lower()], path, flags=re.IGNORECASE)
+    return re.sub("%2e|%2f|%5c", lambda found: _ENCODED_SEPARATORS[found[0].lower()], path, flags=re.IGNORECASE)
 
 
-def _encoded(text: str, safe: str) -> str:
+def _encode(text: str, safe: str) -> str:
     """Return *text* percent-encoded; existing percent-encoding does not change."""
-    return _quoted(_BARE_PERCENT.sub("%25", text), safe + "%")
+    return _percent_encode(_BARE_PERCENT.sub("%25", text), safe + "%")
 
 
 def _component(text: str) -> str:
     try:
-        return _quoted(text, "")
-    except Malformed as flaw:
-        raise UsageError(f"a query parameter {flaw}") from None
+        return _percent_encode(text, "")
+    except InvalidURL as error:
+        raise UsageError(f"a query parameter {error}") from None
 
 
-def _quoted(text: str, safe: str) -> str:
+def _percent_encode(text: str, safe: str) -> str:
     """Percent-encode *text*; bytes of an argument that are not valid UTF-8 are preserved."""
     try:
         return quote(text, safe=safe, errors="surrogateescape")
     except UnicodeEncodeError:
-        raise Malformed("has half a surrogate pair, which is no text") from None
+        raise InvalidURL(UNPAIRED_SURROGATE) from None

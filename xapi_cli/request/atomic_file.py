@@ -13,18 +13,19 @@ from typing import BinaryIO, Self
 from xapi_cli.errors import OutputError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import Place, is_trusted, place
+from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted
 
 _UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # the name of an unfinished file
-_OPEN = "/proc/self/fd"
-_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})  # from file systems, old kernels
-_LONGEST_NAME = 255  # bytes, on all file systems that support unnamed files
+_DESCRIPTOR_DIRECTORY = "/proc/self/fd"
+# The errors of file systems and kernels that do not support unnamed files.
+_UNNAMED_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+_MAX_NAME_LENGTH = 255  # bytes, on all file systems that support unnamed files
 _DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d+)")
-_DESCRIPTOR_OF_OTHERS = re.compile(r"/proc/[^/]+/fd/")
+_FOREIGN_DESCRIPTOR = re.compile(r"/proc/[^/]+/fd/")
 
 
 class AtomicFile:
-    """Write a new file that replaces the file *name* when `keep` is called; without `keep`, nothing changes.
+    """Write a new file that replaces the file *name* when `commit` is called; without `commit`, nothing changes.
 
     The data is written to a new file in the same directory. The new file has no
     name if the platform supports unnamed files, so that a killed process leaves
@@ -35,36 +36,36 @@ class AtomicFile:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._target: Place | None = None  # kept open, so that a later change of the path has no effect
-        self._new: Place | None = None  # the name of the new file, if it has one
+        self._target: AnchoredPath | None = None  # kept open, so that a later change of the path has no effect
+        self._new: AnchoredPath | None = None  # the name of the new file, if it has one
         self._file: BinaryIO | None = None
         self._is_direct = False
 
     def open(self) -> None:
         """Open the file for writing; raise OutputError if it cannot be written. A failure needs no cleanup."""
         try:
-            self._file = self._opened()
+            self._file = self._open_new()
         except (OSError, ValueError) as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
     def write(self, data: bytes) -> None:
         """Append *data* to the file."""
         rest = memoryview(data)
         try:
             while rest:
-                rest = rest[self._written(rest) :]
+                rest = rest[self._write_some(rest) :]
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Replace the content of the file with the data written."""
         try:
             if self._file is not None and self._target is not None and not self._is_direct:
                 self._file.flush()
-                self._put_in_place(self._file, self._target)
+                self._replace(self._file, self._target)
             self._close()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._error(error) from error
 
     def __enter__(self) -> Self:
         self.open()
@@ -81,55 +82,55 @@ class AtomicFile:
         if self._target is not None:
             self._target.close()
 
-    def _opened(self) -> BinaryIO:
+    def _open_new(self) -> BinaryIO:
         self._is_direct = True
         if (number := _descriptor(self._name)) is not None:
-            return open(_writable(number), "wb", buffering=0)
-        if not self._name or self._name.endswith((os.sep, "/")) or _DESCRIPTOR_OF_OTHERS.match(self._name):
+            return open(_duplicate(number), "wb", buffering=0)
+        if not self._name or self._name.endswith((os.sep, "/")) or _FOREIGN_DESCRIPTOR.match(self._name):
             return open(self._name, "wb", buffering=0)  # fails for a directory
-        self._target = target = place(self._name, follow=True)  # a symbolic link is preserved
+        self._target = target = anchored_path(self._name, follow=True)  # a symbolic link is preserved
         if os.path.exists(self._name) and not os.path.isfile(self._name):
-            return self._device()
+            return self._open_device()
         self._is_direct = False
         if _exists(target) and not target.is_writable():
             raise PermissionError(0, "the file is read-only")
-        return _unnamed(target) or self._named(target)
+        return _create_unnamed(target) or self._create_named(target)
 
-    def _device(self) -> BinaryIO:
+    def _open_device(self) -> BinaryIO:
         """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
         descriptor = os.open(self._name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EAGAIN, "another file has taken its place")
+            raise OSError(errno.EAGAIN, "it was replaced by another file")
         return open(descriptor, "wb", buffering=0)
 
-    def _named(self, target: Place) -> BinaryIO:
+    def _create_named(self, target: AnchoredPath) -> BinaryIO:
         """Return a new named file; if this process is killed, a later call in the same directory removes the file."""
         with suppress(OSError):  # the directory may not be readable
-            private_files.sweep(target, _UNFINISHED)
+            private_files.remove_abandoned(target, _UNFINISHED)
         while True:
-            self._new = _another_name(target)
+            self._new = _temporary_name(target)
             file = open(self._new.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")  # noqa: SIM115 - closed by __exit__
-            if private_files.claim(file.fileno()):
+            if private_files.lock_against_removal(file.fileno()):
                 return file
             file.close()
 
-    def _put_in_place(self, file: BinaryIO, target: Place) -> None:
+    def _replace(self, file: BinaryIO, target: AnchoredPath) -> None:
         """Atomically replace the target with *file*."""
         mode = _mode(target)
         _set_mode(file.fileno(), mode)
         if self._new is None:
-            if _linked(file, target):
+            if _link(file, target):
                 return
-            self._new = _another_name(target)  # only a rename replaces a file, and it requires a name
-            if not _linked(file, self._new):
+            self._new = _temporary_name(target)  # only a rename replaces a file, and it requires a name
+            if not _link(file, self._new):
                 _copy(file, self._new, mode)
         if sys.platform == "win32":
             file.close()  # Windows cannot rename an open file
         self._new.rename(target)
         self._new = None
 
-    def _written(self, data: memoryview) -> int:
+    def _write_some(self, data: memoryview) -> int:
         """Write as much of *data* as a single write accepts; return the number of bytes, which may be 0."""
         assert self._file is not None, "open() comes first"  # noqa: S101 - narrows the type
         written = self._file.write(data)
@@ -141,10 +142,10 @@ class AtomicFile:
         if self._file is not None:
             self._file.close()
 
-    def _failed(self, error: OSError | ValueError) -> OutputError:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "the name cannot be used"
+    def _error(self, error: OSError | ValueError) -> OutputError:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
         name = printable(self._name) or "a file without a name"
-        return OutputError(f"{name} cannot be written: {reason}", hint="give another file")
+        return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
 
 
 def _descriptor(name: str) -> int | None:
@@ -155,7 +156,7 @@ def _descriptor(name: str) -> int | None:
     return 1 if found[2] else 2 if found[3] else int(found[1] or found[4])
 
 
-def _writable(number: int) -> int:
+def _duplicate(number: int) -> int:
     """Return a duplicate of the descriptor *number*; reopening a file by name would reset its offset to 0."""
     import fcntl  # available on all platforms that have such names
 
@@ -164,18 +165,18 @@ def _writable(number: int) -> int:
     return os.dup(number)
 
 
-def _exists(target: Place) -> bool:
+def _exists(target: AnchoredPath) -> bool:
     with suppress(FileNotFoundError):
         target.status()
         return True
     return False
 
 
-def _another_name(target: Place) -> Place:
-    return private_files.unfinished(target.sibling("xapi-output"))
+def _temporary_name(target: AnchoredPath) -> AnchoredPath:
+    return private_files.temporary_sibling(target.sibling("xapi-output"))
 
 
-def _mode(target: Place) -> int:
+def _mode(target: AnchoredPath) -> int:
     """Return the permissions of the replaced file if the user or root owns it, else those that the umask allows."""
     with suppress(OSError):
         found = target.status()
@@ -186,21 +187,21 @@ def _mode(target: Place) -> int:
     return 0o666 & ~umask
 
 
-def _unnamed(target: Place) -> BinaryIO | None:
+def _create_unnamed(target: AnchoredPath) -> BinaryIO | None:
     """Return a new unnamed file in the directory of *target*; None if such files cannot be created and linked later."""
-    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_OPEN):
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTOR_DIRECTORY):
         return None
-    if len(os.fsencode(target.path.name)) > _LONGEST_NAME:
+    if len(os.fsencode(target.path.name)) > _MAX_NAME_LENGTH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # else only the final link would fail
     try:
         return open(target.open_unnamed(), "wb")
     except OSError as error:
-        if error.errno in _NO_UNNAMED:
+        if error.errno in _UNNAMED_UNSUPPORTED:
             return None
         raise
 
 
-def _linked(file: BinaryIO, name: Place) -> bool:
+def _link(file: BinaryIO, name: AnchoredPath) -> bool:
     """Link the unnamed *file* to *name*; return whether it succeeded: the name may exist or a sandbox may forbid it."""
     try:
         name.link(file.fileno())
@@ -209,7 +210,7 @@ def _linked(file: BinaryIO, name: Place) -> bool:
     return True
 
 
-def _copy(file: BinaryIO, name: Place, mode: int) -> None:
+def _copy(file: BinaryIO, name: AnchoredPath, mode: int) -> None:
     """Copy the content of *file* to the new file *name* with the permissions *mode*."""
     from shutil import copyfileobj
 

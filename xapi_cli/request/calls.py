@@ -1,21 +1,23 @@
 """API calls: the headers that are sent, and the call that results from a redirect."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import RedirectError
 from xapi_cli.http import urls
 from xapi_cli.http.client import USER_AGENT
 from xapi_cli.request.body.build import Body
-from xapi_cli.request.verbose import redacted_url
+from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 
-MOST_REDIRECTS = 10
+if TYPE_CHECKING:
+    from xapi_cli.http.flow import Response
+
+MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", USER_AGENT))
 
 Header = tuple[str, str | None]
-RawHeader = tuple[bytes, bytes]
 
 
 class Call(NamedTuple):
@@ -26,14 +28,22 @@ class Call(NamedTuple):
     headers: Sequence[Header] = ()
     body: Body | None = None
 
+    def __repr__(self) -> str:
+        return f"Call({self.method!r}, {self.display_url!r}, …)"  # the headers may contain secrets
 
-def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
+    @property
+    def display_url(self) -> str:
+        """Return the URL for use in messages, with possible secrets redacted."""
+        return displayed(self.url)
+
+
+def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     """Return the headers of *call*, except those that the HTTP layer sets.
 
-    Outside the API's origin (*inside* is false), no header of the user is included.
+    Without *to_api*, the request goes to another origin than the API's, and no header of the user is included.
     """
-    user = list(call.headers) if inside else []
-    if inside and call.body is not None and call.body.content_type:
+    user = list(call.headers) if to_api else []
+    if to_api and call.body is not None and call.body.content_type:
         user = _with_default(user, "Content-Type", call.body.content_type)
     for name, value in _DEFAULT_HEADERS:
         user = _with_default(user, name, value)
@@ -42,49 +52,49 @@ def headers_of(call: Call, *, inside: bool) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def onward(
-    call: Call, status: int, headers: Iterable[RawHeader], hops: int, *, base_url: str, follow: bool = True
+def redirected_call(
+    call: Call, response: "Response", redirects: int, *, base_url: str, follow: bool = True
 ) -> Call | None:
-    """Return the call that follows a redirect, or None if the response is not a redirect.
+    """Return the call that follows the redirect in *response*, or None if it is not a redirect.
 
-    *hops* is the number of consecutive redirects, including this one. Raises
+    *redirects* is the number of consecutive redirects, including this one. Raises
     RedirectError if the redirect is not followed.
     """
-    location = _redirect_target(status, headers)
+    location = _redirect_target(response)
     if location is None:
         return None
     url = urls.join(call.url, location)
-    following = _redirected(call, url, status)
-    said = f"{shown(call.url)} answered {status}, a redirect to {shown(url)}"
+    next_call = _redirected(call, url, response.status)
+    message = f"{call.display_url} responded with {response.status}, a redirect to {displayed(url)}"
     if not follow:
-        raise RedirectError(f"{said}, not followed", hint="leave --no-follow out to follow it")
-    if hops > MOST_REDIRECTS:
-        raise RedirectError(f"{said}, the eleventh in a row", hint="the server redirects in a loop")
+        raise RedirectError(f"{message}, not followed", hint="omit --no-follow to follow it")
+    if redirects > MAX_REDIRECTS:
+        raise RedirectError(f"{message}, more than ten redirects", hint="the server redirects in a loop")
     if call.url.startswith("https:") and url.startswith("http:"):
-        hint = "use the address it gives, if you trust it"
-        raise RedirectError(f"{said}, from https to plain http: not followed", hint=hint)
-    if following.body is not None and not urls.same_origin(url, base_url):
+        hint = "if you trust it, use the http URL"
+        raise RedirectError(f"{message}, from https to plain http: not followed", hint=hint)
+    if next_call.body is not None and not urls.same_origin(url, base_url):
         hint = f"if you trust it, use --base-url {_root(url)}"
-        raise RedirectError(f"{said}: a body is not sent to another origin", hint=hint)
-    return following
+        raise RedirectError(f"{message}: a body is not sent to another origin", hint=hint)
+    return next_call
 
 
-def shown(url: str) -> str:
+def displayed(url: str) -> str:
     """Return *url* for use in messages, with possible secrets redacted."""
-    return printable(redacted_url(url))
+    return printable(redact_url(url))
 
 
-def _redirect_target(status: int, headers: Iterable[RawHeader]) -> str | None:
-    """Return the Location of a redirect, or None if the response is not a redirect.
+def _redirect_target(response: "Response") -> str | None:
+    """Return the Location of a redirect, or None if *response* is not a redirect.
 
     Bytes that are not valid UTF-8 become surrogates, so that the URL preserves the bytes that the server sent.
     Raises RedirectError if the response has two different Location headers.
     """
-    if status not in _REDIRECTS:
+    if response.status not in _REDIRECTS:
         return None
-    targets = {value for name, value in headers if name.lower() == b"location"}
+    targets = {value for name, value in response.raw_headers if name.lower() == b"location"}
     if len(targets) > 1:
-        raise RedirectError("the server redirects to two targets at once")
+        raise RedirectError("the response has two different Location headers")
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None
 
 

@@ -5,12 +5,12 @@ from codecs import IncrementalDecoder, getincrementaldecoder, lookup
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from xapi_cli.request.json_stream import InvalidJSON, checked
+from xapi_cli.request.json_stream import InvalidJSON, validated
 from xapi_cli.system.render import pretty_json, printable, size
 
-LARGEST_JSON = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
-_LOOKED_AT = 64 * 1024  # bytes; a body that is valid JSON up to here is buffered
-_KEPT = "\n\t"
+MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
+_MAX_PROBED = 64 * 1024  # bytes; a body that is valid JSON up to here is buffered
+_KEPT_CHARACTERS = "\n\t"
 _CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
 _CHARSETS = re.compile(
     r"iso-8859-\d+|latin-?[19]|windows-(125\d|874)|koi8-[ru]|macintosh|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
@@ -18,8 +18,8 @@ _CHARSETS = re.compile(
 )
 
 
-def shown(
-    chunks: Iterable[bytes], *, colours: bool, note: Callable[[str], None], content_type: str = ""
+def displayed(
+    chunks: Iterable[bytes], *, colors: bool, note: Callable[[str], None], content_type: str = ""
 ) -> Iterator[str]:
     """Yield the text that a terminal shows for the body in *chunks*; report to *note* what is not shown.
 
@@ -27,14 +27,14 @@ def shown(
     is used only if the bytes are not valid UTF-8. A body that is not a single
     JSON document, such as a stream of documents, is shown as it arrives.
     """
-    source, held = iter(chunks), bytearray()
-    if _begins_as_json(source, held) and _ends_soon(source, held):
-        pretty = pretty_json(held.decode("utf-8-sig", "replace"), colours=colours) if _is_text(held) else None
+    source, buffer = iter(chunks), bytearray()
+    if _starts_as_json(source, buffer) and _buffer_rest(source, buffer):
+        pretty = pretty_json(buffer.decode("utf-8-sig", "replace"), colors=colors) if _is_text(buffer) else None
         if pretty is not None:
             yield from pretty
             yield "\n"
             return
-    yield from _as_it_arrives(chain([bytes(held)], source), _charset(content_type), note)
+    yield from _stream(chain([bytes(buffer)], source), _charset(content_type), note)
 
 
 def _charset(content_type: str) -> str | None:
@@ -49,61 +49,61 @@ def _charset(content_type: str) -> str | None:
         return None
 
 
-def _begins_as_json(source: Iterator[bytes], held: bytearray) -> bool:
-    """Move data from *source* to *held* until it is known whether it begins a single JSON document; return whether."""
+def _starts_as_json(source: Iterator[bytes], buffer: bytearray) -> bool:
+    """Move data from *source* to *buffer*; return whether it starts a single JSON document."""
     decoder = getincrementaldecoder("utf-8-sig")()
 
     def texts() -> Iterator[str]:
         for chunk in source:
-            held.extend(chunk)
+            buffer.extend(chunk)
             yield decoder.decode(chunk)
 
     try:
-        for _ in checked(texts()):
-            if len(held) >= _LOOKED_AT:
+        for _ in validated(texts()):
+            if len(buffer) >= _MAX_PROBED:
                 return True
     except (InvalidJSON, UnicodeDecodeError):
         return False
     return True
 
 
-def _ends_soon(source: Iterator[bytes], held: bytearray) -> bool:
-    """Move *source* to *held*, up to the size limit for indentation; return whether *source* is exhausted."""
-    while len(held) <= LARGEST_JSON:
+def _buffer_rest(source: Iterator[bytes], buffer: bytearray) -> bool:
+    """Move *source* to *buffer*, up to the size limit for indentation; return whether *source* is exhausted."""
+    while len(buffer) <= MAX_INDENTED:
         chunk = next(source, None)
         if chunk is None:
             return True
-        held.extend(chunk)
+        buffer.extend(chunk)
     return False
 
 
-def _is_text(held: bytearray) -> bool:
+def _is_text(buffer: bytearray) -> bool:
     try:
-        held.decode()
+        buffer.decode()
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _as_it_arrives(chunks: Iterable[bytes], charset: str | None, note: Callable[[str], None]) -> Iterator[str]:
+def _stream(chunks: Iterable[bytes], charset: str | None, note: Callable[[str], None]) -> Iterator[str]:
     text, source, seen = _Text(charset), iter(chunks), 0
     ended, held_back = True, ""
     for chunk in source:
-        piece = text.of(chunk)
-        if piece is None:
+        part = text.of(chunk)
+        if part is None:
             rest = len(chunk) + sum(len(each) for each in source)
             note(f"binary body, {size(seen + rest)}, not shown; use -o FILE, or a pipe")
             return
         seen += len(chunk)
-        piece = held_back + piece
-        held_back = "\r" if piece.endswith("\r") else ""  # possibly the first half of \r\n
-        if piece := _visible(piece.removesuffix("\r")):
-            yield piece
-            ended = piece.endswith("\n")
-    if last := _visible(held_back + text.end()):
+        part = held_back + part
+        held_back = "\r" if part.endswith("\r") else ""  # possibly the first half of \r\n
+        if part := _printable_text(part.removesuffix("\r")):
+            yield part
+            ended = part.endswith("\n")
+    if last := _printable_text(held_back + text.end()):
         yield last
         ended = False
-    if text.is_cut_off:
+    if text.is_truncated:
         note("the body ends in the middle of a character")
     if not ended:
         yield "\n"
@@ -122,20 +122,20 @@ class _Text:
         text = None if b"\0" in chunk and not self._is_wide else _decoded(self._decoder.decode, chunk)
         if text is not None and "\0" not in text:
             return text
-        held = self._decoder.getstate()[0]
-        return self.of(held + chunk) if self._turn_to_charset() else None
+        buffer = self._decoder.getstate()[0]
+        return self.of(buffer + chunk) if self._use_charset() else None
 
     def end(self) -> str:
         """Return the text of trailing bytes that are an incomplete UTF-8 character but valid in the charset."""
-        held = self._decoder.getstate()[0]
-        return (self.of(held) or "") if held and self._turn_to_charset() else ""
+        buffer = self._decoder.getstate()[0]
+        return (self.of(buffer) or "") if buffer and self._use_charset() else ""
 
     @property
-    def is_cut_off(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the body ends with an incomplete character."""
         return bool(self._decoder.getstate()[0])
 
-    def _turn_to_charset(self) -> bool:
+    def _use_charset(self) -> bool:
         if self._charset is None:
             return False
         self._decoder = getincrementaldecoder(self._charset)()
@@ -151,5 +151,5 @@ def _decoded(decode: Callable[[bytes], str], chunk: bytes) -> str | None:
         return None
 
 
-def _visible(text: str) -> str:
-    return printable(text.replace("\r\n", "\n"), keep=_KEPT)
+def _printable_text(text: str) -> str:
+    return printable(text.replace("\r\n", "\n"), keep=_KEPT_CHARACTERS)

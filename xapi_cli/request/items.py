@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.json_stream import InvalidJSON, checked
+from xapi_cli.request.json_stream import InvalidJSON, validated
+from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
 _SEPARATOR = ":=@|:=|:|==|=@|=|@"  # the longest match comes first
@@ -22,13 +23,13 @@ _ESCAPED = re.compile(r"\\([\\=:@])")
 _URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_NO_HEADER_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_NEVER_SENT = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
-_OURS = frozenset({
+_REJECTED_METHODS = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
+_RESERVED_HEADERS = frozenset({
     "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
+_ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ class Items:
     uploads: list[Upload] = field(default_factory=list)
 
 
-def split_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
+def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
     """Return METHOD (None if omitted), PATH and the remaining arguments, which must be ITEMs."""
-    if not words:
+    if not arguments:
         raise UsageError("missing PATH", hint="write for example: xapi request /x-api/me")
-    first, *rest = words
+    first, *rest = arguments
     if rest and _is_letters(first) and not is_item(rest[0]):
         return method(first), rest[0], rest[1:]
     if first in _METHODS:  # the grammar allows it as PATH, but METHOD is intended
@@ -71,20 +72,22 @@ def split_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
     return None, first, rest
 
 
-def is_item(word: str) -> bool:
-    """Return whether *word* has the form of an ITEM, regardless of its value."""
-    return _taken_apart(word) is not None
+def is_item(argument: str) -> bool:
+    """Return whether *argument* has the form of an ITEM, regardless of its value."""
+    return _split_item(argument) is not None
 
 
-def parse(words: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[str] = (), before: int = 1) -> Items:
-    """Parse the ITEMs *words*, and the values of `-q` and `-H`.
+def parse(
+    arguments: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[str] = (), before: int = 1
+) -> Items:
+    """Parse the ITEMs *arguments*, and the values of `-q` and `-H`.
 
-    *before* is the number of arguments that precede *words*; error messages
+    *before* is the number of arguments that precede *arguments*; error messages
     state positions. Raises UsageError.
     """
     items = Items([query_parameter(text) for text in query], [header(text) for text in headers])
-    for position, word in enumerate(words, before + 1):
-        _add(items, word, position)
+    for position, argument in enumerate(arguments, before + 1):
+        _add(items, argument, position)
     return items
 
 
@@ -118,29 +121,31 @@ def method(text: str) -> str:
     """Return the method *text* in uppercase; raise UsageError if it is not allowed."""
     if not _is_letters(text):
         raise UsageError("a METHOD consists of letters only", hint="write for example GET or POST")
-    if text.upper() in _NEVER_SENT:
-        raise UsageError(f"xapi sends no {text.upper()} request", hint=f"use one of {', '.join(sorted(_METHODS))}")
+    if text.upper() in _REJECTED_METHODS:
+        raise UsageError(
+            f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(sorted(_METHODS))}"
+        )
     return text.upper()
 
 
-def _is_letters(word: str) -> bool:
-    return word.isascii() and word.isalpha()
+def _is_letters(argument: str) -> bool:
+    return argument.isascii() and argument.isalpha()
 
 
-def _taken_apart(word: str) -> tuple[str, str, str] | None:
-    """Return the name, the separator and the value of *word*, or None if it is not an ITEM."""
-    if word.startswith("/") or _URL_OR_DRIVE.match(word):
+def _split_item(argument: str) -> tuple[str, str, str] | None:
+    """Return the name, the separator and the value of *argument*, or None if it is not an ITEM."""
+    if argument.startswith("/") or _URL_OR_DRIVE.match(argument):
         return None
-    match = _NAME_AND_SEPARATOR.match(word)
+    match = _NAME_AND_SEPARATOR.match(argument)
     if not match or "/" in match[1] or "?" in match[1]:
         return None
-    return _ESCAPED.sub(r"\1", match[1]), match[2], word[match.end() :]
+    return _ESCAPED.sub(r"\1", match[1]), match[2], argument[match.end() :]
 
 
-def _add(items: Items, word: str, position: int) -> None:
-    parts = _taken_apart(word)
+def _add(items: Items, argument: str, position: int) -> None:
+    parts = _split_item(argument)
     if parts is None:
-        raise UsageError(f"argument {position} is no ITEM (not shown: it may be a secret)", hint=_FORMS)
+        raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=_ITEM_FORMS)
     name, separator, value = parts
     where = f"argument {position} ({printable(name)})"
     match separator:
@@ -153,47 +158,38 @@ def _add(items: Items, word: str, position: int) -> None:
         case ":=":
             items.fields.append(Field(name, _checked_json(value, where, name), is_json=True))
         case "@":
-            items.uploads.append(_upload(name, _file(value, where)))
+            items.uploads.append(_upload(name, _file_name(value, where)))
         case _:
-            items.fields.append(Field(name, path=_file(value, where), is_json=separator.startswith(":")))
+            items.fields.append(Field(name, path=_file_name(value, where), is_json=separator.startswith(":")))
 
 
 def _header(name: str, value: str, where: str) -> str:
     """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
     if not _TOKEN.fullmatch(name):
-        hint = "a name has letters, digits and dashes, no blanks"
-        raise UsageError(f"{where} is a header with a name that HTTP does not allow", hint=hint)
-    if name.lower() in _OURS or name.lower().startswith("proxy-"):
-        raise UsageError(f"the header {name} is set by xapi itself", hint="leave it out")
+        hint = "a name consists of letters, digits and dashes"
+        raise UsageError(f"{where} is a header with an invalid name", hint=hint)
+    if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
+        raise UsageError(f"the header {name} is set by xapi", hint="omit it")
     if name.lower() == "host" and not value.strip(" \t"):
-        raise UsageError("the header Host cannot be removed", hint="leave it out")
-    if found := _NO_HEADER_TEXT.search(value):
+        raise UsageError("the header Host cannot be removed", hint="omit it")
+    if found := _CONTROL_CHARACTER.search(value):
         code = f"U+{ord(found[0]):04X}"
         raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
-    if not _is_encodable(value):
-        raise UsageError(f"the header {name} has a value that is no text (half a surrogate pair)")
+    encode_argument(value, f"the value of the header {name}")
     return name
-
-
-def _is_encodable(value: str) -> bool:
-    try:
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _checked_json(text: str, where: str, name: str) -> str:
     try:
-        return "".join(checked([text]))
-    except InvalidJSON as flaw:
+        return "".join(validated([text]))
+    except InvalidJSON as error:
         hint = f"for a string write {printable(name)}=…"
-        raise UsageError(f"{where} has a value that is no JSON: {flaw}", hint=hint) from None
+        raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
 
 
-def _file(path: str, where: str) -> str:
+def _file_name(path: str, where: str) -> str:
     if not path:
-        raise UsageError(f"{where} names no file after its @", hint="use - for stdin; \\@ keeps an @ in a name")
+        raise UsageError(f"{where} has no file name after its @", hint="use - for stdin; write \\@ for an @ in a name")
     return path
 
 

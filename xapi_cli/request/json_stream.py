@@ -12,17 +12,17 @@ from contextlib import suppress
 from functools import cache
 from typing import NoReturn
 
-_BLANKS = re.compile(r"[ \t\r\n]*")
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*')
-_WORD = re.compile(r'[^ \t\r\n{}\[\],:"]+')
+_LITERAL = re.compile(r'[^ \t\r\n{}\[\],:"]+')
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_LONGEST_ESCAPE = len(r"\u0000")
-_LONGEST_WORD = 65_536
-_DEEPEST = 100_000
-_LONGEST_PAUSE = 512  # characters
+_MAX_ESCAPE = len(r"\u0000")
+_LONGEST_LITERAL = 65_536
+_MAX_DEPTH = 100_000
+_MAX_BACKOFF = 512  # characters
 
 _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END, _NOTHING = range(7)
-_NAMES = ["a value", "a value or ]", 'a name in "', 'a name in " or }', ":", "a comma or an end", "nothing"]
+_EXPECTATIONS = ["a value", "a value or ]", 'a name in "', 'a name in " or }', ":", "a comma or an end", "nothing"]
 _VALUE_MAY_START = (_VALUE, _VALUE_OR_END)
 _KEY_MAY_START = (_KEY, _KEY_OR_END)
 
@@ -31,19 +31,19 @@ class InvalidJSON(ValueError):
     """The text is not valid JSON; the message states the error and its position, but does not quote the text."""
 
 
-def checked(chunks: Iterable[str]) -> Iterator[str]:
+def validated(chunks: Iterable[str]) -> Iterator[str]:
     """Yield *chunks* unchanged.
 
     Raises InvalidJSON, after the last chunk at the latest, unless they form a single JSON value.
     """
-    grammar = _Grammar()
+    parser = _Parser()
     for chunk in chunks:
-        grammar.read(chunk)
+        parser.feed(chunk)
         yield chunk
-    grammar.end()
+    parser.finish()
 
 
-def string(chunks: Iterable[str]) -> Iterator[str]:
+def encode_string(chunks: Iterable[str]) -> Iterator[str]:
     """Yield the text *chunks* encoded as a single JSON string."""
     yield '"'
     for chunk in chunks:
@@ -51,7 +51,7 @@ def string(chunks: Iterable[str]) -> Iterator[str]:
     yield '"'
 
 
-class _Grammar:
+class _Parser:
     """An incremental RFC 8259 parser; its state is one byte for each nesting level and an incomplete token."""
 
     def __init__(self) -> None:
@@ -60,44 +60,44 @@ class _Grammar:
         self._in_string = False
         self._text = ""  # the current text, from the first unparsed token on
         self._at = 0  # the position in it
-        self._no_leap_before, self._pause = 0, 1  # in characters: the backoff after a failed leap
+        self._no_skip_before, self._backoff = 0, 1  # in characters: the backoff after a failed attempt to skip a run
         self._before = 0  # the number of characters before it
 
-    def read(self, chunk: str) -> None:
+    def feed(self, chunk: str) -> None:
         """Parse the complete tokens of *chunk*; raise InvalidJSON if they are not valid."""
         self._before += self._at
         self._text, self._at = self._text[self._at :] + chunk, 0
         while self._step(last=False):
             pass
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Parse the rest at the end of the text; raise InvalidJSON if the value is incomplete."""
         while self._step(last=True):
             pass
         if self._expected != _NOTHING or self._in_string:
-            raise InvalidJSON(f"it ends early, after {self._before + self._at} characters")
+            raise InvalidJSON(f"it is truncated after {self._before + self._at} characters")
 
     def _step(self, *, last: bool) -> bool:
         """Parse one token; return False if the text is exhausted or ends within a token."""
         if self._in_string:
             return self._string(last=last)
-        self._at = self._match(_BLANKS)
+        self._at = self._match(_WHITESPACE)
         if self._at == len(self._text):
             return False
-        if self._leap():
+        if self._skip_run():
             return True
         character = self._text[self._at]
         if character in '{[]},:"':
             self._punctuation(character)
             self._at += 1
             return True
-        return self._word(last=last)
+        return self._literal(last=last)
 
     def _match(self, pattern: re.Pattern[str]) -> int:
         match = pattern.match(self._text, self._at)
         return match.end() if match else self._at
 
-    def _leap(self) -> bool:
+    def _skip_run(self) -> bool:
         """Parse many complete elements or members in one step, or else one complete nested value.
 
         Return whether it succeeded. A failed attempt is wasted work, so the interval until the next attempt doubles
@@ -108,20 +108,20 @@ class _Grammar:
         if not (run or is_nested):
             return False
         here = self._before + self._at
-        if here < self._no_leap_before or self._text[self._at] in "]}":
+        if here < self._no_skip_before or self._text[self._at] in "]}":
             return False
-        if len(self._text) > _LONGEST_WORD or len(self._levels) > _DEEPEST - sys.getrecursionlimit():
+        if len(self._text) > _LONGEST_LITERAL or len(self._levels) > _MAX_DEPTH - sys.getrecursionlimit():
             return False  # the single steps enforce the limits
         before = self._at
         if run and (end := self._match(run)) > before:
             self._at, self._expected = end, then
         elif is_nested:
-            self._nested()
+            self._skip_nested()
         if self._at > before:
-            self._pause = 1
+            self._backoff = 1
             return True
-        self._no_leap_before = here + self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._no_skip_before = here + self._backoff
+        self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
         return False
 
     def _next_run(self) -> tuple[re.Pattern[str] | None, int]:
@@ -133,7 +133,7 @@ class _Grammar:
             return elements, _VALUE
         return None, _VALUE
 
-    def _nested(self) -> None:
+    def _skip_nested(self) -> None:
         with suppress(ValueError, StopIteration, RecursionError):
             _, self._at = _scan(self._text, self._at)
             self._value_ended()
@@ -141,10 +141,10 @@ class _Grammar:
     def _string(self, *, last: bool) -> bool:
         self._at = self._match(_STRING)
         left = len(self._text) - self._at
-        if left == 0 or (self._text[self._at] == "\\" and left < _LONGEST_ESCAPE and not last):
+        if left == 0 or (self._text[self._at] == "\\" and left < _MAX_ESCAPE and not last):
             return False
         if self._text[self._at] != '"':
-            raise self._flaw("a bad escape" if self._text[self._at] == "\\" else "a raw control character")
+            raise self._error("an invalid escape" if self._text[self._at] == "\\" else "an unescaped control character")
         self._at += 1
         self._in_string = False
         if self._expected in _KEY_MAY_START:
@@ -153,16 +153,16 @@ class _Grammar:
             self._value_ended()
         return True
 
-    def _word(self, *, last: bool) -> bool:
-        end = self._match(_WORD)
-        if end - self._at > _LONGEST_WORD:
-            raise self._flaw(f"a number of more than {_LONGEST_WORD:,} characters")
+    def _literal(self, *, last: bool) -> bool:
+        end = self._match(_LITERAL)
+        if end - self._at > _LONGEST_LITERAL:
+            raise self._error(f"a number of more than {_LONGEST_LITERAL:,} characters")
         if end == len(self._text) and not last:
             return False
         if self._expected not in _VALUE_MAY_START:
             raise self._unexpected()
         if not _SCALAR.fullmatch(self._text, self._at, end):
-            raise self._flaw("neither a number nor true, false or null")
+            raise self._error("neither a number nor true, false or null")
         self._at = end
         self._value_ended()
         return True
@@ -184,8 +184,8 @@ class _Grammar:
             raise self._unexpected()
 
     def _open(self, bracket: str) -> None:
-        if len(self._levels) == _DEEPEST:
-            raise self._flaw(f"more than {_DEEPEST:,} levels")
+        if len(self._levels) == _MAX_DEPTH:
+            raise self._error(f"more than {_MAX_DEPTH:,} levels")
         self._levels += bracket.encode()
         self._expected = _KEY_OR_END if bracket == "{" else _VALUE_OR_END
 
@@ -198,27 +198,27 @@ class _Grammar:
         self._expected = _COMMA_OR_END if self._levels else _NOTHING
 
     def _unexpected(self) -> InvalidJSON:
-        return InvalidJSON(f"{_NAMES[self._expected]} is expected at character {self._before + self._at + 1}")
+        return InvalidJSON(f"{_EXPECTATIONS[self._expected]} is expected at character {self._before + self._at + 1}")
 
-    def _flaw(self, what: str) -> InvalidJSON:
+    def _error(self, what: str) -> InvalidJSON:
         return InvalidJSON(f"{what} at character {self._before + self._at + 1}")
 
 
 @cache
 def _runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return patterns, without backtracking, for elements of arrays and members of objects, each with its comma."""
-    blanks = r"[ \t\r\n]*+"
+    whitespace = r"[ \t\r\n]*+"
     text = rf'"(?>{_STRING.pattern})"'
     scalar = rf"(?>{text}|{_SCALAR.pattern})"
-    member = rf"{text}{blanks}:{blanks}{scalar}{blanks}"
-    array = rf"\[{blanks}(?>{scalar}{blanks}(?>,{blanks}{scalar}{blanks})*+)?+\]"
-    members = rf"\{{{blanks}(?>{member}(?>,{blanks}{member})*+)?+\}}"
-    value = rf"(?>{scalar}|{array}|{members}){blanks},{blanks}"
-    return re.compile(rf"(?>{value})*+"), re.compile(rf"(?>{text}{blanks}:{blanks}{value})*+")
+    member = rf"{text}{whitespace}:{whitespace}{scalar}{whitespace}"
+    array = rf"\[{whitespace}(?>{scalar}{whitespace}(?>,{whitespace}{scalar}{whitespace})*+)?+\]"
+    members = rf"\{{{whitespace}(?>{member}(?>,{whitespace}{member})*+)?+\}}"
+    value = rf"(?>{scalar}|{array}|{members}){whitespace},{whitespace}"
+    return re.compile(rf"(?>{value})*+"), re.compile(rf"(?>{text}{whitespace}:{whitespace}{value})*+")
 
 
-def _no_json(word: str) -> NoReturn:
+def _reject_constant(word: str) -> NoReturn:
     raise ValueError(word)
 
 
-_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_json).raw_decode
+_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_reject_constant).raw_decode

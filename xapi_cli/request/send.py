@@ -1,182 +1,198 @@
-"""A single API call: the request, its replay after a 401, its retries and its redirects, up to the final response."""
+"""Send one API call with httpx, and judge the status of its final response."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
 
-from xapi_cli.auth.account import Credentials
-from xapi_cli.auth.bearer import BearerAuth
+from xapi_cli.auth.credentials import Credentials
 from xapi_cli.errors import ClientStatusError, NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
-from xapi_cli.http import retry, urls
+from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send, Step
 from xapi_cli.request import calls
 from xapi_cli.request.body.build import Body
-from xapi_cli.request.calls import Call, shown
+from xapi_cli.request.calls import Call, displayed
 from xapi_cli.system.render import printable
+from xapi_cli.tokens import Token
+
+Outcome = FinalResponse[httpx.Response]
 
 _CLIENT_HINTS = {
     403: "the API serves only users with master rights",
     404: "check the path and the base URL",
     429: "too many requests: wait, or use --retry",
 }
-_IN_TROUBLE = "the service is in trouble; try again later"
-_SERVER_HINTS = {501: "the service does not know such requests; check METHOD", 505: "the service wants another HTTP"}
+_SERVER_ERROR = "server error; try again later"
+_SERVER_HINTS = {
+    501: "the server does not support the method; check METHOD",
+    505: "the server does not support HTTP/1.1",
+}
 
 
-@dataclass
-class Answer:
-    """The final response, whether the API's origin sent it, and the reason if a redirect was not followed."""
+class HttpxResponse:
+    """A response of httpx, as the flow reads it."""
 
-    response: httpx.Response
-    from_api: bool = True
-    refusal: RedirectError | None = None
+    def __init__(self, response: httpx.Response) -> None:
+        self.httpx = response
 
     @property
     def status(self) -> int:
         """The status code."""
-        return self.response.status_code
+        return self.httpx.status_code
+
+    @property
+    def raw_headers(self) -> Sequence[RawHeader]:
+        """The names and values of the header fields."""
+        return self.httpx.headers.raw
+
+    def discard(self) -> None:
+        """Discard the body, which may be endless, and reuse the connection if that is quick."""
+        discard: Any = self.httpx.extensions.get("discard")
+        if discard is not None:
+            discard()
 
 
-@dataclass
-class Exchange:
+class Sender:
     """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
 
     Without *credentials*, no token is sent. *retries* is the maximum number of
     retries after transient failures. *deadline* is a time of `time.monotonic`.
     """
 
-    client: httpx.Client
-    base_url: str
-    credentials: Credentials | None
-    follow: bool = True
-    retries: int = 0
-    deadline: float | None = None
-    note: Callable[[str], None] = lambda text: None
-    sleep: Callable[[float], None] = time.sleep
-    tries: int = field(default=0, init=False)  # in addition to the first
-    replays: int = field(default=0, init=False)
-    _login_failure: XapiError | None = field(default=None, init=False)
+    def __init__(
+        self,
+        client: httpx.Client,
+        base_url: str,
+        credentials: "Credentials | None",
+        *,
+        follow: bool = True,
+        retries: int = 0,
+        deadline: float | None = None,
+        note: Callable[[str], None] = lambda text: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._base_url, self._credentials = client, base_url, credentials
+        self._follow, self._retries, self._deadline = follow, retries, deadline
+        self._note, self._sleep = note, sleep
+        self.attempts = 1  # the first one, the retries and the replays after a 401
+        self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
 
-    @property
-    def attempts(self) -> int:
-        """The number of attempts: the first one, the retries and the replays after a 401."""
-        return 1 + self.tries + self.replays
-
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> Outcome:
         """Return the final response to *call*; its body has not been read yet.
 
-        Raises the errors of the login, NetworkError and TimeoutExpired.
+        A final 401 is recorded in the credentials. Raises the errors of the login, NetworkError and TimeoutExpired.
         """
-        inside, hops = True, 0
-        while True:
-            response = self._tried(call, inside=inside)
-            status, headers = response.status_code, response.headers.raw
-            hops += 1
-            try:
-                onward = calls.onward(call, status, headers, hops, base_url=self.base_url, follow=self.follow)
-            except RedirectError as refusal:
-                return Answer(response, inside, refusal)
-            if onward is None:
-                return Answer(response, inside)
-            inside = inside and urls.same_origin(onward.url, self.base_url)
-            _drop(response)
-            call = onward
-
-    def _tried(self, call: Call, *, inside: bool) -> httpx.Response:
-        """Return a response to *call*; retry an idempotent method after a transient failure."""
-        while True:
-            try:
-                response = self._sent(call, inside=inside)
-            except NetworkError as error:
-                wait = self._wait(call, None)
-                if error.answered or error is self._login_failure or wait is None:
-                    raise
-                what = str(error.message)
-            else:
-                wait = self._wait(call, response.headers.get("Retry-After"))
-                if response.status_code not in retry.STATUSES or wait is None:
-                    return response
-                what = f"{shown(call.url)} answered {response.status_code}"
-                _drop(response)
-            self.tries += 1
-            self.note(f"{what}; trying again in {wait:.1f} s ({self.tries} of {self.retries})")
-            self.sleep(wait)
-
-    def _wait(self, call: Call, retry_after: str | None) -> float | None:
-        """Return the seconds until the next retry of *call*; None if it is not allowed or would miss the deadline."""
-        if self.tries >= self.retries or call.method not in retry.METHODS:
-            return None
-        wait = retry.delay(self.tries, retry_after)
-        late = wait is not None and self.deadline is not None and time.monotonic() + wait >= self.deadline
-        return None if late else wait
-
-    def _sent(self, call: Call, *, inside: bool) -> httpx.Response:
-        auth = self._auth(self.credentials) if self.credentials and inside else None
-        request = _request(call, inside=inside)
-        if self.deadline is not None:
-            request.extensions |= {"deadline": self.deadline}
+        flow = self._policy().flow(call, authenticated=self._credentials is not None)
         try:
-            return self.client.send(request, auth=auth, stream=True)
-        except httpx.InvalidURL as error:
-            raise NetworkError(f"{shown(call.url)} cannot be sent: {printable(str(error))}") from error
-        except httpx.HTTPError as error:  # raised by other transports only
-            raise NetworkError(f"no answer from {shown(call.url)}: {type(error).__name__}") from error
-        finally:
-            self.replays += auth.replays if auth else 0
-
-    def _auth(self, credentials: Credentials) -> BearerAuth:
-        """Return the 401 flow; it records a failed login, after which the call is not retried."""
-
-        def noted(get: Callable[..., Any]) -> Callable[..., Any]:
-            def got(*arguments: Any) -> Any:
+            step = next(flow)
+            while True:
                 try:
-                    return get(*arguments)
+                    result = self._perform(step)
                 except XapiError as error:
-                    self._login_failure = error
-                    raise
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            final: FinalResponse[HttpxResponse] = end.value
+            outcome = FinalResponse(final.response.httpx, final.from_api, final.refused_redirect)
+            if self._credentials is not None and is_rejection(outcome):
+                self._credentials.record_rejection()
+            return outcome
+        except BaseException:
+            if self._response is not None:
+                self._response.httpx.close()
+            raise
 
-            return got
+    def _policy(self) -> Policy[Call]:
+        return Policy(
+            self._base_url,
+            replays=1,
+            retries=self._retries,
+            deadline=self._deadline,
+            redirected=partial(calls.redirected_call, base_url=self._base_url, follow=self._follow),
+            note=self._note,
+        )
 
-        return BearerAuth(noted(credentials.current), noted(credentials.renew))
+    def _perform(self, step: Step[Call]) -> HttpxResponse | Token | None:
+        """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
+        if isinstance(step, Login):
+            return self._log_in(step)
+        self._discard_response()
+        if isinstance(step, Send):
+            self._response = self._send(step)
+            return self._response
+        self.attempts += 1
+        self._sleep(step.seconds)
+        return None
+
+    def _log_in(self, step: Login) -> Token | None:
+        assert self._credentials is not None  # noqa: S101 - only an authenticated flow logs in
+        token = step.token_from(self._credentials)
+        if step.rejected is not None and token is not None:
+            self.attempts += 1
+        return token
+
+    def _send(self, step: Send[Call]) -> HttpxResponse:
+        request = _request(step)
+        if self._deadline is not None:
+            request.extensions |= {"deadline": self._deadline}
+        try:
+            return HttpxResponse(self._client.send(request, auth=httpx.Auth(), stream=True))
+        except httpx.InvalidURL as error:
+            raise NetworkError(f"{step.call.display_url} cannot be sent: {printable(str(error))}") from error
+        except httpx.HTTPError as error:  # raised by other transports only
+            raise NetworkError(f"no response from {step.call.display_url}: {type(error).__name__}") from error
+
+    def _discard_response(self) -> None:
+        if self._response is not None:
+            self._response.discard()
+            self._response.httpx.close()
+            self._response = None
 
 
-def failure(answer: Answer, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
-    """Return the error for the status of *answer*, or None for success.
+def is_rejection(outcome: Outcome) -> bool:
+    """Return whether *outcome* is a 401 from the API, not from another origin."""
+    return outcome.from_api and outcome.response.status_code == 401
+
+
+def status_error(outcome: Outcome, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
+    """Return the error for the status of *outcome*, or None for success.
 
     Without *check_status*, only a 401 is an error.
     """
-    status, url = answer.status, shown(str(answer.response.url).partition("?")[0])
-    said = f"{answer.response.request.method} {url} answered {status}{_reason(answer.response)}"
-    if status == 401 and answer.from_api:
+    response = outcome.response
+    status, url = response.status_code, displayed(str(response.url).partition("?")[0])
+    message = f"{response.request.method} {url} responded with {status}{_reason(response)}"
+    if is_rejection(outcome):
         if credentials is None:
             return TokenRejected(
-                said, hint="the Authorization header was given or removed by hand, so xapi did not log in"
+                message, hint="the request sets or removes the Authorization header, so xapi did not log in"
             )
-        credentials.refused()
-        return TokenRejected(said, hint=credentials.advice())
+        return TokenRejected(message, hint=credentials.advice())
     if not check_status and status != 401:
         return None
-    if answer.refusal is not None:
-        return answer.refusal
+    if outcome.refused_redirect is not None:
+        return outcome.refused_redirect
     if 300 <= status < 400 and status != 304:
-        return RedirectError(said, hint="a redirect without a target that can be followed")
+        return RedirectError(message, hint="the response has no Location that can be followed")
     if 400 <= status < 500:
-        return ClientStatusError(said, hint=_hint(answer))
-    return ServerStatusError(said, hint=_SERVER_HINTS.get(status, _IN_TROUBLE)) if status >= 500 else None
+        return ClientStatusError(message, hint=_hint(outcome))
+    return ServerStatusError(message, hint=_SERVER_HINTS.get(status, _SERVER_ERROR)) if status >= 500 else None
 
 
-def _request(call: Call, *, inside: bool) -> httpx.Request:
-    """Return the request for *call*; outside the API's origin, it has no body and no header of the user."""
-    body = call.body if inside else None
-    headers = calls.headers_of(call, inside=inside)
-    if body is None:
-        return httpx.Request(call.method, call.url, headers=headers)
-    if not any(name.lower() == b"host" for name, _ in headers):
-        headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
-    headers.append((b"Content-Length", b"%d" % body.length))
-    return httpx.Request(call.method, call.url, headers=headers, stream=_BodyStream(body))
+def _request(step: Send[Call]) -> httpx.Request:
+    """Return the request for *step*; outside the API's origin, it has no body and no header of the user."""
+    call, body = step.call, step.call.body if step.to_api else None
+    headers = calls.headers_of(call, to_api=step.to_api)
+    if body is not None:
+        if not any(name.lower() == b"host" for name, _ in headers):
+            headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
+        headers.append((b"Content-Length", b"%d" % body.length))
+    if step.token is not None:
+        headers.append((b"Authorization", f"Bearer {step.token.access_token}".encode("ascii")))
+    stream = None if body is None else _BodyStream(body)
+    return httpx.Request(call.method, call.url, headers=headers, stream=stream)
 
 
 class _BodyStream(httpx.SyncByteStream):
@@ -189,13 +205,6 @@ class _BodyStream(httpx.SyncByteStream):
         return iter(self._body)
 
 
-def _drop(response: httpx.Response) -> None:
-    discard: Any = response.extensions.get("discard")
-    if discard is not None:
-        discard()
-    response.close()
-
-
 def _reason(response: httpx.Response) -> str:
     phrase = printable(response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace"))
     if len(phrase) > 60:
@@ -203,10 +212,10 @@ def _reason(response: httpx.Response) -> str:
     return f" {phrase}" if phrase else ""
 
 
-def _hint(answer: Answer) -> str | None:
-    if not answer.from_api:
-        return "a redirect led away from the API, where the token is not sent: is the base URL right?"
-    if answer.status == 405:
-        allowed = printable(answer.response.headers.get("Allow", "").strip())[:60]
-        return f"there it takes {allowed}" if allowed else "there it takes other methods"
-    return _CLIENT_HINTS.get(answer.status)
+def _hint(outcome: Outcome) -> str | None:
+    if not outcome.from_api:
+        return "a redirect led to another origin, to which the token is not sent; check the base URL"
+    if outcome.response.status_code == 405:
+        allowed = printable(outcome.response.headers.get("Allow", "").strip())[:60]
+        return f"allowed methods: {allowed}" if allowed else "check METHOD"
+    return _CLIENT_HINTS.get(outcome.response.status_code)

@@ -1,34 +1,49 @@
-"""DURATION: a length of time as users write it."""
+"""DURATION: a length of time as users write it, such as `90s` or `1h30m`."""
 
 import re
 
 from xapi_cli.errors import UsageError
+from xapi_cli.system.render import printable
 
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
+# These are compiled on first use, because every command imports this module.
+_WITH_UNITS = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
+_NUMBER = r"\d+\.?\d*|\.\d+"
+_MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow
 _LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
+_LONGEST_LIMIT = 10**8  # seconds, three years; within the range of threads, sockets and timers
+_FORMS = "90s, 30m, 2h, 7d, 1h30m or a number of seconds"
 
 
-def seconds(text: str, *, name: str) -> int:
-    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number.
+def seconds(text: str, *, name: str) -> float:
+    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number, such as 2.5.
 
-    Raises UsageError, which names the setting *name*, for any other text.
+    Raises UsageError, which names the option *name*, for any other text.
     """
+    if (value := _parse(text)) is None:
+        raise UsageError(f"{name}: {_invalid(text)}", hint=f"write {_FORMS}")
+    return value
+
+
+def time_limit(value: str | float) -> float:
+    """Return the number of seconds in *value*, a DURATION or a number; raise UsageError unless it can limit a wait."""
+    number = _parse(value) if isinstance(value, str) else float(value)
+    if number is None or not 0 < number <= _LONGEST_LIMIT:  # not true for NaN either
+        raise UsageError(_invalid(str(value)), hint=f"write {_FORMS} above 0")
+    return number
+
+
+def _parse(text: str) -> float | None:
     stripped = text.strip()
-    if stripped.isascii() and stripped.isdigit():
-        total = int(stripped[:12])
-    elif stripped and (match := _DURATION.fullmatch(stripped)):
-        total = sum(int(count[:12]) * size for count, size in zip(match.groups("0"), _UNITS.values(), strict=True))
+    if re.fullmatch(_NUMBER, stripped, re.ASCII):
+        value = float(stripped)
+    elif stripped and (match := re.fullmatch(_WITH_UNITS, stripped, re.ASCII)):
+        counts = match.groups("0")
+        value = sum(float(count[:_MAX_DIGITS]) * size for count, size in zip(counts, _UNITS.values(), strict=True))
     else:
-        raise _wrong(text, name)
-    if total > _LONGEST:
-        raise _wrong(text, name)
-    return total
+        return None
+    return value if value <= _LONGEST else None
 
 
-def _wrong(text: str, name: str) -> UsageError:
-    from xapi_cli.system.render import printable
-
-    return UsageError(
-        f"{name}: {printable(text)!r} is no duration", hint="write 90s, 30m, 2h, 7d, 1h30m or a number of seconds"
-    )
+def _invalid(text: str) -> str:
+    return f"{printable(text)!r} is not a valid duration"

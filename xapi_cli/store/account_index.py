@@ -21,17 +21,17 @@ _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began 
 
 
 class AccountIndex:
-    """The index in the directory *folder*; methods let every OSError propagate."""
+    """The index in the directory *directory*; methods let every OSError propagate."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self._directory, self._clock = directory, clock
 
     def mark(self, identity: Identity) -> str:
         """Return the mark of the account's entry, which a logout changes; it is empty if there is no entry."""
         entry = self._read(self._path(identity))
         return str(entry["mark"]) if entry else ""
 
-    def holds(self, identity: Identity, mark: str) -> bool:
+    def has_mark(self, identity: Identity, mark: str) -> bool:
         """Return whether the account was not logged out since its entry had this *mark*."""
         return self.mark(identity) in ("", mark)
 
@@ -46,14 +46,14 @@ class AccountIndex:
         if storage not in known:
             self._write(identity, self.mark(identity), [*known, storage])
 
-    def forget(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
+    def remove(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
         """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
         self._sweep()
         self._write(identity, os.urandom(8).hex(), [name for name in self.storages(identity) if name in but])
 
     def all(self) -> list[Identity]:
         """Return every account that has a stored record."""
-        entries = (self._read(path) for path in private_files.files(self._folder, _OWN))
+        entries = (self._read(path) for path in private_files.files(self._directory, _OWN))
         return [
             Identity(entry["base_url"], entry["username"])
             for entry in entries
@@ -61,7 +61,7 @@ class AccountIndex:
         ]
 
     def _path(self, identity: Identity) -> Path:
-        return self._folder / f"{identity.key}.json"
+        return self._directory / f"{identity.key}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         data = private_files.read(path, limit=64 * 1024)
@@ -76,7 +76,7 @@ class AccountIndex:
         )
 
     def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
-        private_files.private(self._folder)
+        private_files.make_directory(self._directory)
         entry: dict[str, Any] = {"mark": mark, "storages": storages}
         if storages:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
@@ -85,7 +85,7 @@ class AccountIndex:
     def _sweep(self) -> None:
         """Remove the empty entries that logouts left more than an hour ago."""
         with suppress(OSError):
-            private_files.remove_old(self._folder, _OWN, self._is_obsolete)
+            private_files.remove_old(self._directory, _OWN, self._is_obsolete)
 
     def _is_obsolete(self, path: Path, mtime: float) -> bool:
         entry = self._read(path)

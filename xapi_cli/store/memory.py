@@ -1,15 +1,10 @@
 """Storage `none`: records exist as long as the process."""
 
-from typing import Literal
-
 from xapi_cli.tokens import Identity, Record
 
 
 class MemoryStore:
     """Store tokens in the memory of the process."""
-
-    name: Literal["none"] = "none"
-    remembers = False
 
     def __init__(self) -> None:
         self._records: dict[Identity, Record] = {}

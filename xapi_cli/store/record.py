@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from xapi_cli.errors import StoreError
-from xapi_cli.tokens import Identity, Record, Token
+from xapi_cli.tokens import Identity, Record, Token, is_access_token
 
 LIMIT = 256 * 1024  # characters; a record is little longer than its token, and 64 KiB are guaranteed for that
 _VERSION = 1
@@ -58,7 +58,7 @@ def _record(identity: Identity, members: Any) -> Record:
 
 def _visible(value: Any) -> str:
     """Return *value* if it is valid in a header field, that is, visible ASCII; raise ValueError otherwise."""
-    if not all("!" <= character <= "~" for character in _non_empty(value)):
+    if not is_access_token(_non_empty(value)):
         raise ValueError
     return str(value)
 

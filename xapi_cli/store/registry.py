@@ -1,63 +1,88 @@
-"""The stores for the record of an account: the keyring, a file, or the memory of the process."""
+"""The table of storages: one row per storage, which states what it can do; no other module compares their names.
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Literal, Protocol
+To add a storage, add a module with a class that implements `protocol.Store`, and a row to STORAGES. Importing this
+module imports no storage: each row imports its own when it is opened.
+"""
 
-from xapi_cli.tokens import Identity, Record
+from typing import TYPE_CHECKING, NamedTuple
 
-StoreName = Literal["keyring", "file", "none"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+    from xapi_cli.store.protocol import Store, StoreOptions
 
-class Store(Protocol):
-    """A store for records; each method raises StoreError if the store is not usable."""
-
-    @property
-    def name(self) -> StoreName:
-        """The value of the setting `storage` that selects the store."""
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the store can store passwords; if not, it drops them from records."""
-
-    def probe(self) -> None:
-        """Raise StoreError unless a record could be stored."""
-
-    def read(self, identity: Identity) -> Record | None:
-        """Return the record of *identity*, or None if there is none or it is not usable."""
-
-    def write(self, identity: Identity, record: Record) -> None:
-        """Store *record*; after a failure, the previous one is intact."""
-
-    def delete(self, identity: Identity) -> bool:
-        """Delete everything that is stored for *identity*; return whether there was anything."""
+AUTO = "auto"  # not a storage: selects the first storage if it is usable, otherwise the one that is not persistent
 
 
-def open_store(
-    name: StoreName,
-    *,
-    state: Path,
-    environ: Mapping[str, str],
-    notify: Callable[[str], None],
-    patience: float = 3.0,
-    unlock_wait: float | None = None,
-    quietly: bool = True,
-) -> Store:
-    """Return the store called *name*.
+class Storage(NamedTuple):
+    """One storage: its *name* in the settings, its *place* as a noun phrase for messages, and what it can do."""
 
-    *state* is the directory for files and locks; *notify* receives messages for the user. The timeout of a keyring is
-    *patience* seconds. With *unlock_wait*, the user is present to unlock it: the timeout is then at least that many
-    seconds, and a message is shown. If *quietly*, the standard streams of this process are redirected to the null
-    device during each visit.
-    """
-    if name == "none":
-        from xapi_cli.store.memory import MemoryStore
+    name: str
+    place: str
+    open: "Callable[[StoreOptions], Store]"
+    is_persistent: bool = True  # records outlive the process
+    remembers_passwords: bool = False  # otherwise, the store omits the password of a record
+    needs_state_directory: bool = False  # records are files in the state directory
+    has_own_lock: bool = False  # the store excludes other writers itself, and rejects a write begun before a deletion
+    extra: str | None = None  # the optional dependencies of the package that it needs
 
-        return MemoryStore()
-    if name == "file":
-        from xapi_cli.store.file import FileStore
 
-        return FileStore(state, notify)
+def _open_keyring(options: "StoreOptions") -> "Store":
     from xapi_cli.store.keyring.store import KeyringStore
 
-    return KeyringStore(state, environ, notify, patience=patience, unlock_wait=unlock_wait, quietly=quietly)
+    return KeyringStore(options)
+
+
+def _open_file(options: "StoreOptions") -> "Store":
+    from xapi_cli.store.file import FileStore
+
+    return FileStore(options.state, options.warn)
+
+
+def _open_memory(options: "StoreOptions") -> "Store":
+    from xapi_cli.store.memory import MemoryStore
+
+    return MemoryStore()
+
+
+STORAGES: tuple[Storage, ...] = (
+    Storage("keyring", "the keyring", _open_keyring, remembers_passwords=True),
+    Storage("file", "the file store", _open_file, needs_state_directory=True),
+    Storage("none", "memory", _open_memory, is_persistent=False),
+)
+
+
+def names() -> list[str]:
+    """Return the valid values of the setting `storage`."""
+    return [AUTO, *(storage.name for storage in STORAGES)]
+
+
+def alternatives() -> str:
+    """Return the valid values as text for messages: `auto, keyring, file or none`."""
+    *others, last = names()
+    return f"{', '.join(others)} or {last}"
+
+
+def selected(setting: str) -> Storage:
+    """Return the storage that the value *setting* selects; for `auto`, the one to try first."""
+    return STORAGES[0] if setting == AUTO else next(storage for storage in STORAGES if storage.name == setting)
+
+
+def fallback() -> Storage:
+    """Return the storage to use if the setting is `auto` and the first one is not usable."""
+    return next(storage for storage in STORAGES if not storage.is_persistent)
+
+
+def open_store(storage: Storage, options: "StoreOptions") -> "Store":
+    """Return the store of *storage*; raise StoreError if it needs an optional dependency that is not installed."""
+    try:
+        return storage.open(options)
+    except ImportError as error:
+        if storage.extra is None:
+            raise
+        from xapi_cli.errors import StoreError
+
+        raise StoreError(
+            f"storage {storage.name} needs packages that are not installed",
+            hint=f"install xapi-cli[{storage.extra}]",
+        ) from error

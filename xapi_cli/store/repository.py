@@ -4,61 +4,92 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.store import registry
 from xapi_cli.store.account_index import AccountIndex
-from xapi_cli.store.registry import open_store
-from xapi_cli.system.lock import LockTimeout, LockUnavailable, about_state, locked
+from xapi_cli.store.protocol import NoBackend, StoreOptions
+from xapi_cli.store.registry import Storage, open_store
+from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
-    from xapi_cli.settings.resolve import Storage
-    from xapi_cli.store.registry import Store, StoreName
+    from xapi_cli.store.protocol import Store
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
 
 
+class StoreReports(NamedTuple):
+    """The problems that a repository has encountered, for a caller that reports them itself."""
+
+    warnings: list[str]
+    lock_failures: list[OSError | LockUnavailable]
+
+
 class TokenRepository:
-    """The stored record of *identity*; *warn* receives problems that do not stop a command."""
+    """The stored record of *identity*; *setting* is the value of the setting `storage`.
+
+    *warn* receives problems that do not stop a command, *on_lock_failure* those of the state directory, by default as
+    a warning. If *interactive*, the user is present to unlock the store.
+    """
 
     def __init__(
         self,
         identity: Identity,
-        storage: "Storage",
+        setting: str,
         *,
         state: Path,
         environ: Mapping[str, str],
         warn: Callable[[str], None],
         interactive: bool,
-        quietly: bool = True,
+        silence: bool = True,
+        on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
     ) -> None:
         self.identity = identity
-        self._storage: Storage = storage
-        self._state, self._environ, self._warn = state, environ, warn
-        self._interactive, self._quietly = interactive, quietly
+        self._setting, self._storage = setting, registry.selected(setting)
+        self._state, self._warn = state, warn
+        self._on_lock_failure = on_lock_failure or self._warn_once_without_locks
+        self._options = StoreOptions(
+            state,
+            environ,
+            warn,
+            self._on_lock_failure,
+            unlock_wait=UNLOCK_WAIT if interactive else None,
+            silence=silence,
+        )
         self._store: Store | None = None
         self._record: Record | None = None
         self._read = False
         self._mark: str | None = None
         self._warned = False
-        self._known = AccountIndex(state / "known")
+        self._index = AccountIndex(state / "known")
 
     @property
     def storage(self) -> str:
-        """The name of the store in use; `auto` until something has been read."""
-        return self._store.name if self._store else self._storage
+        """The name of the storage in use; `auto` until something has been read."""
+        return self._storage.name if self._store else self._setting
 
     @property
-    def may_ask_to_remember(self) -> bool:
-        """Whether the store in use can store a password and has none: the user has to consent once."""
-        return self._store is not None and self._store.remembers and not (self._record and self._record.password)
+    def place(self) -> str | None:
+        """Where the store in use stores records, as a noun phrase; None if they do not outlive the process."""
+        return self._storage.place if self._storage.is_persistent else None
+
+    @property
+    def backend(self) -> str | None:
+        """The name of the backend that the store in use has loaded, None if it has none."""
+        return getattr(self._store, "backend", None)
+
+    @property
+    def can_remember(self) -> bool:
+        """Whether the store in use can store a password and has none, so that the user can be asked for consent."""
+        return self._store is not None and self._storage.remembers_passwords and not self.remembers
 
     @property
     def remembers(self) -> bool:
-        """Whether a password is stored with the token, as far as is known."""
-        return bool(self._store and self._store.remembers and self._record and self._record.password)
+        """Whether a password is known to be stored with the token."""
+        return bool(self._storage.remembers_passwords and self._record and self._record.password)
 
     def read(self, *, again: bool = False) -> Record | None:
         """Return the stored record, read once per command; with *again*, re-read it.
@@ -66,7 +97,7 @@ class TokenRepository:
         Raises StoreError if the store is not usable; with `auto`, warns instead and continues without a store.
         """
         if self._store is None:
-            self._store, self._record = self._opened()
+            self._record = self._read_first()
         elif again or not self._read:
             self._record = self._read_from(self._store)
         self._read = True
@@ -74,7 +105,7 @@ class TokenRepository:
 
     def probe(self) -> None:
         """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
-        self._store = self._open(self._chosen)
+        self._store = self._open(self._storage)
         self._store.probe()
 
     def of(self, identity: Identity) -> "TokenRepository":
@@ -86,7 +117,7 @@ class TokenRepository:
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""
         try:
-            self._mark = self._known.mark(self.identity) if self.storage != "none" else None
+            self._mark = self._index.mark(self.identity) if self._storage.is_persistent else None
         except OSError:
             self._mark = None  # taking the lock, which is next, reports the error
 
@@ -95,110 +126,113 @@ class TokenRepository:
 
         Raises StoreError if it cannot be stored.
         """
-        store = self._store or self._open(self._chosen)
+        store = self._store or self._open(self._storage)
         self._store, self._record, self._read = store, record, True
-        with self._writing():
-            if self._mark is not None and not self._holds(self._mark):
+        with ExitStack() as lock:
+            if not self._storage.has_own_lock:
+                lock.enter_context(self._writing())
+            if self._mark is not None and not self._has_mark(self._mark):
                 return False
             store.write(self.identity, record)
-            self._note_stored(store.name)
+            self._add_to_index()
         return True
 
-    def forget(self) -> bool:
-        """Delete the record from every store that may hold it; return whether there was one."""
+    def delete(self) -> bool:
+        """Delete the record from every store that may contain it; return whether there was one."""
         with self._writing():
             known = self._known_storages()
-            self._forget_known(but=known)  # from here on, no login in progress stores anything
+            self._remove_from_index(but=known)  # from here on, no login in progress stores anything
             found, failed = False, dict[str, StoreError]()
-            for name in self._stores_to_clear(known):
+            for storage in self._storages_to_clear(known):
                 try:
-                    found = self._delete(name, surely=name in known) or found
+                    found = self._delete_from(storage, is_known=storage.name in known) or found
                 except StoreError as error:
-                    failed[name] = error
-            self._forget_known(but=tuple(failed))  # what could not be deleted must stay in the index
+                    failed[storage.name] = error
+            self._remove_from_index(but=tuple(failed))  # what could not be deleted must stay in the index
         for failure in failed.values():
             raise failure
         return found or bool(known)
 
-    def _opened(self) -> "tuple[Store, Record | None]":
-        if self._storage != "auto":
-            store = self._open(self._storage)
-            return store, store.read(self.identity)
+    def continue_without_lock(self, error: OSError | LockUnavailable) -> None:
+        """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""
+        if self._storage.needs_state_directory:
+            problem, remedy = describe_state_error(self._state, error)
+            raise StoreError(problem, hint=remedy) from error
+        self._on_lock_failure(error)
+
+    def _read_first(self) -> Record | None:
+        """Open the store and read it; with `auto`, fall back to a store in memory if that fails."""
         try:
-            store = self._open("keyring")
-            return store, store.read(self.identity)
+            store = self._open(self._storage)
+            record = store.read(self.identity)
         except StoreError as error:
+            if self._setting != registry.AUTO:
+                raise
+            self._storage = registry.fallback()
             self._warn(
-                f"{error.message}; the token is kept for this command only"
-                " (--storage file or XAPI_STORAGE=file keeps it in a file that only you can read)"
+                f"{error.message}; the token is not stored"
+                " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
             )
-            return self._open("none"), None
+            store, record = self._open(self._storage), None
+        self._store = store
+        return record
 
     def _read_from(self, store: "Store") -> Record | None:
         try:
             return store.read(self.identity)
         except StoreError:
-            if self._storage != "auto":
+            if self._setting != registry.AUTO:
                 raise
             return None
 
-    @property
-    def _chosen(self) -> "StoreName":
-        return "keyring" if self._storage == "auto" else self._storage
+    def _open(self, storage: Storage) -> "Store":
+        return open_store(storage, self._options)
 
-    def _open(self, name: "StoreName") -> "Store":
-        return open_store(
-            name,
-            state=self._state,
-            environ=self._environ,
-            notify=self._warn,
-            unlock_wait=UNLOCK_WAIT if self._interactive else None,
-            quietly=self._quietly,
-        )
-
-    def _stores_to_clear(self, known: tuple[str, ...]) -> "list[StoreName]":
-        chosen = ["keyring", "file"] if self._storage == "auto" else [self._storage, "file"]
-        names: tuple[StoreName, ...] = ("keyring", "file")
-        return [name for name in names if name in {*known, *chosen}]
-
-    def _delete(self, name: "StoreName", *, surely: bool) -> bool:
-        """Delete from the store *name*; failure is an error only if the store was selected or *surely* has a record."""
-        from xapi_cli.store.keyring.store import NoKeyring
-
+    def _has_mark(self, mark: str) -> bool:
         try:
-            return self._open(name).delete(self.identity)
-        except StoreError as error:
-            if surely or name == self._storage:
-                raise
-            if not isinstance(error, NoKeyring):
-                self._warn(f"{error.message}; if it holds anything of this account, that stays")
-            return False
-
-    def _known_storages(self) -> tuple[str, ...]:
-        try:
-            return tuple(self._known.storages(self.identity))
-        except OSError:
-            return ()  # the stores are still searched
-
-    def _forget_known(self, *, but: tuple[str, ...]) -> None:
-        try:
-            self._known.forget(self.identity, but=but)
-        except OSError as error:
-            self._complain(error)
-
-    def _holds(self, mark: str) -> bool:
-        try:
-            return self._known.holds(self.identity, mark)
+            return self._index.has_mark(self.identity, mark)
         except OSError:
             return True
 
-    def _note_stored(self, name: str) -> None:
-        if name == "none":
+    def _add_to_index(self) -> None:
+        if not self._storage.is_persistent:
             return
         try:
-            self._known.add(self.identity, name)
+            self._index.add(self.identity, self._storage.name)
         except OSError as error:
-            self.cannot_write_state(error)
+            self.continue_without_lock(error)
+
+    def _known_storages(self) -> tuple[str, ...]:
+        try:
+            return tuple(self._index.storages(self.identity))
+        except OSError:
+            return ()  # the stores are still searched
+
+    def _remove_from_index(self, *, but: tuple[str, ...]) -> None:
+        try:
+            self._index.remove(self.identity, but=but)
+        except OSError as error:
+            self._on_lock_failure(error)
+
+    def _storages_to_clear(self, known: tuple[str, ...]) -> list[Storage]:
+        """Return the selected storage, those in the index, and all in the state directory, even without an entry."""
+        return [
+            storage
+            for storage in registry.STORAGES
+            if storage.is_persistent
+            and (storage.needs_state_directory or storage.name in known or storage == registry.selected(self._setting))
+        ]
+
+    def _delete_from(self, storage: Storage, *, is_known: bool) -> bool:
+        """Delete the record in *storage*; failure is an error only if the user selected it or it *is_known*."""
+        try:
+            return self._open(storage).delete(self.identity)
+        except StoreError as error:
+            if is_known or storage.name == self._setting:
+                raise
+            if not isinstance(error, NoBackend):
+                self._warn(f"{error.message}; data of this account that it may contain was not deleted")
+            return False
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -206,24 +240,17 @@ class TokenRepository:
         with ExitStack() as stack:
             try:
                 lock = self._state / "locks" / f"{self.identity.key}.store.lock"
-                stack.enter_context(locked(lock, limit=_WRITE_WAIT))
+                stack.enter_context(locked(lock, timeout=_WRITE_WAIT))
             except LockTimeout as error:
                 raise TimeoutExpired(
-                    "another xapi has been writing to the token store for too long",
-                    hint="try again; end it if it hangs",
+                    f"another xapi process has been writing to the token store for more than {_WRITE_WAIT:.0f} s",
+                    hint="try again; if that process hangs, end it",
                 ) from error
             except LockUnavailable as error:
-                self.cannot_write_state(error)
+                self.continue_without_lock(error)
             yield
 
-    def cannot_write_state(self, error: OSError | LockUnavailable) -> None:
-        """Report that the state directory is not writable: an error for `file`, else a warning, at most once."""
-        if self.storage == "file":
-            problem, remedy = about_state(self._state, error)
-            raise StoreError(problem, hint=remedy) from error
-        self._complain(error)
-
-    def _complain(self, error: OSError | LockUnavailable) -> None:
+    def _warn_once_without_locks(self, error: OSError | LockUnavailable) -> None:
         if not self._warned:
             self._warned = True
-            self._warn(f"{about_state(self._state, error)[0]}; going on without locks")
+            self._warn(f"{describe_state_error(self._state, error)[0]}; continuing without locks")

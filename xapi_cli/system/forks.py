@@ -5,25 +5,25 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """An object with a resource that a child process must not share with its parent."""
 
     def after_fork(self) -> None:
-        """Release the resource; called in the child process, which has only the thread that forked."""
+        """Release the resource; called in the child process, which has only the thread that resource."""
 
 
-_watched: "WeakSet[Forked]" = WeakSet()
+_registered: "WeakSet[ForkAware]" = WeakSet()
 
 
-def watch(forked: Forked) -> None:
-    """Register *forked*, so that its `after_fork` is called in each child process while *forked* exists."""
-    _watched.add(forked)
+def register(resource: ForkAware) -> None:
+    """Register *resource*, so that its `after_fork` is called in each child process while *resource* exists."""
+    _registered.add(resource)
 
 
-def _tell_all() -> None:
-    for forked in list(_watched):
-        forked.after_fork()
+def _call_after_fork() -> None:
+    for resource in list(_registered):
+        resource.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_tell_all)
+    os.register_at_fork(after_in_child=_call_after_fork)

@@ -20,7 +20,7 @@ from xapi_cli.system import forks, private_files
 from xapi_cli.system.render import printable
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-_SLICE = 0.1  # seconds between two checks of the remaining time or, on Windows, of the lock
+_POLL_INTERVAL = 0.1  # seconds between two checks of the remaining time or, on Windows, of the lock
 
 
 class _Descriptors:
@@ -28,7 +28,7 @@ class _Descriptors:
 
     def __init__(self) -> None:
         self._open: set[int] = set()
-        forks.watch(self)
+        forks.register(self)
 
     def add(self, descriptor: int) -> None:
         self._open.add(descriptor)
@@ -51,16 +51,16 @@ class LockTimeout(Exception):
 
 
 class LockUnavailable(Exception):
-    """The file cannot be locked; `reason` says why, such as a directory that is not writable."""
+    """The file cannot be locked; `reason` is the cause, such as a directory that is not writable."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
         self.reason = error.strerror or type(error).__name__
         self.is_unsupported = error.errno in _UNSUPPORTED
-        super().__init__(f"no lock can be taken at {path}: {self.reason}")
+        super().__init__(f"cannot lock {path}: {self.reason}")
 
 
-def about_state(state: Path, error: OSError | LockUnavailable) -> tuple[str, str]:
+def describe_state_error(state: Path, error: OSError | LockUnavailable) -> tuple[str, str]:
     """Return a description of *error* for the state directory *state*, and a remedy."""
     if isinstance(error, LockUnavailable) and error.is_unsupported:
         problem = f"the file system of the state directory {printable(str(state))} does not support locks"
@@ -72,49 +72,49 @@ def about_state(state: Path, error: OSError | LockUnavailable) -> tuple[str, str
 
 @contextlib.contextmanager
 def locked(
-    path: Path, *, limit: float | Callable[[], float], waiting: Callable[[], None] | None = None
+    path: Path, *, timeout: float | Callable[[], float], on_wait: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Hold the lock on the file *path*; creates a missing parent directory.
+    """Acquire the lock on the file *path* for a `with` block; creates a missing parent directory.
 
-    *limit* is the timeout in seconds, or a function that returns the remaining seconds. *waiting* is called once,
+    *timeout* is the timeout in seconds, or a function that returns the remaining seconds. *on_wait* is called once,
     before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
     """
-    descriptor = _acquire(path, _seconds_left(limit), waiting)
+    descriptor = _acquire(path, _countdown(timeout), on_wait)
     try:
         yield
     finally:
         _descriptors.close(descriptor)  # which unlocks it
 
 
-def _seconds_left(limit: float | Callable[[], float]) -> Callable[[], float]:
-    if callable(limit):
-        return limit
-    end = time.monotonic() + limit
+def _countdown(timeout: float | Callable[[], float]) -> Callable[[], float]:
+    if callable(timeout):
+        return timeout
+    end = time.monotonic() + timeout
     return lambda: end - time.monotonic()
 
 
-def _acquire(path: Path, seconds_left: Callable[[], float], waiting: Callable[[], None] | None) -> int:
+def _acquire(path: Path, remaining: Callable[[], float], on_wait: Callable[[], None] | None) -> int:
     """Return the descriptor of the file *path*, locked; raises LockTimeout or LockUnavailable."""
     try:
-        descriptor = _try(path)
-        if descriptor is None and waiting is not None:
-            waiting()
+        descriptor = _try_acquire(path)
+        if descriptor is None and on_wait is not None:
+            on_wait()
         while descriptor is None:
-            if seconds_left() <= 0:
+            if remaining() <= 0:
                 raise LockTimeout(str(path))
-            descriptor = _after_waiting(path, seconds_left)
+            descriptor = _wait(path, remaining)
     except OSError as error:
         raise LockUnavailable(path, error) from error
     return descriptor
 
 
-def _try(path: Path) -> int | None:
+def _try_acquire(path: Path) -> int | None:
     """Return the descriptor of the file *path*, locked, or None if another holder has the lock."""
     import filelock  # takes 10 to 35 ms to import, and most commands use no lock
 
     descriptor = _open(path)
     try:
-        if filelock.lock_descriptor(descriptor, blocking=False) and _is_still(path, descriptor):
+        if filelock.lock_descriptor(descriptor, blocking=False) and _is_current(path, descriptor):
             return descriptor
     except BaseException:
         _descriptors.close(descriptor)
@@ -123,15 +123,15 @@ def _try(path: Path) -> int | None:
     return None
 
 
-def _after_waiting(path: Path, seconds_left: Callable[[], float]) -> int | None:
+def _wait(path: Path, remaining: Callable[[], float]) -> int | None:
     """Wait; return the descriptor of the file *path*, locked, or None if the caller must check again."""
     if os.name == "nt":
-        time.sleep(_SLICE)
-        return _try(path)
-    return _Turn(path).come(seconds_left)
+        time.sleep(_POLL_INTERVAL)
+        return _try_acquire(path)
+    return _Waiter(path).wait(remaining)
 
 
-class _Turn:
+class _Waiter:
     """A wait for the lock on the file *path*, in a separate thread."""
 
     def __init__(self, path: Path) -> None:
@@ -139,42 +139,42 @@ class _Turn:
         self._descriptor = _open(path)
         self._error: OSError | None = None
         self._given_up = False
-        self._come = threading.Event()
-        self._deciding = threading.Lock()
-        threading.Thread(target=self._stand_in_line, name="xapi-lock", daemon=True).start()
+        self._acquired = threading.Event()
+        self._state_lock = threading.Lock()
+        threading.Thread(target=self._acquire_in_thread, name="xapi-lock", daemon=True).start()
 
-    def come(self, seconds_left: Callable[[], float]) -> int | None:
+    def wait(self, remaining: Callable[[], float]) -> int | None:
         """Return the descriptor once it is locked, or None after a timeout or if the file was replaced."""
         try:
-            while (left := seconds_left()) > 0 and _is_still(self._path, self._descriptor):
-                if self._come.wait(min(left, _SLICE)):
+            while (seconds := remaining()) > 0 and _is_current(self._path, self._descriptor):
+                if self._acquired.wait(min(seconds, _POLL_INTERVAL)):
                     break
         except BaseException:
             self._give_up()
             raise
-        if self._error is not None or not _is_still(self._path, self._descriptor) or not self._come.is_set():
+        if self._error is not None or not _is_current(self._path, self._descriptor) or not self._acquired.is_set():
             self._give_up()
         if self._error is not None:
             raise self._error
         return None if self._given_up else self._descriptor
 
     def _give_up(self) -> None:
-        with self._deciding:
+        with self._state_lock:
             self._given_up = True
-            if self._come.is_set():
+            if self._acquired.is_set():
                 _descriptors.close(self._descriptor)
 
-    def _stand_in_line(self) -> None:
+    def _acquire_in_thread(self) -> None:
         import fcntl  # not on Windows
 
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # the same lock as filelock's, which can only poll for it
         except OSError as error:
             self._error = error
-        with self._deciding:
+        with self._state_lock:
             if self._given_up:
                 _descriptors.close(self._descriptor)  # unlocks it for the next process
-            self._come.set()
+            self._acquired.set()
 
 
 def _open(path: Path) -> int:
@@ -183,7 +183,7 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
+def _is_current(path: Path, descriptor: int) -> bool:
     """Return whether *path* still names the open file; a lock on a removed or replaced file has no effect."""
     if os.name == "nt":
         return True  # an open file cannot be removed or replaced on Windows

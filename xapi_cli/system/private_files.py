@@ -16,12 +16,12 @@ from pathlib import Path
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import POSIX, ForeignLink, Place, is_trusted, place
+from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UntrustedLink, anchored_path, is_trusted
 
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # the name of a file that is still being written
-_ATTEMPTS = 4
+_MAX_RETRIES = 4
 _VARIABLE = "XAPI_STATE_DIR"
-_ANY = "any"  # a placeholder name, where only the directory matters
+_PLACEHOLDER = "any"  # a placeholder name, where only the directory matters
 
 Notify = Callable[[str], None]
 
@@ -30,23 +30,23 @@ class Unsafe(UsageError):
     """Another user may have written to the file or directory."""
 
     def __init__(self, problem: str, *, variable: str, remedy: str = "") -> None:
-        super().__init__(problem, hint=f"{remedy}set {variable} to a directory of your own")
+        super().__init__(problem, hint=f"{remedy}set {variable} to a directory that you own")
 
 
-def check(path: Path) -> None:
+def check_directory(path: Path) -> None:
     """Raise Unsafe if the directory *path* or its parent is not safe to use; an OSError is ignored."""
     for directory in (path.parent, path):
-        with suppress(OSError), _place(directory / _ANY):
+        with suppress(OSError), _checked_path(directory / _PLACEHOLDER):
             pass
 
 
-def private(path: Path, *, notify: Notify | None = None) -> Path:
+def make_directory(path: Path, *, notify: Notify | None = None) -> Path:
     """Create the directory *path* if it does not exist, and return it.
 
     Calls *notify* with a message if other users can access an existing directory.
     """
-    with _place(path / _ANY, make=True) as here:
-        _report_directory(here, notify)
+    with _checked_path(path / _PLACEHOLDER, make=True) as entry:
+        _notify_of_directory(entry, notify)
     return path
 
 
@@ -58,22 +58,22 @@ def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | Non
     a directory that other users can access.
     """
     try:
-        with _place(path) as file:
-            _report_directory(file, notify)
+        with _checked_path(path) as file:
+            _notify_of_directory(file, notify)
             descriptor = file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None
     with open(descriptor, "rb") as stream:
-        close_to_others(descriptor, path, notify=notify)
+        restrict_mode(descriptor, path, notify=notify)
         return stream.read(limit + 1)
 
 
 def open_private(path: Path, flags: int) -> int:
     """Return the descriptor of the private file *path*, opened with *flags*; creates missing parent directories."""
-    with _place(path, make=True) as file:
+    with _checked_path(path, make=True) as file:
         descriptor = file.open(flags | getattr(os, "O_NONBLOCK", 0))
     try:
-        close_to_others(descriptor, path)
+        restrict_mode(descriptor, path)
     except BaseException:
         os.close(descriptor)
         raise
@@ -82,16 +82,16 @@ def open_private(path: Path, flags: int) -> int:
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace the content of the private file *path* with *data*, atomically; with *sync*, flush it to disk."""
-    with _place(path) as file:
-        sweep(file, _UNFINISHED)
+    with _checked_path(path) as file:
+        remove_abandoned(file, _UNFINISHED)
         _replace(file, data, sync=sync)
 
 
 def remove(path: Path) -> bool:
     """Remove the private file *path* and the unfinished files of killed writers; return whether *path* existed."""
     try:
-        with _place(path) as file:
-            sweep(file, _UNFINISHED)
+        with _checked_path(path) as file:
+            remove_abandoned(file, _UNFINISHED)
             file.unlink()
             file.sync()
     except (FileNotFoundError, NotADirectoryError):
@@ -99,44 +99,44 @@ def remove(path: Path) -> bool:
     return True
 
 
-def remove_old(folder: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
-    """Remove the private files in *folder* whose names match *pattern* and for which *is_old* (path, mtime) is true."""
-    for path in files(folder, pattern):
-        with suppress(OSError), _place(path) as file:
-            found = file.status()
-            if stat.S_ISREG(found.st_mode) and is_trusted(found) and is_old(path, found.st_mtime):
+def remove_old(directory: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
+    """Remove private files in *directory* whose names match *pattern* and for which *is_old* (path, mtime) is true."""
+    for path in files(directory, pattern):
+        with suppress(OSError), _checked_path(path) as file:
+            status = file.status()
+            if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(path, status.st_mtime):
                 file.unlink()
 
 
-def files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """Return the paths in the private directory *folder* whose names match *pattern*, sorted."""
+def files(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the paths in the private directory *directory* whose names match *pattern*, sorted."""
     try:
-        with _place(folder / _ANY) as here:
-            return [folder / name for name in sorted(here.names()) if pattern.fullmatch(name)]
+        with _checked_path(directory / _PLACEHOLDER) as entry:
+            return [directory / name for name in sorted(entry.names()) if pattern.fullmatch(name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def touch(path: Path) -> None:
     """Set the access and modification times of the private file *path* to now."""
-    with _place(path) as file:
+    with _checked_path(path) as file:
         file.touch()
 
 
-def touched(path: Path) -> int | None:
+def modified_at(path: Path) -> int | None:
     """Return the modification time of the private file *path* in nanoseconds, None if it is unknown."""
-    with suppress(OSError), _place(path) as file:
+    with suppress(OSError), _checked_path(path) as file:
         return file.status().st_mtime_ns
     return None
 
 
-def probe(folder: Path, size: int = 0) -> None:
-    """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *folder*."""
-    with _place(private(folder) / "probe") as file:
-        new = unfinished(file)
+def probe(directory: Path, size: int = 0) -> None:
+    """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *directory*."""
+    with _checked_path(make_directory(directory) / "probe") as file:
+        new = temporary_sibling(file)
         try:
-            os.close(_written(new, bytes(size), sync=True))
-            renamed = unfinished(file)
+            os.close(_write_new(new, bytes(size), sync=True))
+            renamed = temporary_sibling(file)
             new.rename(renamed)
             renamed.unlink()
         except OSError:
@@ -145,16 +145,16 @@ def probe(folder: Path, size: int = 0) -> None:
             raise
 
 
-def write(file: Place, data: bytes) -> None:
+def write(file: AnchoredPath, data: bytes) -> None:
     """Replace the content of *file*, in any directory, with *data*, atomically and with mode 0600.
 
     The data is on disk when this returns.
     """
-    sweep(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
+    remove_abandoned(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
     _replace(file, data, sync=True)
 
 
-def sweep(file: Place, pattern: re.Pattern[str]) -> None:
+def remove_abandoned(file: AnchoredPath, pattern: re.Pattern[str]) -> None:
     """Remove the unfinished files of killed writers in the directory of *file* whose names match *pattern*."""
     for name in file.names():
         if pattern.fullmatch(name):
@@ -162,102 +162,102 @@ def sweep(file: Place, pattern: re.Pattern[str]) -> None:
                 _remove_if_abandoned(file.sibling(name))
 
 
-def unfinished(file: Place) -> Place:
-    """Return a new place in the directory of *file* for its replacement, with a name that `sweep` recognizes."""
+def temporary_sibling(file: AnchoredPath) -> AnchoredPath:
+    """Return a new path next to *file* for its replacement, with a name that `remove_abandoned` recognizes."""
     return file.sibling(f".{file.path.name}.{os.urandom(8).hex()}.new")
 
 
-def claim(descriptor: int) -> bool:
-    """Lock the open file against removal by `sweep`; return whether it still exists."""
-    with suppress(OSError, ImportError):  # without locks, `sweep` does not remove it either
+def lock_against_removal(descriptor: int) -> bool:
+    """Lock the open file against removal by `remove_abandoned`; return whether it still exists."""
+    with suppress(OSError, ImportError):  # without locks, `remove_abandoned` does not remove it either
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     return os.fstat(descriptor).st_nlink > 0
 
 
-def close_to_others(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
+def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
     """Set the mode of the open file *path* to 0600.
 
     Raises OSError if it is not a regular file or belongs to another user. *notify* is called with a message if other
     users could access the file.
     """
-    found = os.fstat(descriptor)
-    _refuse_irregular(found, path)
-    if POSIX and stat.S_IMODE(found.st_mode) != 0o600:
+    status = os.fstat(descriptor)
+    _check_is_private_file(status, path)
+    if POSIX and stat.S_IMODE(status.st_mode) != 0o600:
         with suppress(OSError):  # a read-only file system, or one without permissions
             os.fchmod(descriptor, 0o600)
-        if notify and _is_open(found):
-            _report(path, notify, still_open=_is_open(os.fstat(descriptor)))
+        if notify and _is_accessible_to_others(status):
+            _notify_of_file(path, notify, is_still_accessible=_is_accessible_to_others(os.fstat(descriptor)))
 
 
-def refuse_unsafe(found: os.stat_result, what: str, path: Path, *, variable: str) -> None:
-    """Raise Unsafe if *found*, the status of *path*, shows that another user owns it or that it is world-writable.
+def check_status(status: os.stat_result, what: str, path: Path, *, variable: str) -> None:
+    """Raise Unsafe if *status*, the status of *path*, shows that another user owns it or that it is world-writable.
 
     Sticky directories are accepted. *what* is what the message calls *path*; *variable* is the variable in the hint.
     """
     shown = printable(str(path))
-    if not is_trusted(found):
+    if not is_trusted(status):
         raise Unsafe(f"the {what} {shown} belongs to another user", variable=variable)
     is_sticky = (
-        stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     )  # users cannot replace the files of other users there
-    if POSIX and found.st_mode & stat.S_IWOTH and not is_sticky:
+    if POSIX and status.st_mode & stat.S_IWOTH and not is_sticky:
         remedy = f"run `chmod o-w {shown}`, or "
         raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
 
 
 @contextmanager
-def _place(path: Path, *, make: bool = False) -> Iterator[Place]:
-    """Hold the place of the private file *path*; raises Unsafe if its directory is not safe to use."""
+def _checked_path(path: Path, *, make: bool = False) -> Iterator[AnchoredPath]:
+    """Keep the directory of the private file *path*; raises Unsafe if its directory is not safe to use."""
     try:
-        found = place(path, make=make)
-    except ForeignLink as error:
+        status = anchored_path(path, make=make)
+    except UntrustedLink as error:
         raise Unsafe(error.problem, variable=_VARIABLE) from error
-    with found:
-        refuse_unsafe(found.directory_status(), "state directory", path.parent, variable=_VARIABLE)
-        yield found
+    with status:
+        check_status(status.directory_status(), "state directory", path.parent, variable=_VARIABLE)
+        yield status
 
 
-def _refuse_irregular(found: os.stat_result, path: Path) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_is_private_file(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if not is_trusted(found):
+    if not is_trusted(status):
         raise PermissionError(errno.EPERM, "belongs to another user", str(path))
 
 
-def _is_open(found: os.stat_result) -> bool:
-    return POSIX and bool(found.st_mode & 0o077)
+def _is_accessible_to_others(status: os.stat_result) -> bool:
+    return POSIX and bool(status.st_mode & 0o077)
 
 
-def _report_directory(file: Place, notify: Notify | None) -> None:
-    if notify and _is_open(file.directory_status()):
+def _notify_of_directory(file: AnchoredPath, notify: Notify | None) -> None:
+    if notify and _is_accessible_to_others(file.directory_status()):
         shown = printable(str(file.path.parent))
-        notify(f"the directory {shown} is open to other users; run `chmod 700 {shown}`")
+        notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
 
 
-def _report(path: Path, notify: Notify, *, still_open: bool) -> None:
-    if still_open:
-        notify(f"{path} is open to other users, and its file system does not let xapi close it")
+def _notify_of_file(path: Path, notify: Notify, *, is_still_accessible: bool) -> None:
+    if is_still_accessible:
+        notify(f"{path} is accessible to other users, and its file system does not support changing that")
     else:
-        notify(f"{path} was open to other users; closed it")
+        notify(f"{path} was accessible to other users; set its mode to 0600")
 
 
-def _replace(file: Place, data: bytes, *, sync: bool) -> None:
-    for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError):  # `sweep` in another process removed the new file before it was locked
+def _replace(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
+    for _ in range(_MAX_RETRIES):
+        with suppress(FileNotFoundError):  # another process removed the new file before it was locked
             _replace_once(file, data, sync=sync)
             return
     _replace_once(file, data, sync=sync)
 
 
-def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
-    new = unfinished(file)
+def _replace_once(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
+    new = temporary_sibling(file)
     try:
-        descriptor = _written(new, data, sync=sync)
+        descriptor = _write_new(new, data, sync=sync)
         try:
             if POSIX:
-                new.rename(file)  # while it is locked, so that `sweep` does not remove it
+                new.rename(file)  # while it is locked, so that `remove_abandoned` does not remove it
         finally:
             os.close(descriptor)
         if not POSIX:
@@ -270,8 +270,8 @@ def _replace_once(file: Place, data: bytes, *, sync: bool) -> None:
         file.sync()
 
 
-def _written(new: Place, data: bytes, *, sync: bool) -> int:
-    """Write *data* to the *new* file and return its descriptor, locked so that `sweep` does not remove the file."""
+def _write_new(new: AnchoredPath, data: bytes, *, sync: bool) -> int:
+    """Write *data* to the *new* file and return its descriptor, locked against `remove_abandoned`."""
     descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         _try_lock(descriptor)
@@ -289,7 +289,7 @@ def _written(new: Place, data: bytes, *, sync: bool) -> int:
     return descriptor
 
 
-def _rename_on_windows(new: Place, file: Place) -> None:
+def _rename_on_windows(new: AnchoredPath, file: AnchoredPath) -> None:
     """Rename *new* to *file*; retry for one second, because Windows refuses it while a process reads *file*."""
     for _ in range(50):
         with suppress(PermissionError):
@@ -299,14 +299,14 @@ def _rename_on_windows(new: Place, file: Place) -> None:
     new.rename(file)
 
 
-def _remove_if_abandoned(file: Place) -> None:
+def _remove_if_abandoned(file: AnchoredPath) -> None:
     """Remove the unfinished *file* unless its writer is still running."""
     if not POSIX:
         file.unlink()  # Windows refuses this while the writer has it open
         return
     descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
     try:
-        _refuse_irregular(os.fstat(descriptor), file.path)
+        _check_is_private_file(os.fstat(descriptor), file.path)
         if _try_lock(descriptor):
             file.unlink()
     finally:

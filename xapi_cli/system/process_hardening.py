@@ -3,12 +3,12 @@
 import sys
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
-_before: tuple[int, int] | None = None
+_previous_limit: tuple[int, int] | None = None
 
 
-def forbid() -> None:
+def apply() -> None:
     """Disable core dumps of xapi and of a password_command, and access to the memory of xapi by other processes."""
-    global _before  # noqa: PLW0603  # the limit belongs to the process, and so does its previous value
+    global _previous_limit  # noqa: PLW0603  # the limit belongs to the process, and so does its previous value
     if sys.platform == "win32":
         return
     import resource
@@ -16,7 +16,7 @@ def forbid() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if soft != 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-        _before = soft, hard
+        _previous_limit = soft, hard
     if sys.platform == "linux":
         _make_undumpable()
 
@@ -35,9 +35,9 @@ def _make_undumpable() -> None:
         pass  # without ctypes, only the limit applies
 
 
-def allow_again() -> None:
+def restore_core_limit() -> None:
     """Restore the previous RLIMIT_CORE, for a program that replaces xapi with execve()."""
-    if sys.platform != "win32" and _before is not None:
+    if sys.platform != "win32" and _previous_limit is not None:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, _before)
+        resource.setrlimit(resource.RLIMIT_CORE, _previous_limit)

@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-_DEEPEST_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
-_BLANKS = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
+_MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
+_SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -20,11 +20,11 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char in keep or _is_harmless(char) else _escaped(char) for char in text)
+    return "".join(char if char in keep or _is_safe(char) else _escaped(char) for char in text)
 
 
-def _is_harmless(char: str) -> bool:
-    return char.isprintable() or char in _BLANKS  # not printable for Python, but French and Japanese use them
+def _is_safe(char: str) -> bool:
+    return char.isprintable() or char in _SPACES  # not printable for Python, but French and Japanese use them
 
 
 def _escaped(char: str) -> str:
@@ -37,75 +37,75 @@ def json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def pretty_json(text: str, *, colours: bool) -> Iterator[str] | None:
+def pretty_json(text: str, *, colors: bool) -> Iterator[str] | None:
     """Return an iterator over the indented JSON document *text*, or None if it is not valid JSON.
 
     Numbers, escapes, the order of keys and duplicate keys do not change;
-    control characters become JSON escapes. *colours* adds color.
+    control characters become JSON escapes. *colors* adds color.
     """
     try:
         json.loads(text, parse_int=str, parse_float=str)  # only validates; huge integers are not converted
     except (ValueError, RecursionError):
         return None
-    return _indented((match[0] for match in _JSON_TOKEN.finditer(text)), colours)
+    return _indented((match[0] for match in _JSON_TOKEN.finditer(text)), colors)
 
 
-def _indented(tokens: Iterable[str], colours: bool) -> Iterator[str]:
+def _indented(tokens: Iterable[str], colors: bool) -> Iterator[str]:
     depth, previous = 0, ""
     for token, following in pairwise(chain(tokens, [""])):
         if token in ("{", "["):
             yield token
             if following not in ("}", "]"):
                 depth += 1
-                yield _break(depth)
+                yield _line_break(depth)
         elif token in ("}", "]"):
             if previous not in ("{", "["):
                 depth -= 1
-                yield _break(depth)
+                yield _line_break(depth)
             yield token
         elif token == ",":
-            yield "," + _break(depth)
+            yield "," + _line_break(depth)
         elif token == ":":
             yield ": "
         else:
-            yield _scalar(token, is_key=following == ":", colours=colours)
+            yield _scalar(token, is_key=following == ":", colors=colors)
         previous = token
 
 
-def _break(depth: int) -> str:
-    return "\n" + "  " * min(depth, _DEEPEST_INDENT)
+def _line_break(depth: int) -> str:
+    return "\n" + "  " * min(depth, _MAX_INDENT)
 
 
-def _scalar(token: str, *, is_key: bool, colours: bool) -> str:
-    shown = token if token.isprintable() else "".join(c if _is_harmless(c) else _json_escape(c) for c in token)
-    if not colours:
+def _scalar(token: str, *, is_key: bool, colors: bool) -> str:
+    shown = token if token.isprintable() else "".join(c if _is_safe(c) else _json_escape(c) for c in token)
+    if not colors:
         return shown
-    colour = _KEY if is_key else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
-    return f"{colour}{shown}{_RESET}"
+    color = _KEY if is_key else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
+    return f"{color}{shown}{_RESET}"
 
 
 def _json_escape(char: str) -> str:
     return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
 
 
-def inert_json(line: str) -> str:
+def escape_json(line: str) -> str:
     """Return the JSON *line* with control characters, except tabs, as JSON escapes."""
     if line.isprintable():
         return line
-    return "".join(char if char == "\t" or _is_harmless(char) else _json_escape(char) for char in line)
+    return "".join(char if char == "\t" or _is_safe(char) else _json_escape(char) for char in line)
 
 
-def inert_shell(command: str) -> str:
+def escape_command(command: str) -> str:
     """Return the shell *command* with each control character replaced by a `printf` call that writes it.
 
     The characters MUST be within single quotes, where `shell_quoted` puts them.
     """
     if command.isprintable():
         return command
-    return "".join(char if char in "\t\n" or _is_harmless(char) else _by_printf(char) for char in command)
+    return "".join(char if char in "\t\n" or _is_safe(char) else _printf_call(char) for char in command)
 
 
-def _by_printf(char: str) -> str:
+def _printf_call(char: str) -> str:
     octal = "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
     return f"'\"$(printf '{octal}')\"'"
 
@@ -148,8 +148,8 @@ def relative(span: timedelta) -> str:
         return "now"
     unit, length = next(((name, length) for name, length in _UNITS if seconds >= 2 * length), _UNITS[-1])
     count = (2 * seconds + length) // (2 * length)
-    words = f"{count} {unit}" + ("" if count == 1 else "s")
-    return f"in {words}" if span > timedelta(0) else f"{words} ago"
+    amount = f"{count} {unit}" + ("" if count == 1 else "s")
+    return f"in {amount}" if span > timedelta(0) else f"{amount} ago"
 
 
 def size(count: int) -> str:

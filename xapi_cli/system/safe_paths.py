@@ -15,13 +15,14 @@ from typing import Self
 from xapi_cli.system.render import printable
 
 POSIX = os.name == "posix"
-_MOST_LINKS = 40  # the limit of Linux
-_STEP = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
+_MAX_LINKS = 40  # the limit of Linux
+_NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}  # a symbolic link is one or the other, depending on the platform
+_TRAVERSE = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
 if POSIX:
-    _STEP = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
+    _TRAVERSE = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-class ForeignLink(PermissionError):
+class UntrustedLink(PermissionError):
     """A symbolic link on the path belongs to another user."""
 
     def __init__(self, path: Path) -> None:
@@ -43,12 +44,12 @@ def home() -> Path:
     return Path("/nonexistent")
 
 
-def is_trusted(found: os.stat_result) -> bool:
-    """Return whether the file with the status *found* belongs to this user or to root."""
-    return not POSIX or found.st_uid in (0, os.geteuid())
+def is_trusted(status: os.stat_result) -> bool:
+    """Return whether the file with the status *status* belongs to this user or to root."""
+    return not POSIX or status.st_uid in (0, os.geteuid())
 
 
-class Place:
+class AnchoredPath:
     """A name in a directory that is kept open, so that a later change of the path has no effect.
 
     On Windows, which does not support this, it is the path itself.
@@ -71,9 +72,9 @@ class Place:
             os.close(self._directory)
             self._directory = None
 
-    def sibling(self, name: str) -> "Place":
+    def sibling(self, name: str) -> "AnchoredPath":
         """Return the place called *name* in the same directory; it is valid until this place is closed."""
-        return Place(self.path.with_name(name), self._directory)
+        return AnchoredPath(self.path.with_name(name), self._directory)
 
     def directory_status(self) -> os.stat_result:
         """Return the status of the directory."""
@@ -103,7 +104,7 @@ class Place:
         """Return whether the permissions of the file allow writing."""
         return os.access(self._name, os.W_OK, dir_fd=self._directory)
 
-    def rename(self, target: "Place") -> None:
+    def rename(self, target: "AnchoredPath") -> None:
         """Rename the file to *target*, replacing an existing file."""
         name, directory = target._name, target._directory  # noqa: SLF001 - an instance of the same class
         os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
@@ -132,25 +133,25 @@ class Place:
             _sync(self._directory)
 
 
-def place(path: str | Path, *, follow: bool = False, make: bool = False) -> Place:
+def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False) -> AnchoredPath:
     """Return the place of *path*.
 
     With *follow*, a symbolic link as the last component is followed. With *make*,
-    missing directories are created with mode 0700. Raises ForeignLink instead of
+    missing directories are created with mode 0700. Raises UntrustedLink instead of
     following a link of another user.
     """
     if not POSIX:
         found = Path(os.path.realpath(path) if follow else path)
         if make:
             found.parent.mkdir(parents=True, exist_ok=True)
-        return Place(found, None)
-    walk = _Walk(Path(path), make=make)
+        return AnchoredPath(found, None)
+    resolution = _Resolution(Path(path), make=make)
     try:
-        walk.go(follow=follow)
+        resolution.run(follow=follow)
     except BaseException:
-        os.close(walk.here)
+        os.close(resolution.descriptor)
         raise
-    return Place(walk.path, walk.here)
+    return AnchoredPath(resolution.path, resolution.descriptor)
 
 
 @contextmanager
@@ -162,36 +163,38 @@ def closing(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-class _Walk:
-    """The resolution of *path*: `here` is the descriptor of the current directory, and `path` is its path."""
+class _Resolution:
+    """The resolution of *path*: `descriptor` is the descriptor of the current directory, and `path` is its path."""
 
     def __init__(self, path: Path, *, make: bool) -> None:
         self.path = Path("/" if path.is_absolute() else ".")
-        self.here = os.open(self.path, _STEP)
-        self._ahead = _names(str(path))
+        self.descriptor = os.open(self.path, _TRAVERSE)
+        self._remaining = _names(str(path))
         self._links = 0
         self._make = make
 
-    def go(self, *, follow: bool) -> None:
+    def run(self, *, follow: bool) -> None:
         """Resolve up to the directory that contains the last name; with *follow*, follow a link there."""
-        while len(self._ahead) > 1 or follow:
-            name = self._ahead.pop() if self._ahead else "."
+        while len(self._remaining) > 1 or follow:
+            name = self._remaining.pop() if self._remaining else "."
+            if self._remaining and self._enter(name):
+                continue
             target = self._target(name)
             if target is not None:
                 self._follow(target)
-            elif self._ahead:
-                self._enter(name)
+            elif self._remaining:
+                self._change_directory(name, self.path / name)  # raises the reason why it cannot be entered
             else:
                 self.path /= name
                 return
-        self.path /= self._ahead.pop() if self._ahead else "."
+        self.path /= self._remaining.pop() if self._remaining else "."
 
     def _target(self, name: str) -> str | None:
-        """Return the target of the symbolic link *name*, None if it is not a link; raises ForeignLink."""
+        """Return the target of the symbolic link *name*, None if it is not a link; raises UntrustedLink."""
         while (before := self._status(name)) is not None and stat.S_ISLNK(before.st_mode):
             if not is_trusted(before):
-                raise ForeignLink(self.path / name)
-            target = os.readlink(name, dir_fd=self.here)
+                raise UntrustedLink(self.path / name)
+            target = os.readlink(name, dir_fd=self.descriptor)
             after = self._status(name)
             if after is not None and (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
                 return target  # the link did not change after its owner was checked
@@ -199,41 +202,49 @@ class _Walk:
 
     def _status(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(name, dir_fd=self.here, follow_symlinks=False)
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def _follow(self, target: str) -> None:
         self._links += 1
-        if self._links > _MOST_LINKS:
+        if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
         if target.startswith("/"):
-            self._step("/", Path("/"))
-        self._ahead += _names(target)
+            self._change_directory("/", Path("/"))
+        self._remaining += _names(target)
 
-    def _enter(self, name: str) -> None:
+    def _enter(self, name: str) -> bool:
+        """Make *name* the current directory; return False if it is not a directory. A symbolic link is not one."""
         path = self.path / name
         try:
-            self._step(name, path)
+            self._change_directory(name, path)
         except FileNotFoundError:
             if not self._make:
                 raise
             self._make_directory(name, path)
-            self._step(name, path)
+            self._change_directory(name, path)
+        except OSError as error:
+            if error.errno in _NOT_A_DIRECTORY:
+                return False
+            raise
+        return True
 
-    def _step(self, name: str, path: Path) -> None:
-        new = os.open(name, _STEP, dir_fd=self.here)
-        os.close(self.here)
-        self.here, self.path = new, path
+    def _change_directory(self, name: str, path: Path) -> None:
+        new = os.open(name, _TRAVERSE, dir_fd=self.descriptor)
+        os.close(self.descriptor)
+        self.descriptor, self.path = new, path
 
     def _make_directory(self, name: str, path: Path) -> None:
         if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
-            raise FileNotFoundError(errno.ENOENT, f"there is no home directory {printable(str(home()))}", str(path))
+            raise FileNotFoundError(errno.ENOENT, f"no home directory: {printable(str(home()))}", str(path))
         with suppress(FileExistsError):  # another process created it first
-            os.mkdir(name, 0o700, dir_fd=self.here)
-            if os.stat(name, dir_fd=self.here, follow_symlinks=False).st_mode & 0o700 != 0o700:  # an unusual umask
-                os.chmod(name, 0o700, dir_fd=self.here)
-            _sync(self.here)
+            os.mkdir(name, 0o700, dir_fd=self.descriptor)
+            if (
+                os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode & 0o700 != 0o700
+            ):  # an unusual umask
+                os.chmod(name, 0o700, dir_fd=self.descriptor)
+            _sync(self.descriptor)
 
 
 def _names(path: str) -> list[str]:

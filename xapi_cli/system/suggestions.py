@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-_TELLING = 3  # the minimum length of a prefix that can identify a name
+_MIN_PREFIX = 3  # the minimum length of a prefix that can identify a name
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
@@ -10,15 +10,15 @@ def closest(word: str, names: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     folded, by_folded = _folded(word), {_folded(name): name for name in names}
-    begun = [name for name in by_folded if len(word) >= _TELLING and name.startswith(folded)]
-    close = begun if len(begun) == 1 else get_close_matches(folded, by_folded, n=1)
-    return by_folded[close[0]] if close else None
+    prefixed = [name for name in by_folded if len(word) >= _MIN_PREFIX and name.startswith(folded)]
+    matches = prefixed if len(prefixed) == 1 else get_close_matches(folded, by_folded, n=1)
+    return by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
     """Return a hint that suggests the name most similar to *word*, or only *otherwise* if no name is similar."""
-    close = closest(word, names)
-    return f"did you mean {close}? {otherwise[:1].upper()}{otherwise[1:]}" if close else otherwise
+    matches = closest(word, names)
+    return f"did you mean {matches}? {otherwise[:1].upper()}{otherwise[1:]}" if matches else otherwise
 
 
 def _folded(word: str) -> str:

@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import cached_property
 from io import FileIO, TextIOWrapper
 from typing import BinaryIO
-from urllib.parse import quote
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, UsageError, XapiError
-from xapi_cli.system.render import inert_json, inert_shell, json_line, printable
+from xapi_cli.system.redact import Redactor
+from xapi_cli.system.render import escape_command, escape_json, json_line, printable
 
 
 class Terminal:
@@ -27,25 +27,25 @@ class Terminal:
         self._environ = environ
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
-        self._stdout: BinaryIO | None = _open_descriptor(1) if has_streams else None
+        self._stdout: BinaryIO | None = _open_stdout(1) if has_streams else None
         self._stderr = _duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
-        self._secrets: set[str] = set()
+        self.redactor = Redactor()  # removes secrets from all messages
 
     # stdout
 
-    def out(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Write *text* and a newline to stdout."""
         self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
-    def out_json(self, value: object) -> None:
+    def print_json(self, value: object) -> None:
         """Write *value* to stdout as one line of JSON; on a terminal, control characters are escaped."""
         line = json_line(value)
-        self.out(inert_json(line) if self.stdout_is_terminal else line)
+        self.print(escape_json(line) if self.stdout_is_terminal else line)
 
-    def out_command(self, command: str) -> None:
+    def print_command(self, command: str) -> None:
         """Write the shell *command* to stdout; on a terminal, control characters become `printf` calls."""
-        self.out(inert_shell(command) if self.stdout_is_terminal else command)
+        self.print(escape_command(command) if self.stdout_is_terminal else command)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of *data* to stdout, unbuffered.
@@ -63,13 +63,13 @@ class Terminal:
                     continue
                 rest = rest[written:]
         except OSError as error:
-            if error.errno in _NO_READER:
-                raise ClosedPipe("the reader of stdout has gone") from error
+            if error.errno in _CLOSED_PIPE_ERRORS:
+                raise ClosedPipe("stdout was closed early") from error
             raise OutputError(
                 f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
             ) from error
 
-    def writes_to(self, file: os.stat_result) -> bool:
+    def stdout_is(self, file: os.stat_result) -> bool:
         """Return whether stdout is the regular *file*."""
         if self._stdout is None:
             return False
@@ -78,49 +78,38 @@ class Terminal:
 
     # stderr
 
-    def say(self, text: str) -> None:
+    def print_stderr(self, text: str) -> None:
         """Write *text* and a newline to stderr."""
-        self.say_bytes(text.encode("utf-8", "backslashreplace") + b"\n")
+        self.write_stderr(text.encode("utf-8", "backslashreplace") + b"\n")
 
-    def say_bytes(self, data: bytes) -> None:
+    def write_stderr(self, data: bytes) -> None:
         """Write *data* to stderr unchanged."""
         with suppress(OSError):  # stderr may be closed; the exit code still reports the failure
             self._write_stderr(data)
 
-    def answer_aside(self, data: bytes) -> None:
+    def write_result_to_stderr(self, data: bytes) -> None:
         """Write *data*, a result for stderr, to stderr; raises the exceptions of `write`."""
         try:
             self._write_stderr(data)
         except OSError as error:
-            if error.errno in _NO_READER:
-                raise ClosedPipe("the reader of stderr has gone") from error
-            reason = "stderr is closed" if 2 in _CLOSED else f"stderr cannot be written: {error.strerror}"
+            if error.errno in _CLOSED_PIPE_ERRORS:
+                raise ClosedPipe("stderr was closed early") from error
+            reason = "stderr is closed" if 2 in _CLOSED_AT_START else f"stderr cannot be written: {error.strerror}"
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
         """Write a message about what xapi did to stderr, as one line."""
-        self.say(f"xapi: {printable(self.without_secrets(text))}")
+        self.print_stderr(f"xapi: {printable(self.redactor.redact(text))}")
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr, as one line; the same warning is written only once."""
         if text not in self._warned:
             self._warned.add(text)
-            self.say(f"xapi: warning: {printable(self.without_secrets(text))}")
+            self.print_stderr(f"xapi: warning: {printable(self.redactor.redact(text))}")
 
     def fail(self, error: XapiError) -> None:
         """Write the error message to stderr, as one line."""
-        self.say(f"xapi: error: {printable(self.without_secrets(str(error)))}")
-
-    def hide(self, secret: str | None) -> None:
-        """Hide *secret*, as it is or percent-encoded, in all messages, because servers may echo it."""
-        if secret and len(secret) >= _SHORTEST_SECRET:
-            self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
-
-    def without_secrets(self, text: str) -> str:
-        """Return *text* with all hidden secrets replaced by `***`."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        self.print_stderr(f"xapi: error: {printable(self.redactor.redact(str(error)))}")
 
     def _write_stderr(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -161,13 +150,13 @@ class Terminal:
             return 80
 
     @cached_property
-    def colours(self) -> bool:
+    def colors(self) -> bool:
         """Whether stdout shows color: it is a capable terminal, and NO_COLOR (https://no-color.org) is not set."""
         return self.stdout_is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
 
     # prompts
 
-    def ask(self, question: str, *, hidden: bool = False) -> str:
+    def prompt(self, question: str, *, hidden: bool = False) -> str:
         """Prompt with *question* and return the input of the user, read without echo if *hidden*.
 
         Prompts on /dev/tty only, because stdin may carry the body of a request,
@@ -175,28 +164,28 @@ class Terminal:
         or if the terminal is closed.
         """
         try:
-            answer = _ask_hidden(question) if hidden else _ask_aloud(question)
+            reply = _prompt_without_echo(question) if hidden else _prompt_with_echo(question)
         except (EOFError, OSError) as error:
-            self.say("")  # Ctrl-D leaves the cursor on the line of the prompt
+            self.print_stderr("")  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
-                "there was no answer at the prompt", hint="run it again and answer, or see `xapi help environment`"
+                "the prompt was not answered", hint="run it again and answer the prompt, or see `xapi help environment`"
             ) from error
         except BaseException:
-            self.say("")  # Ctrl-C leaves the cursor on the line of the prompt
+            self.print_stderr("")  # Ctrl-C leaves the cursor on the line of the prompt
             raise
-        return answer.rstrip("\r\n")
+        return reply.rstrip("\r\n")
 
     def confirm(self, question: str, *, default: bool = True) -> bool:
         """Return whether the user confirms *question*; an empty input means *default*."""
         choices = "[Y/n]" if default else "[y/N]"
         while True:
-            answer = self.ask(f"{question} {choices} ").strip().lower()
-            if answer in ("y", "yes", "n", "no", ""):
-                return answer.startswith("y") if answer else default
+            reply = self.prompt(f"{question} {choices} ").strip().lower()
+            if reply in ("y", "yes", "n", "no", ""):
+                return reply.startswith("y") if reply else default
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as a binary stream, None if it is closed."""
-        return None if 0 in _CLOSED else _Patient(os.dup(0), closefd=False)
+        return None if 0 in _CLOSED_AT_START else _BlockingStdin(os.dup(0), closefd=False)
 
 
 def reserve_standard_streams() -> None:
@@ -205,14 +194,14 @@ def reserve_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            _CLOSED.add(number)
+            _CLOSED_AT_START.add(number)
             os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is this one; writing still fails
     if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
         raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
         sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
 
 
-def abandon_stdout() -> None:
+def discard_stdout() -> None:
     """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
@@ -224,12 +213,11 @@ def abandon_stdout() -> None:
     os.close(null)
 
 
-_CLOSED: set[int] = set()
-_NO_READER = frozenset({errno.EPIPE, errno.ECONNRESET})
-_SHORTEST_SECRET = 4  # characters; hiding a shorter secret would garble messages and thereby reveal it
+_CLOSED_AT_START: set[int] = set()
+_CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET})
 
 
-class _Patient(FileIO):
+class _BlockingStdin(FileIO):
     """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -238,12 +226,12 @@ class _Patient(FileIO):
         return data
 
 
-def _open_descriptor(number: int) -> BinaryIO | None:
+def _open_stdout(number: int) -> BinaryIO | None:
     """Return an unbuffered duplicate of standard stream *number*; None if it was closed when xapi started.
 
     The duplicate remains valid while `store.keyring.silence` redirects the standard stream for all threads.
     """
-    if number in _CLOSED:
+    if number in _CLOSED_AT_START:
         return None
     return open(os.dup(number), "rb" if number == 0 else "wb", buffering=0, closefd=False)
 
@@ -257,7 +245,7 @@ def _duplicate_of_stderr() -> int:
 
 
 def _isatty(number: int) -> bool:
-    return number not in _CLOSED and os.isatty(number)
+    return number not in _CLOSED_AT_START and os.isatty(number)
 
 
 def _can_open_tty() -> bool:
@@ -270,18 +258,18 @@ def _can_open_tty() -> bool:
     return True
 
 
-def _ask_hidden(question: str) -> str:
+def _prompt_without_echo(question: str) -> str:
     from getpass import getpass
 
     try:
         return getpass(printable(question))  # uses /dev/tty; `interactive` has checked that it can be opened
     except UnicodeDecodeError:
         raise UsageError(  # from None, because the original error contains the input
-            "what was typed is not in the terminal's character set", hint="check LANG, or use --password-stdin"
+            "the input is not valid in the terminal's character set", hint="check LANG, or use --password-stdin"
         ) from None
 
 
-def _ask_aloud(question: str) -> str:
+def _prompt_with_echo(question: str) -> str:
     if sys.platform == "win32":
         return input(printable(question))
     with open("/dev/tty", "r+b", buffering=0) as raw:

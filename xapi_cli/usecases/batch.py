@@ -1,27 +1,27 @@
 """Run `xapi batch`, from the first input line to the exit code."""
 
 import codecs
-import os
 import signal
-import stat
 import time
-from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from xapi_cli.auth.token_source import TokenSource
+from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.batch import entries, results
-from xapi_cli.batch.engine import Engine, InFlight
+from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.entries import Entry
-from xapi_cli.batch.flow import Answer, Policy
+from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
 from xapi_cli.batch.progress import Progress
 from xapi_cli.batch.results import Result
+from xapi_cli.batch.source_files import open_input, open_journal, size_of
+from xapi_cli.batch.tally import Tally
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
     AuthenticationError,
@@ -34,16 +34,18 @@ from xapi_cli.errors import (
     UsageError,
     XapiError,
 )
+from xapi_cli.http.flow import FinalResponse, Policy
+from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.system import signals
-from xapi_cli.system.render import inert_json, printable
+from xapi_cli.system.render import escape_json, printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-_DRAIN = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
+_GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
-_FAILURES: dict[int, type[XapiError]] = {
+_ERRORS: dict[int, type[XapiError]] = {
     each.exit_code: each
     for each in (UsageError, ClientStatusError, ServerStatusError, AuthenticationError, NetworkError, TimeoutExpired)
 }
@@ -67,76 +69,46 @@ class Batch:
     def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._base_url = runtime.base_url
-        self._shared = TokenSource(runtime.credentials())
-        self._tally = _Tally()
+        self._tokens = TokenSource(runtime.credentials())
+        self._tally = Tally()
         self._decoder = codecs.getincrementaldecoder("utf-8")()  # for output to a terminal
-        self._ending: XapiError | None = None  # why the remaining lines are not sent
-        self._has_failed_fast = False
-        self._drained = float("inf")  # after a signal: when requests in flight are canceled
+        self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
+        self._has_stopped_early = False
+        self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
 
     def run(self) -> None:
         """Run the batch; raises the error for the worst line, or the reason why lines were not sent."""
         with ExitStack() as stack:
             self._terminal.write(b"")  # raises if stdout is closed, before anything is sent
-            source = self._source(stack)
+            source = open_input(self._options.file, self._terminal, stack)
             self._progress = self._new_progress(source)
-            self._journal = self._opened_journal(stack, source)
+            self._journal = self._open_journal(source, stack)
             budget = MemoryBudget()
             self._writer = Writer(self._write, self._journal, budget, ordered=self._options.ordered)
-            self._engine = self._new_engine(stack, budget)
+            self._engine = self._new_engine(budget, stack)
             self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
-            with self._flying(), signals.gently(self._interrupt):
+            with self._flushing_results(), signals.graceful_stop(self._on_signal):
                 self._lines.start()
                 while self._engine.step(has_more=self._has_more):
                     self._writer.flush()
                     self._show_progress()
-                    self._check_time()
-        self._tell()
+                    self._check_time_limits()
+        self._report()
 
     # setup
-    def _source(self, stack: ExitStack) -> BinaryIO:
-        name = self._options.file
-        if name in (None, "-"):
-            stdin = self._terminal.stdin()
-            if stdin is None:
-                raise UsageError("stdin is closed, so there are no lines", hint="give a FILE")
-            if stdin.isatty():
-                self._terminal.note("reading lines from the keyboard; Ctrl-D ends them")
-            return stdin
-        shown = printable(str(name))
-        try:
-            file = open(str(name), "rb", buffering=0)  # noqa: SIM115 - the exit stack closes it
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "its name is not valid"
-            raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
-        stack.enter_context(file)
-        if self._terminal.writes_to(os.fstat(file.fileno())):
-            raise UsageError(f"stdout is {shown} itself", hint="redirect it to another file")
-        return file
+
+    def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
+        if self._options.journal is None:
+            return None
+        identity = Identity(self._base_url, self._runtime.settings.username or "")
+        return open_journal(self._options.journal, identity, source, self._terminal, stack)
 
     def _new_progress(self, source: BinaryIO) -> Progress | None:
         if not self._terminal.shows_progress or source.isatty():
             return None
-        found = os.fstat(source.fileno())
-        total = found.st_size if stat.S_ISREG(found.st_mode) else None
-        return Progress(self._terminal.say_bytes, total, lambda: self._terminal.columns)
+        return Progress(self._terminal.write_stderr, size_of(source), lambda: self._terminal.columns)
 
-    def _opened_journal(self, stack: ExitStack, source: BinaryIO) -> Journal | None:
-        if self._options.journal is None:
-            return None
-        with suppress(OSError, ValueError):  # the file does not exist yet
-            found = os.stat(self._options.journal)
-            if os.path.samestat(found, os.fstat(source.fileno())):
-                raise UsageError("FILE and --journal are the same file", hint="choose two names")
-            if self._terminal.writes_to(found):
-                raise UsageError("stdout and --journal are the same file", hint="choose two names")
-        account = Identity(self._base_url, self._runtime.settings.username or "")
-        journal = stack.enter_context(Journal(self._options.journal, account.key))
-        if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            journal.check_input(source)
-        return journal
-
-    def _new_engine(self, stack: ExitStack, budget: MemoryBudget) -> Engine:
+    def _new_engine(self, budget: MemoryBudget, stack: ExitStack) -> Engine:
         runtime = self._runtime
         timeout, deadline = runtime.settings.timeout, runtime.deadline
         network = Network(
@@ -144,21 +116,33 @@ class Batch:
         )
         engine = Engine(
             network,
-            Policy(self._base_url, self._shared, self._options.retries, deadline, self._note),
+            self._policy(),
+            self._tokens,
             jobs=self._options.jobs,
             timeout=timeout,
             budget=budget,
-            take=self._take,
-            landed=self._landed,
+            next_entry=self._next_entry,
+            on_done=self._finish,
             ordered=self._options.ordered,
             interactive=self._terminal.interactive,
-            logging_in=self._logging_in,
+            on_login=self._on_login,
         )
         stack.callback(engine.close)
         return engine
 
+    def _policy(self) -> Policy[Call]:
+        return Policy(
+            self._base_url,
+            replays=MAX_REPLAYS,
+            retries=self._options.retries,
+            deadline=self._runtime.deadline,
+            shared_tokens=self._tokens,
+            redirected=partial(redirected_call, base_url=self._base_url),
+            note=self._note,
+        )
+
     @contextmanager
-    def _flying(self) -> Iterator[None]:
+    def _flushing_results(self) -> Iterator[None]:
         """Print the available results, however the block ends."""
         try:
             yield
@@ -177,18 +161,18 @@ class Batch:
     def _has_more(self) -> bool:
         return not self._lines.has_ended
 
-    def _take(self) -> Entry | None:
+    def _next_entry(self) -> Entry | None:
         """Return the next entry to send, or None if there is none yet; print the results of lines that are not sent."""
         end = time.monotonic() + _TURN
         while time.monotonic() < end:
-            if not self._writer.has_room or self._ending is not None or self._has_failed_fast:
+            if not self._writer.has_room or self._stop_reason is not None or self._has_stopped_early:
                 return None
             try:
-                line = self._lines.take()
+                line = self._lines.next_line()
                 if line is None:
                     self._end_input()
                     return None
-                entry = self._entry(line)
+                entry = self._entry_of(line)
             except UsageError as error:  # the input has changed or cannot be read
                 self._stop(error)
                 return None
@@ -203,167 +187,142 @@ class Batch:
         if self._lines.has_ended and self._journal is not None:
             self._journal.end_input(self._lines.number, self._lines.digest())
 
-    def _entry(self, line: Line) -> Entry | None:
+    def _entry_of(self, line: Line) -> Entry | None:
         """Return the entry of *line*, or None if the journal has its result or the line is not valid."""
-        kept = self._journal.answer(line.number, line.seen) if self._journal else None
-        self._writer.announce(line.number)
-        if kept is not None:
-            self._settle(kept, is_new=False)
+        restored = self._journal.restore(line.number, line.digest) if self._journal else None
+        self._writer.expect(line.number)
+        if restored is not None:
+            self._add_result(restored, is_new=False)
             return None
-        entry = entries.read(line, self._base_url)
+        entry = entries.parse(line, self._base_url)
         if entry.call is None:
-            self._settle(results.refused(entry))
+            self._add_result(results.invalid_line(entry))
             return None
         return entry
 
     # output
 
-    def _landed(self, flight: InFlight, outcome: Answer | XapiError) -> Iterator[None] | None:
-        """Print the result of *flight*; if its body is long, return the steps that remain instead."""
-        entry = flight.entry
-        if isinstance(outcome, Answer) and outcome.reply.head.status == 401 and outcome.from_api:
-            outcome = self._rejected(entry)
+    def _finish(self, request: InFlight, outcome: Outcome) -> Iterator[None] | None:
+        """Print the result of *request*; if its body is long, return the steps that remain instead."""
+        entry = request.entry
+        if isinstance(outcome, FinalResponse) and outcome.response.status == 401 and outcome.from_api:
+            outcome = self._rejection(entry)
         if isinstance(outcome, XapiError):
-            self._settle(self._failed(entry, outcome))
+            self._add_result(self._failure(entry, outcome))
             return None
         try:
-            result = results.answered(entry, outcome, flight.elapsed_ms)
+            result = results.response_line(entry, outcome.response, request.elapsed_ms)
         except NetworkError as error:  # the body cannot be decoded
-            result = self._failed(entry, error)
+            result = self._failure(entry, error)
         if isinstance(result, Result):
-            self._settle(result)
+            self._add_result(result)
             return None
-        return self._settle_long(entry, result)
+        return self._add_long_result(entry, result)
 
-    def _settle_long(self, entry: Entry, steps: Generator[None, None, Result]) -> Iterator[None]:
+    def _add_long_result(self, entry: Entry, steps: Generator[None, None, Result]) -> Iterator[None]:
         try:
             result = yield from steps
         except NetworkError as error:  # the body cannot be decoded or is too large after decoding
-            result = self._failed(entry, error)
-        self._settle(result)
+            result = self._failure(entry, error)
+        self._add_result(result)
 
-    def _rejected(self, entry: Entry) -> TokenRejected:
+    def _rejection(self, entry: Entry) -> TokenRejected:
         assert entry.call is not None  # noqa: S101 - it has been sent
-        said = f"{entry.call.method} {printable(entry.call.url.partition('?')[0])} answered 401"
-        if entry.is_authorized:
-            return TokenRejected(said, hint="the line has or removes Authorization, so xapi did not log in")
-        self._shared.refused()
-        return TokenRejected(said, hint=self._shared.advice())
+        message = f"{entry.call.method} {printable(entry.call.url.partition('?')[0])} responded with 401"
+        if entry.sets_authorization:
+            return TokenRejected(
+                message, hint="the line sets or removes the Authorization header, so xapi did not log in"
+            )
+        self._tokens.record_rejection()
+        return TokenRejected(message, hint=self._tokens.advice())
 
-    def _failed(self, entry: Entry, error: XapiError) -> Result:
-        return results.failed(entry, error, self._terminal.without_secrets(str(error)))
+    def _failure(self, entry: Entry, error: XapiError) -> Result:
+        return results.error_line(entry, error, self._terminal.redactor.redact(str(error)))
 
-    def _settle(self, result: Result, *, is_new: bool = True) -> None:
+    def _add_result(self, result: Result, *, is_new: bool = True) -> None:
         self._writer.add(result, is_new=is_new)
         self._tally.count(result, is_new=is_new)
         if result.code and self._options.fail_fast:
-            self._has_failed_fast = True
+            self._has_stopped_early = True
             self._engine.stop()
 
     def _write(self, data: bytes) -> None:
         if self._terminal.stdout_is_terminal:
             self._hide_progress()
             text = self._decoder.decode(data)
-            data = "\n".join(map(inert_json, text.split("\n"))).encode()
+            data = "\n".join(map(escape_json, text.split("\n"))).encode()
         self._terminal.write(data)
 
     # early end
 
-    def _stop(self, why: XapiError) -> None:
-        """Send no more requests, because of *why*; those in flight can finish."""
-        self._ending = self._ending or why
+    def _stop(self, reason: XapiError) -> None:
+        """Send no more requests, because of *reason*; those in flight can finish."""
+        self._stop_reason = self._stop_reason or reason
         self._engine.stop()
 
-    def _interrupt(self, number: int) -> bool:
+    def _on_signal(self, number: int) -> bool:
         """Stop gracefully after the signal *number*; return False to stop immediately, during an interactive login."""
-        if self._engine.is_asking:
+        if self._engine.is_prompting:
             return False
         self._stop(Interrupted(number))
-        self._drained = time.monotonic() + (_DRAIN if number != signal.SIGINT else self._runtime.settings.timeout)
+        self._cancel_time = time.monotonic() + (
+            _GRACE_PERIOD if number != signal.SIGINT else self._runtime.settings.timeout
+        )
         count = self._engine.in_flight
-        self._note(f"interrupted: {count} requests under way are finished first; a second Ctrl-C ends them too")
+        self._note(f"interrupted: finishing {count} requests in flight; press Ctrl-C again to cancel them")
         self._engine.wake()
         return True
 
-    def _check_time(self) -> None:
-        if self._ending is not None and time.monotonic() >= self._drained:
-            raise self._ending
+    def _check_time_limits(self) -> None:
+        if self._stop_reason is not None and time.monotonic() >= self._cancel_time:
+            raise self._stop_reason
         deadline = self._runtime.deadline
         if deadline is not None and time.monotonic() >= deadline:
             limit = f"{self._runtime.settings.max_time:g} s"
-            self._stop(TimeoutExpired(f"the batch was not over within {limit}", hint="raise --max-time"))
-            self._engine.give_up(TimeoutExpired("no answer before --max-time ran out", hint="raise --max-time"))
+            self._stop(TimeoutExpired(f"the batch did not finish within {limit}", hint="raise --max-time"))
+            self._engine.cancel(TimeoutExpired("no response before --max-time expired", hint="raise --max-time"))
 
     # messages
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Report the outcome in one line; if the batch failed, raise an error with that line."""
-        told, code = self._tally.told() + self._damage(), self._tally.code
-        if isinstance(self._ending, Interrupted):
-            self._terminal.note(f"{told}; {self._how_to_go_on()}")
-            raise self._ending
-        if self._ending is not None:
-            raise type(self._ending)(f"{self._ending.message}; {told}", hint=self._ending.hint)
+        summary, code = self._tally.summary() + self._damage_note(), self._tally.exit_code
+        if isinstance(self._stop_reason, Interrupted):
+            self._terminal.note(f"{summary}; {self._resume_hint()}")
+            raise self._stop_reason
+        if self._stop_reason is not None:
+            raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
         if code:
-            hint = "nothing more was sent (--fail-fast)" if self._has_failed_fast else "their lines on stdout say why"
-            raise _FAILURES[code](told, hint=hint)
-        self._terminal.note(told)
+            hint = "no more lines were sent (--fail-fast)" if self._has_stopped_early else "see their lines on stdout"
+            raise _ERRORS[code](summary, hint=hint)
+        self._terminal.note(summary)
 
-    def _damage(self) -> str:
+    def _damage_note(self) -> str:
         damaged = self._journal.damaged if self._journal else 0
-        what = "damaged line in the journal: what it" if damaged == 1 else "damaged lines in the journal: what they"
-        return f"; {damaged:,} {what} held was sent again" if damaged else ""
+        if not damaged:
+            return ""
+        what = "line in the journal; its request was" if damaged == 1 else "lines in the journal; their requests were"
+        return f"; {damaged:,} damaged {what} sent again"
 
-    def _how_to_go_on(self) -> str:
+    def _resume_hint(self) -> str:
         if self._journal is None:
-            return "what is printed is done; with --journal FILE a batch can be resumed"
-        return "run the same command again to go on from here"
+            return "the lines on stdout are complete; use --journal FILE to be able to resume a batch"
+        return "run the same command again to resume"
 
     def _note(self, text: str) -> None:
         self._hide_progress()
         self._terminal.note(text)
 
-    def _logging_in(self, begins: bool) -> None:
+    def _on_login(self, begins: bool) -> None:
         if begins:
             self._hide_progress()
-        elif self._shared.known is not None:
-            self._terminal.hide(self._shared.known.access_token)
+        elif self._tokens.cached is not None:
+            self._terminal.redactor.add(self._tokens.cached.access_token)
 
     def _show_progress(self) -> None:
-        if self._progress is not None and not self._engine.is_renewing:
+        if self._progress is not None and not self._engine.is_logging_in:
             self._progress.show(self._lines.position, self._tally.lines, self._tally.failed)
 
     def _hide_progress(self) -> None:
         if self._progress is not None:
             self._progress.hide()
-
-
-class _Tally:
-    """Count lines and their outcomes."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.failed = 0
-        self.code = 0
-        self._kept = 0
-        self._notable: Counter[str] = Counter()
-        self._started = time.monotonic()
-
-    def count(self, result: Result, *, is_new: bool) -> None:
-        """Count one line; *is_new* is False if its result is from the journal."""
-        self.lines += 1
-        self._kept += not is_new
-        self.code = max(self.code, result.code)
-        self.failed += bool(result.code)
-        if result.is_notable:
-            self._notable[result.kind] += 1
-
-    def told(self) -> str:
-        """Return the counts as text for the user."""
-        seconds = max(0.001, time.monotonic() - self._started)
-        text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
-        if self.failed:
-            text = f"{self.failed:,} of {text} failed"
-        kept = f", {self._kept:,} from the journal" if self._kept else ""
-        kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(self._notable.items()))
-        return f"{text} in {seconds:.1f} s ({self.lines / seconds:,.0f}/s{kept})" + (f": {kinds}" if kinds else "")

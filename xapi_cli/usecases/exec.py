@@ -4,15 +4,42 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from xapi_cli.settings import durations
 from xapi_cli.system import process_hardening, signals
 from xapi_cli.system.render import printable
-from xapi_cli.system.terminal import Terminal
+from xapi_cli.usecases.access_token import usable_token
 
-NOT_FOUND, NOT_RUNNABLE = 127, 126
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
+
+# The exit codes that shells use (POSIX, "2.8.2 Exit Status for Commands").
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
-def environment(environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None) -> dict[str, str]:
+def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> int:
+    """Replace this process with *command*, whose environment has a token that is valid for *min_ttl*.
+
+    Return an exit code if the command cannot be executed or, on Windows, after it has ended. Raises
+    UsageError for an invalid *min_ttl*, and the errors of a login.
+    """
+    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    token, subject = usable_token(runtime, min_ttl=seconds)
+    is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
+    environ = _environment(
+        runtime.environ,
+        token=token.access_token,
+        base_url=subject.base_url,
+        profile=runtime.settings.profile if is_from_profile else None,
+    )
+    return _execute(command, environ, runtime.terminal)
+
+
+def _environment(
+    environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None
+) -> dict[str, str]:
     """Return *environ* with the *token*, bound to *base_url*, and without the password.
 
     XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
@@ -29,11 +56,7 @@ def environment(environ: Mapping[str, str], *, token: str, base_url: str | None,
     return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
 
 
-def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) -> int:
-    """Replace this process with *command*.
-
-    Return an exit code if the command cannot be run or, on Windows, after it has ended.
-    """
+def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Terminal") -> int:
     name = printable(command[0])
     try:
         if not command[0]:
@@ -42,16 +65,21 @@ def run(command: Sequence[str], environ: Mapping[str, str], terminal: Terminal) 
             import subprocess
 
             return subprocess.run(command, env=environ, check=False).returncode
-        signals.release()  # a pending alarm survives exec() and would kill the new program
-        process_hardening.allow_again()
-        # Python ignores these signals, and the new program would inherit that: `xapi exec -- yes | head` would not end.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
-        terminal.say(f"xapi: error: {name}: not found; check the name and PATH")
-        return NOT_FOUND
+        terminal.print_stderr(f"xapi: error: {name}: not found; check the name and PATH")
+        return _NOT_FOUND
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "the arguments cannot be used"
-        terminal.say(f"xapi: error: {name}: cannot be run: {reason}; is it an executable file?")
-        return NOT_RUNNABLE
+        reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
+        terminal.print_stderr(f"xapi: error: {name}: cannot be executed: {reason}; is it an executable file?")
+        return _NOT_EXECUTABLE
+
+
+def _restore_defaults() -> None:
+    """Restore the state of the process that the new program would inherit."""
+    signals.cancel_alarm()  # a pending alarm survives exec() and would kill the new program
+    process_hardening.restore_core_limit()
+    # Python ignores these signals. If the new program did too, `xapi exec -- yes | head` would not end.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)

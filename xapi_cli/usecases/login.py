@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
-from xapi_cli.settings import config_file, resolve
+from xapi_cli.settings import config_file, password_command, resolve, values
+from xapi_cli.store import registry
 from xapi_cli.system.render import until
 from xapi_cli.tokens import Identity
+from xapi_cli.usecases.access_token import warn_of_supplied_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Token
 
-_REMEMBER = "Remember the password in the keyring, so that xapi can log in again by itself?"
+_REMEMBER = "Remember the password in {place}, so that xapi can log in again by itself?"
 
 
 @dataclass
@@ -32,42 +34,56 @@ class Login:
     def run(self) -> None:
         """Get a token, store it, write the profile and report the result; raises XapiError if a step fails."""
         runtime = self.runtime
-        runtime.warn_of_shell_syntax("--password-command", runtime.flags.get("password_command"))
-        self._refuse_what_nobody_can_be_asked()
-        if not self.password_stdin and not runtime.settings.password:
-            runtime.check_password_command()
+        self._check_remember()
+        self._warn_of_shell_syntax()
+        self._check_settings_without_terminal()
+        if not self.password_stdin and not runtime.settings.password and (command := runtime.password_command):
+            command.check()
         repository = runtime.repository(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
-        if runtime.settings.storage != "none":
-            repository.probe()  # before any prompt, and before a secret is sent
+        repository.probe()  # before any prompt, and before a secret is sent
         identity = self._identity()
         account = runtime.account(identity, repository=repository.of(identity))
         token, typed = self._log_in(identity, account)
-        remembered = self._ask_to_remember(account, token, typed)
+        remembered = self._offer_to_remember(account, token, typed)
         written = self._write_profile(identity)
-        self._tell(account, token, remembered=remembered, written=written)
+        self._report(account, token, remembered=remembered, written=written)
 
-    def _refuse_what_nobody_can_be_asked(self) -> None:
+    def _warn_of_shell_syntax(self) -> None:
+        command = self.runtime.flags.get("password_command")
+        if command and (warning := password_command.shell_syntax_warning("--password-command", command)):
+            self.runtime.terminal.warn(warning)
+
+    def _check_remember(self) -> None:
+        """Raise UsageError for --remember if the storage does not store passwords."""
+        setting = self.runtime.settings.storage
+        if self.remember and not registry.selected(setting).remembers_passwords:
+            usable = " or ".join(storage.name for storage in registry.STORAGES if storage.remembers_passwords)
+            raise UsageError(
+                f"--remember cannot be used with storage {setting}, which does not store passwords",
+                hint=f"use --storage {usable}, or omit --remember",
+            )
+
+    def _check_settings_without_terminal(self) -> None:
         """Raise UsageError for a missing setting if there is no terminal for a prompt."""
-        settled = self.runtime.settings
+        settings = self.runtime.settings
         if self.runtime.terminal.interactive:
             return
-        for setting, value in (("base URL", "base_url"), ("username", "username")):
-            if getattr(settled, value) is None:
-                flag, variable = f"--{value.replace('_', '-')}", f"XAPI_{value.upper()}"
-                raise UsageError(f"there is no {setting}", hint=f"give {flag}, or set {variable}")
+        for name in ("base_url", "username"):
+            if getattr(settings, name) is None:
+                raise resolve.missing(name, or_log_in=False)
 
     def _identity(self) -> Identity:
-        settled = self.runtime.settings
-        base_url = settled.base_url
-        if base_url is None or (self._will_ask_for_password and not self._accepts(base_url)):
-            base_url = self._asked_base_url()
-        username = settled.username or self._ask("E-mail address: ", resolve.username)
+        settings = self.runtime.settings
+        base_url = settings.base_url
+        if base_url is None or (self._will_prompt_for_password and not self._accepts(base_url)):
+            base_url = self._prompt_for_base_url()
+        username = settings.username or self._prompt("Email address: ", values.username)
         return Identity(base_url, username)
 
-    def _asked_base_url(self) -> str:
+    def _prompt_for_base_url(self) -> str:
         """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
         while True:
-            base_url = self._ask("Base URL of the API: ", urls.base_url)
+            base_url = self._prompt("Base URL of the API: ", urls.base_url)
             try:
                 if self._accepts(base_url):
                     return base_url
@@ -82,27 +98,27 @@ class Login:
         from xapi_cli.auth import endpoint_probe
 
         runtime = self.runtime
-        _, doubt = endpoint_probe.look(
-            runtime.wire, base_url, limit=runtime.settings.timeout, deadline=runtime.deadline
+        _, problem = endpoint_probe.probe(
+            runtime.http_client, base_url, timeout=runtime.settings.timeout, deadline=runtime.deadline
         )
-        if doubt is None:
+        if problem is None:
             return True
-        runtime.terminal.warn(f"{doubt.message}; {doubt.hint}")
-        return runtime.terminal.confirm(f"Use {base_url} all the same?", default=False)
+        runtime.terminal.warn(f"{problem.message}; {problem.hint}")
+        return runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
-    def _ask(self, question: str, check: "Callable[[str], str]") -> str:
+    def _prompt(self, question: str, check: "Callable[[str], str]") -> str:
         """Prompt with *question* until *check* accepts the input; return the result of *check*."""
         terminal = self.runtime.terminal
         while True:
             try:
-                return check(terminal.ask(question).strip())
+                return check(terminal.prompt(question).strip())
             except UsageError as error:
                 terminal.fail(error)
 
     @property
-    def _will_ask_for_password(self) -> bool:
-        settled = self.runtime.settings
-        given = self.password_stdin or settled.password or settled.password_command
+    def _will_prompt_for_password(self) -> bool:
+        settings = self.runtime.settings
+        given = self.password_stdin or settings.password or settings.password_command
         return not given and self.runtime.terminal.interactive
 
     def _log_in(self, identity: Identity, account: "Account") -> "tuple[Token, str | None]":
@@ -111,50 +127,55 @@ class Login:
         def log_in(password: str) -> "Token":
             return account.log_in(password, remember=self.remember)
 
-        if not self._will_ask_for_password:
+        if not self._will_prompt_for_password:
             return log_in(self._password(identity, account)), None
-        from xapi_cli.auth.account import log_in_with_prompt
+        from xapi_cli.auth import password_sources
 
-        return log_in_with_prompt(lambda: self.runtime.ask_password(identity), log_in, self.runtime.terminal.note)
+        terminal = self.runtime.terminal
+        return password_sources.prompt_until_accepted(
+            lambda: password_sources.prompt(terminal, identity), log_in, terminal.note
+        )
 
     def _password(self, identity: Identity, account: "Account") -> str:
         """Return the password from a non-interactive source; raises LoginNeeded if there is none."""
-        settled = self.runtime.settings
+        settings = self.runtime.settings
         if self.password_stdin:
-            return self._from_stdin()
-        if settled.password:
-            return settled.password
-        if settled.password_command:
-            return self.runtime.password_from_command()
-        record = account.repository.read() if settled.storage != "none" else None
+            return self._password_from_stdin()
+        if settings.password:
+            return settings.password
+        if command := self.runtime.password_command:
+            return command.run()
+        record = account.repository.read()
         if record and record.password:
             return record.password
         raise LoginNeeded(
-            f"there is no password for {identity.username} at {identity.base_url}",
+            f"no password for {identity.username} at {identity.base_url}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
 
-    def _from_stdin(self) -> str:
+    def _password_from_stdin(self) -> str:
+        from xapi_cli.auth.password_command import first_line
+
         stream = self.runtime.terminal.stdin()
         if stream is None:
             raise UsageError("--password-stdin: stdin is closed", hint="pipe the password into it")
         try:
-            line = _first_line(stream.read)
+            password = first_line(_read_line(stream.read))
         except OSError as error:
             raise UsageError(
                 f"--password-stdin: stdin cannot be read: {error.strerror}", hint="pipe the password into it"
             ) from error
-        if not line:
+        if not password:
             raise UsageError("--password-stdin: the first line of stdin is empty", hint="pipe the password into it")
-        return line.decode("utf-8", "surrogateescape")
+        return password
 
-    def _ask_to_remember(self, account: "Account", token: "Token", typed: str | None) -> bool:
+    def _offer_to_remember(self, account: "Account", token: "Token", typed: str | None) -> bool:
         """Ask once for consent to store the password (RFC 6749, 4.3) and return whether it is stored.
 
         The user is asked only after having *typed* the password, and only if the storage is a keyring.
         """
-        may_ask = self.remember is None and account.repository.may_ask_to_remember
-        if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER):
+        may_ask = self.remember is None and account.repository.can_remember
+        if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER.format(place=account.repository.place)):
             account.remember(token, typed)
         return account.repository.remembers
 
@@ -167,16 +188,16 @@ class Login:
         values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
         if storage := flags.get("storage"):
             values["storage"] = storage
-        settled = self.runtime.settings
+        settings = self.runtime.settings
         if flags.get("ca_bundle"):
-            values["ca_bundle"] = settled.ca_bundle
-        if flags.get("password_command") and settled.password_command:
-            values["password_command"] = list(settled.password_command)
-        name, withheld = settled.profile, settled.withheld
+            values["ca_bundle"] = settings.ca_bundle
+        if flags.get("password_command") and settings.password_command:
+            values["password_command"] = list(settings.password_command)
+        name, mismatch = settings.profile, settings.password_command_mismatch
 
         def change(document: "TOMLDocument") -> None:
             table = config_file.profile_table(document, name)
-            if withheld:
+            if mismatch:
                 table.pop("password_command", None)  # it would be run for the new account otherwise
             for key, value in values.items():
                 if table.get(key) != value:
@@ -185,49 +206,50 @@ class Login:
         try:
             self.runtime.edit_config(change)
         except (OutputError, UsageError) as error:
-            self.runtime.terminal.warn(f"the profile is not written: {error}")
+            self.runtime.terminal.warn(f"the profile could not be written: {error}")
             return False
-        if withheld:
+        if mismatch:
             self.runtime.terminal.warn(
-                f"the password_command of profile {name} is removed: {withheld};"
+                f"the password_command of profile {name} was removed: {mismatch};"
                 " to use it there too, set it again with `xapi profile set password_command`"
             )
         return True
 
-    def _tell(self, account: "Account", token: "Token", *, remembered: bool, written: bool) -> None:
+    def _report(self, account: "Account", token: "Token", *, remembered: bool, written: bool) -> None:
         terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile
         what = "token and password" if remembered else "token"
-        where = {"keyring": "stored in the keyring", "file": "stored in the file store"}.get(account.repository.storage)
+        place = account.repository.place
         until_when = until(token.expires_at, self.runtime.now())
         terminal.note(
             f"logged in as {identity.username} at {identity.base_url} until {until_when},"
-            f" {what} {where or self._nowhere(written=written)}"
+            f" {what} {f'stored in {place}' if place else self._not_stored(written=written)}"
         )
         if terminal.interactive:
-            kept = f"settings kept in profile {profile}; " if written else ""
+            stored = f"settings stored in profile {profile}; " if written else ""
             terminal.note(
-                f"{kept}next, try: xapi token status{'' if profile == 'default' else f' --profile {profile}'}"
+                f"{stored}next, try: xapi token status{'' if profile == 'default' else f' --profile {profile}'}"
             )
-        self.runtime.warn_of_token_in_environment("commands go on using the variable until you unset it")
+        warn_of_supplied_token(self.runtime, "commands use the variable until you unset it")
 
-    def _nowhere(self, *, written: bool) -> str:
+    def _not_stored(self, *, written: bool) -> str:
         """Return the message that nothing was stored, and its consequence for the next command."""
         profile = self.runtime.settings.profile
-        if written and self.runtime.flags.get("storage") == "none":
-            return f"not stored: profile {profile} has storage none now, so each command logs in anew"
+        storage = self.runtime.flags.get("storage")
+        if written and storage and not registry.selected(storage).is_persistent:
+            return f"not stored: profile {profile} now has storage {storage}, so each command logs in again"
         return "not stored"
 
 
-def _first_line(read: "Callable[[int], bytes]") -> bytes:
-    """Return the data before the first newline; read no further than the chunk that contains it."""
-    held = b""
-    while b"\n" not in held:
+def _read_line(read: "Callable[[int], bytes]") -> bytes:
+    """Return what *read* returns, up to the chunk that contains the first newline."""
+    received = b""
+    while b"\n" not in received:
         chunk = read(4096)
         if not chunk:
             break
-        held += chunk
-        if len(held) > 64 * 1024:
+        received += chunk
+        if len(received) > 64 * 1024:
             raise UsageError(
-                "--password-stdin: the first line is longer than 64 KiB", hint="pipe just the password into it"
+                "--password-stdin: the first line is longer than 64 KiB", hint="pipe only the password into it"
             )
-    return held.partition(b"\n")[0].removesuffix(b"\r")
+    return received

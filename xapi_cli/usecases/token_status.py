@@ -1,12 +1,13 @@
 """The status of the stored token, from its expiry time and, if requested, from a call to the API."""
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.auth import token_formats
-from xapi_cli.errors import AuthenticationError, LoginNeeded, RedirectError, ServerStatusError, TokenRejected
+from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
 from xapi_cli.http import urls
+from xapi_cli.settings import durations
+from xapi_cli.usecases import access_token
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,63 +27,53 @@ def state_of(token: "Token | None", now: "datetime", min_ttl: float) -> State:
     return "valid" if token.lasts(now, min_ttl) else "short"
 
 
-@dataclass
-class Status:
-    """Report the status of the token for the current settings; *check* is the PATH to request from the API."""
+def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check: str | None) -> None:
+    """Print the status of the token for the current settings, as a table or as JSON.
 
-    runtime: "Runtime"
-    min_ttl: float
-    check: str | None
-
-    def tell(self, *, as_json: bool) -> None:
-        """Print the status as a table, or as JSON; raises AuthenticationError unless the state is `valid`."""
-        runtime = self.runtime
-        url = None if self.check is None else urls.resolve(runtime.base_url, self.check)
-        runtime.warn_of_token_in_environment("this is about the variable")
-        token, subject = runtime.present_token()
-        state = state_of(token, runtime.now(), self.min_ttl)
-        if token is not None and url is not None and not self._accepted(token, url):
-            state = "rejected"
-        if as_json or not runtime.terminal.stdout_is_terminal:
-            runtime.terminal.out(json.dumps(token_formats.described(token, subject, runtime.now()) | {"state": state}))
-        else:
-            runtime.terminal.out(token_formats.status_table(state, token, subject, runtime.now()))
-        if state != "valid":
-            raise _failure(state, is_supplied=subject.source == "env")
-
-    def _accepted(self, token: "Token", url: str) -> bool:
-        """Return whether the API accepts *token* for a GET request to *url*.
-
-        Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
-        """
-        from xapi_cli.auth.account import SuppliedToken
-        from xapi_cli.request.calls import Call
-        from xapi_cli.request.send import Exchange
-
-        credentials = SuppliedToken(token.access_token)
-        exchange = Exchange(
-            self.runtime.wire, self.runtime.base_url, credentials, follow=False, deadline=self.runtime.deadline
-        )
-        try:
-            response = exchange.send(Call("GET", url)).response
-        except RedirectError:
-            return True  # the redirect cannot be followed, but the status is not 401
-        response.close()
-        if response.status_code >= 500:
-            raise ServerStatusError(
-                f"the API answered {response.status_code}", hint="the service is in trouble; try again later"
-            )
-        return response.status_code != 401
+    *min_ttl* is a duration, *check* the PATH of a request that checks the token. Raises AuthenticationError unless the
+    state is `valid`, UsageError for an invalid argument, and the failure of the check.
+    """
+    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    url = None if check is None else urls.resolve(runtime.base_url, check)
+    access_token.warn_of_supplied_token(runtime, "the status is that of the variable")
+    token, subject = access_token.present_token(runtime)
+    state = state_of(token, runtime.now(), seconds)
+    if token is not None and url is not None and not _is_accepted(runtime, token, url):
+        state = "rejected"
+    if as_json or not runtime.terminal.stdout_is_terminal:
+        runtime.terminal.print(json.dumps(token_formats.metadata(token, subject, runtime.now()) | {"state": state}))
+    else:
+        runtime.terminal.print(token_formats.status_table(state, token, subject, runtime.now()))
+    if state != "valid":
+        raise _error(state, is_supplied=subject.source == "env")
 
 
-def _failure(state: State, *, is_supplied: bool) -> AuthenticationError:
-    hint = "set XAPI_TOKEN anew, or unset it" if is_supplied else "run `xapi login`"
+def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
+    """Return whether the API accepts *token* for a GET request to *url*.
+
+    Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
+    """
+    from xapi_cli.auth.credentials import SuppliedToken
+    from xapi_cli.request.calls import Call
+    from xapi_cli.request.send import Sender
+
+    credentials = SuppliedToken(token.access_token)
+    sender = Sender(runtime.http_client, runtime.base_url, credentials, follow=False, deadline=runtime.deadline)
+    response = sender.send(Call("GET", url)).response
+    response.close()
+    if response.status_code >= 500:
+        raise ServerStatusError(f"the API responded with {response.status_code}", hint="server error; try again later")
+    return response.status_code != 401
+
+
+def _error(state: State, *, is_supplied: bool) -> AuthenticationError:
+    hint = "replace or unset XAPI_TOKEN" if is_supplied else "run `xapi login`"
     match state:
         case "short":
-            return AuthenticationError("the token has less time left than --min-ttl wants", hint=hint)
+            return AuthenticationError("the token has less time left than --min-ttl requires", hint=hint)
         case "expired":
             return LoginNeeded("the token has expired", hint=hint)
         case "rejected":
             return TokenRejected("the API rejected the token (401)", hint=hint)
         case _:
-            return LoginNeeded("no token is stored", hint=hint)
+            return LoginNeeded("no stored token", hint=hint)

@@ -1,4 +1,4 @@
-"""ITEMs and `-d` become the body that was meant, the same each time it is sent."""
+"""ITEMs and `-d` become the intended body, identical each time it is sent."""
 
 import hashlib
 import io
@@ -29,21 +29,21 @@ ARGUMENTS = st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrog
 
 
 def no_stdin() -> BinaryIO:
-    pytest.fail("stdin was asked for")
+    pytest.fail("stdin was requested")
 
 
 def piped(data: bytes) -> Callable[[], BinaryIO]:
     return lambda: io.BytesIO(data)
 
 
-def made(*words: str, data: str | None = None, form: bool = False, stdin: Callable[[], BinaryIO] = no_stdin) -> Body:
-    body = build(parse(words), data=data, form=form, stdin=stdin)
+def made(*args: str, data: str | None = None, form: bool = False, stdin: Callable[[], BinaryIO] = no_stdin) -> Body:
+    body = build(parse(args), data=data, form=form, stdin=stdin)
     assert body is not None
     return body
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (["a=b"], '{"a": "b"}'),
         (["a=", "b=é漢😀"], '{"a": "", "b": "é漢😀"}'),
@@ -57,15 +57,15 @@ def made(*words: str, data: str | None = None, form: bool = False, stdin: Callab
         (["a[b]=c", "a.b=c"], '{"a[b]": "c", "a.b": "c"}'),
     ],
 )  # fmt: skip
-def test_fields_become_json_as_they_were_typed(words: list[str], expected: str) -> None:
-    body = made(*words)
+def test_fields_become_json_verbatim(args: list[str], expected: str) -> None:
+    body = made(*args)
 
     assert b"".join(body) == expected.encode()
     assert (body.length, body.content_type) == (len(expected.encode()), JSON)
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (["a=b"], b"a=b"),
         (["a=", "b=c d+e&f=g"], b"a=&b=c%20d%2Be%26f%3Dg"),
@@ -74,15 +74,15 @@ def test_fields_become_json_as_they_were_typed(words: list[str], expected: str) 
         (["a=\udcff~"], b"a=%FF~"),
     ],
 )
-def test_with_form_fields_become_a_form(words: list[str], expected: bytes) -> None:
-    body = made(*words, form=True)
+def test_with_form_fields_become_a_form(args: list[str], expected: bytes) -> None:
+    body = made(*args, form=True)
 
     assert b"".join(body) == expected
     assert (body.length, body.content_type) == (len(expected), FORM)
 
 
 @pytest.mark.parametrize("form", [False, True])
-def test_an_upload_makes_it_multipart(tmp_path: Path, form: bool) -> None:
+def test_an_upload_makes_the_body_multipart(tmp_path: Path, form: bool) -> None:
     (tmp_path / "file").write_bytes(b"content")
     body = made("a=b", "a=c", f"f@{tmp_path / 'file'}", form=form)
 
@@ -98,7 +98,7 @@ def test_data_is_the_body_verbatim(data: str) -> None:
     assert (body.length, body.content_type) == (len(data.encode()), JSON)
 
 
-def test_bytes_of_data_that_are_no_utf_8_stay_as_they_are() -> None:
+def test_data_that_is_not_valid_utf_8_is_preserved() -> None:
     assert b"".join(made(data="a\udcffb")) == b"a\xffb"
 
 
@@ -110,10 +110,10 @@ def test_data_comes_from_a_file_or_stdin(tmp_path: Path) -> None:
         assert (body.length, body.content_type) == (4, JSON)
 
 
-@pytest.mark.parametrize("words", [[], ["a==b"], ["X:y"], ["X:", "a==b"]])
+@pytest.mark.parametrize("args", [[], ["a==b"], ["X:y"], ["X:", "a==b"]])
 @pytest.mark.parametrize("form", [False, True])
-def test_without_fields_there_is_no_body(words: list[str], form: bool) -> None:
-    assert build(parse(words), data=None, form=form, stdin=no_stdin) is None
+def test_without_fields_there_is_no_body(args: list[str], form: bool) -> None:
+    assert build(parse(args), data=None, form=form, stdin=no_stdin) is None
 
 
 def test_values_come_from_files(tmp_path: Path) -> None:
@@ -129,27 +129,27 @@ def test_values_come_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "data", "form", "message"),
+    ("args", "data", "form", "message"),
     [
-        (["a=b"], "CAN", False, "-d is the whole body, so there can be no fields or uploads"),
-        (["a@b"], "CAN", False, "-d is the whole body, so there can be no fields or uploads"),
-        (["a:=1"], "@-", False, "-d is the whole body, so there can be no fields or uploads"),
-        ([], "CAN", True, "--form is about fields, and -d has none"),
-        (["a:=1"], None, True, "a form has no JSON fields"),
-        (["a:=@x"], None, True, "a form has no JSON fields"),
-        (["a:=1", "f@x"], None, False, "a request with uploads has no JSON fields"),
-        (["a=@-", "b=@-"], None, False, "stdin is asked for more than once (@-)"),
-        (["a=@-", "b@-"], None, False, "stdin is asked for more than once (@-)"),
-        (["a@-", "b@-"], None, True, "stdin is asked for more than once (@-)"),
+        (["a=b"], "CAN", False, "-d cannot be combined with fields or uploads"),
+        (["a@b"], "CAN", False, "-d cannot be combined with fields or uploads"),
+        (["a:=1"], "@-", False, "-d cannot be combined with fields or uploads"),
+        ([], "CAN", True, "--form cannot be combined with -d"),
+        (["a:=1"], None, True, "a form cannot have JSON fields"),
+        (["a:=@x"], None, True, "a form cannot have JSON fields"),
+        (["a:=1", "f@x"], None, False, "a request with uploads cannot have JSON fields"),
+        (["a=@-", "b=@-"], None, False, "stdin is used more than once (@-)"),
+        (["a=@-", "b@-"], None, False, "stdin is used more than once (@-)"),
+        (["a@-", "b@-"], None, True, "stdin is used more than once (@-)"),
         (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
         (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
-        (["a\udcff=b"], None, False, "the field a\\udcff is no UTF-8 text"),
-        (["a=CAN\udcff"], None, False, "the field a is no UTF-8 text"),
-        (['a:="CAN\udcff"'], None, False, "the field a is no UTF-8 text"),
-        (["a=\ud800"], None, True, "the field a is no UTF-8 text"),
-        (["\ud800=a"], None, True, "the field \\ud800 is no UTF-8 text"),
-        ([], "CAN\ud800", False, "the text of -d holds half a surrogate pair, which is no text"),
-        ([], "@", False, "-d names no file after its @"),
+        (["a\udcff=b"], None, False, "the field a\\udcff is not valid UTF-8"),
+        (["a=CAN\udcff"], None, False, "the field a is not valid UTF-8"),
+        (['a:="CAN\udcff"'], None, False, "the field a is not valid UTF-8"),
+        (["a=\ud800"], None, True, "the field a is not valid UTF-8"),
+        (["\ud800=a"], None, True, "the field \\ud800 is not valid UTF-8"),
+        ([], "CAN\ud800", False, "the text of -d contains an unpaired surrogate"),
+        ([], "@", False, "-d has no file name after its @"),
         ([], "@missing", False, "cannot read missing: No such file or directory"),
         ([], "@.", False, "cannot read .: Is a directory"),
         (["a=@missing"], None, False, "cannot read missing: No such file or directory"),
@@ -158,17 +158,17 @@ def test_values_come_from_files(tmp_path: Path) -> None:
         (["a=@missing"], None, True, "cannot read missing: No such file or directory"),
     ],
 )
-def test_a_contradiction_is_refused_before_anything_is_read(
+def test_an_invalid_combination_is_rejected_before_anything_is_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
+    args: list[str],
     data: str | None,
     form: bool,
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
-        build(parse(words), data=data, form=form, stdin=no_stdin)
+        build(parse(args), data=data, form=form, stdin=no_stdin)
 
     assert caught.value.message == message
     assert "CAN" not in str(caught.value)
@@ -176,12 +176,12 @@ def test_a_contradiction_is_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("content", [b"", b"CAN", b"[1,]", b'{"a":1}}', b"NaN"])
-def test_a_file_that_is_no_json_is_refused_by_the_field_and_not_shown(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_valid_json_is_reported_by_field_and_not_quoted(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
 
     with pytest.raises(UsageError) as caught:
         made(f"b:=@{tmp_path / 'file'}")
-    assert caught.value.message.startswith("the field b has a value that is no JSON: ")
+    assert caught.value.message.startswith("the field b has a value that is not valid JSON: ")
     assert "CAN" not in str(caught.value)
 
 
@@ -205,7 +205,7 @@ def test_a_server_reads_the_form_fields_that_were_given(fields: list[tuple[str, 
 
 
 @pytest.mark.parametrize("size", [0, 10, CHUNK + 1, BIG])
-def test_every_kind_of_body_is_the_same_each_time_it_is_sent(tmp_path: Path, size: int) -> None:
+def test_every_kind_of_body_is_identical_when_resent(tmp_path: Path, size: int) -> None:
     data = os.urandom(size // 2).hex().encode()
     (tmp_path / "file").write_bytes(data)
     path = tmp_path / "file"
@@ -228,7 +228,7 @@ def test_every_kind_of_body_is_the_same_each_time_it_is_sent(tmp_path: Path, siz
         }
         for kind, body in kinds.items():
             first = hashlib.sha256(b"".join(body)).hexdigest()
-            list(islice(body, 2))  # an early answer ends a sending
+            list(islice(body, 2))  # an early response stops sending
             assert sum(len(chunk) for chunk in body) == body.length, kind
             assert hashlib.sha256(b"".join(body)).hexdigest() == first, kind
             body.close()
@@ -238,8 +238,8 @@ MEMORY = """
 import sys
 from xapi_cli.request.body.build import build
 from xapi_cli.request.items import parse
-size, words, data, form = int(sys.argv[1]), sys.argv[4:], sys.argv[2] or None, sys.argv[3] == "form"
-body = build(parse(words), data=data, form=form, stdin=lambda: open(0, "rb", buffering=0, closefd=False))
+size, args, data, form = int(sys.argv[1]), sys.argv[4:], sys.argv[2] or None, sys.argv[3] == "form"
+body = build(parse(args), data=data, form=form, stdin=lambda: open(0, "rb", buffering=0, closefd=False))
 for _ in range(2):
     assert sum(map(len, body)) == body.length >= size, (body.length, size)
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
@@ -251,7 +251,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 @pytest.mark.parametrize(
     ("arguments", "gigabytes"),
     [
-        (["@{file}", ""], 2),
+        (["@{file}", ""], 1 / 4),
         (["@-", ""], 1 / 4),
         (["", "", "a@{file}", "b@{file}", "c=d"], 1 / 4),
         (["", "", "a=@{file}"], 1 / 64),
@@ -260,7 +260,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     ],
     ids=["data from a file", "redirected stdin", "uploads", "text field", "form field", "JSON field"],
 )
-def test_a_big_body_goes_through_in_little_memory(tmp_path: Path, arguments: list[str], gigabytes: float) -> None:
+def test_a_large_body_uses_constant_memory(tmp_path: Path, arguments: list[str], gigabytes: float) -> None:
     size = int(gigabytes * 2**30)
     path = tmp_path / "file"
     with path.open("wb") as file:
@@ -270,13 +270,13 @@ def test_a_big_body_goes_through_in_little_memory(tmp_path: Path, arguments: lis
                 file.write(b',["' + b"x" * 997 + b'"]')
             file.write(b"]")
         else:
-            file.truncate(size)  # NULs that take no room
+            file.truncate(size)  # a sparse file of NULs
 
     assert _peak_memory(size, [argument.format(file=path) for argument in arguments], path) < 60_000
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_a_big_pipe_goes_through_in_little_memory() -> None:
+def test_a_large_pipe_uses_constant_memory() -> None:
     size = 2**28
     with subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE) as pipe:
         assert pipe.stdout is not None
@@ -293,7 +293,7 @@ def test_importing_costs_little(module: str) -> None:
 
 
 def _peak_memory(size: int, arguments: list[str], stdin: Path | IO[bytes]) -> int:
-    """Return the kilobytes that a process needed at most to make a body and send it twice."""
+    """Return the peak memory in kilobytes of a process that builds a body and sends it twice."""
     command = [sys.executable, "-c", MEMORY, str(size), *arguments]
     with stdin.open("rb") if isinstance(stdin, Path) else stdin as stream:
         ended = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False, timeout=60)
@@ -302,7 +302,7 @@ def _peak_memory(size: int, arguments: list[str], stdin: Path | IO[bytes]) -> in
 
 
 def _pipe(data: bytes) -> BinaryIO:
-    """Return the reading end of a pipe that gets *data*."""
+    """Return the read end of a pipe that receives *data*."""
     reading, writing = os.pipe()
     _write(lambda: os.fdopen(writing, "wb"), data)
     return os.fdopen(reading, "rb")

@@ -1,4 +1,4 @@
-"""A multipart body is what a browser would send, and what a server takes apart to the same parts."""
+"""A multipart body has the format of browsers, and a server parses it into the same parts."""
 
 import io
 import os
@@ -23,7 +23,7 @@ ARGUMENTS = st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrog
 
 
 def no_stdin() -> BinaryIO:
-    pytest.fail("stdin was asked for")
+    pytest.fail("stdin was requested")
 
 
 def test_fields_and_uploads_are_sent_as_browsers_do(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_media_type_is_guessed_from_the_name(tmp_path: Path, name: str, cont
     assert head["content-type"].decode() == content_type
 
 
-def test_a_media_type_that_was_given_is_taken(tmp_path: Path) -> None:
+def test_a_given_media_type_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
 
     [(head, _)] = _parts(multipart([], [Upload("a", str(tmp_path / "a.png"), "text/x-own")], no_stdin))
@@ -128,7 +128,7 @@ def test_stdin_can_be_uploaded_and_fields_come_from_files(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-def test_a_file_that_is_missing_leaves_no_other_open(tmp_path: Path) -> None:
+def test_a_missing_file_leaves_no_other_open(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * (IN_MEMORY + 1))
     before = len(os.listdir("/proc/self/fd"))
 
@@ -152,14 +152,14 @@ def test_many_small_files_do_not_add_up_in_memory(tmp_path: Path) -> None:
     body.close()
 
 
-def test_half_a_surrogate_pair_is_a_usage_error() -> None:
+def test_an_unpaired_surrogate_is_a_usage_error() -> None:
     for field in (Field("\ud800", "a"), Field("a", "\ud800")):
-        with pytest.raises(UsageError, match="half a surrogate pair"):
+        with pytest.raises(UsageError, match="an unpaired surrogate"):
             multipart([field], [], no_stdin)
 
 
 @given(st.lists(st.tuples(ARGUMENTS, ARGUMENTS), max_size=5))
-def test_a_server_takes_it_apart_to_the_same_bytes(pairs: list[tuple[str, str]]) -> None:
+def test_a_server_parses_the_same_parts(pairs: list[tuple[str, str]]) -> None:
     body = multipart([Field(name, value) for name, value in pairs], [], no_stdin)
 
     assert body.length == len(b"".join(body))
@@ -176,7 +176,7 @@ def _boundary(body: Body) -> str:
 
 
 def _parts(body: Body) -> Sequence[Part]:
-    """Take *body* apart strictly, as RFC 2046, 5.1.1 has it."""
+    """Parse *body* strictly by RFC 2046, 5.1.1."""
     delimiter = b"\r\n--" + _boundary(body).encode()
     first, *parts, last = (b"\r\n" + b"".join(body)).split(delimiter)
     assert (first, last) == (b"", b"--\r\n")

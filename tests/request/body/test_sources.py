@@ -1,4 +1,4 @@
-"""Files, pipes and stdin are read as they are, or named as what cannot be."""
+"""Files, pipes and stdin are read unchanged, or reported by name."""
 
 import io
 import os
@@ -12,53 +12,53 @@ from typing import BinaryIO
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body.sources import body_of, text_of
-from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Stretch
+from xapi_cli.request.body.sources import read_body, read_text
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, FileSlice
 
 BIG = IN_MEMORY + CHUNK + 7
 
 
 def no_stdin() -> BinaryIO:
-    pytest.fail("stdin was asked for")
+    pytest.fail("stdin was requested")
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK, IN_MEMORY, IN_MEMORY + 1, BIG])
 def test_a_file_becomes_a_body(tmp_path: Path, size: int) -> None:
     data = _written(tmp_path / "file", size)
-    body = body_of(str(tmp_path / "file"), no_stdin, "text/plain")
+    body = read_body(str(tmp_path / "file"), no_stdin, "text/plain")
 
     assert (body.length, body.content_type) == (size, "text/plain")
     assert b"".join(body) == b"".join(body) == data
     body.close()
 
 
-def test_a_small_file_is_kept_as_it_was(tmp_path: Path) -> None:
+def test_a_small_file_is_copied(tmp_path: Path) -> None:
     data = _written(tmp_path / "file", 1000)
-    body = body_of(str(tmp_path / "file"), no_stdin)
+    body = read_body(str(tmp_path / "file"), no_stdin)
     (tmp_path / "file").write_bytes(b"other")
 
     assert b"".join(body) == data
 
 
-def test_a_big_file_is_not_copied(tmp_path: Path) -> None:
+def test_a_large_file_is_not_copied(tmp_path: Path) -> None:
     _written(tmp_path / "file", BIG)
-    body = body_of(str(tmp_path / "file"), no_stdin)
+    body = read_body(str(tmp_path / "file"), no_stdin)
 
-    assert isinstance(body, Stretch)
+    assert isinstance(body, FileSlice)
     body.close()
 
 
-def test_a_tilde_after_an_at_sign_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_after_an_at_sign_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     data = _written(tmp_path / "file", 10)
 
-    assert b"".join(body_of("~/file", no_stdin)) == data
+    assert b"".join(read_body("~/file", no_stdin)) == data
 
 
 @pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
-def test_a_file_that_pretends_to_be_empty_is_read() -> None:
-    assert b"".join(body_of("/proc/version", no_stdin)) == Path("/proc/version").read_bytes() != b""
+def test_a_file_that_reports_size_zero_is_read() -> None:
+    assert b"".join(read_body("/proc/version", no_stdin)) == Path("/proc/version").read_bytes() != b""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
@@ -67,7 +67,7 @@ def test_a_named_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     os.mkfifo(tmp_path / "pipe")
     with _writing(lambda: open(tmp_path / "pipe", "wb"), data):
-        body = body_of(str(tmp_path / "pipe"), no_stdin)
+        body = read_body(str(tmp_path / "pipe"), no_stdin)
 
     assert body.length == size
     assert b"".join(body) == b"".join(body) == data
@@ -83,15 +83,17 @@ def test_a_named_pipe_is_read_to_its_end(tmp_path: Path, size: int) -> None:
         ("a" * 300, f"cannot read {'a' * 300}: File name too long"),
         ("mis\x1b[31msing\n", "cannot read mis\\x1b[31msing\\x0a: No such file or directory"),
         ("mis\udcffsing", "cannot read mis\\udcffsing: No such file or directory"),
-        ("a\x00b", "cannot read a file whose name no file can have"),
-        ("a\ud800b", "cannot read a file whose name no file can have"),
+        ("a\x00b", "cannot read a file: its name is not valid"),
+        ("a\ud800b", "cannot read a file: its name is not valid"),
     ],
 )
 @pytest.mark.skipif(os.name != "posix", reason="the reasons read differently elsewhere")
-def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str) -> None:
+def test_an_unreadable_file_is_reported_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
 
-    for read in (lambda: body_of(path, no_stdin), lambda: list(text_of(path, no_stdin))):
+    for read in (lambda: read_body(path, no_stdin), lambda: list(read_text(path, no_stdin))):
         with pytest.raises(UsageError) as caught:
             read()
         assert caught.value.message == message
@@ -99,18 +101,18 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+def test_a_file_without_permission_is_reported_by_name(tmp_path: Path) -> None:
     _written(tmp_path / "file", 10)
     (tmp_path / "file").chmod(0)
 
     with _not_as_root(), pytest.raises(UsageError, match="file: Permission denied"):
-        body_of(str(tmp_path / "file"), no_stdin)
+        read_body(str(tmp_path / "file"), no_stdin)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs /proc")
-def test_a_file_that_fails_while_it_is_read_is_named() -> None:
+def test_a_read_error_names_the_file() -> None:
     with pytest.raises(UsageError, match="cannot read /proc/self/mem: Input/output error"):
-        body_of("/proc/self/mem", no_stdin)
+        read_body("/proc/self/mem", no_stdin)
 
 
 @pytest.mark.parametrize("size", [0, 10, CHUNK + 1, BIG])
@@ -119,7 +121,7 @@ def test_a_pipe_at_stdin_is_read_to_its_end(size: int, buffering: int) -> None:
     data = os.urandom(size)
     reading, writing = os.pipe()
     with _writing(lambda: open(writing, "wb"), data), open(reading, "rb", buffering=buffering) as stdin:
-        body = body_of("-", lambda: stdin)
+        body = read_body("-", lambda: stdin)
 
     assert body.length == size
     assert b"".join(body) == b"".join(body) == data
@@ -140,7 +142,7 @@ def test_a_pipe_that_another_process_made_non_blocking_is_read_to_its_end() -> N
     thread = threading.Thread(target=write_slowly)
     thread.start()
     with open(reading, "rb") as stdin:
-        body = body_of("-", lambda: stdin)
+        body = read_body("-", lambda: stdin)
     thread.join()
 
     assert b"".join(body) == b"abc"
@@ -151,7 +153,7 @@ def test_a_terminal_is_read_until_one_control_d() -> None:
     ours, theirs = os.openpty()
     os.write(ours, b"line\nmore\n\x04after")
     with open(theirs, "rb") as stdin:
-        body = body_of("-", lambda: stdin)
+        body = read_body("-", lambda: stdin)
     os.close(ours)
 
     assert b"".join(body) == b"line\nmore\n"
@@ -160,67 +162,67 @@ def test_a_terminal_is_read_until_one_control_d() -> None:
 @pytest.mark.parametrize("size", [0, 10, BIG])
 @pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("buffering", [-1, 0])
-def test_a_file_at_stdin_is_sent_from_where_it_stands(tmp_path: Path, size: int, start: int, buffering: int) -> None:
+def test_a_file_at_stdin_is_sent_from_its_current_offset(tmp_path: Path, size: int, start: int, buffering: int) -> None:
     data = _written(tmp_path / "file", start + size)
     with (tmp_path / "file").open("rb", buffering=buffering) as stdin:
         stdin.read(start)
-        body = body_of("-", lambda: stdin, "text/plain")
+        body = read_body("-", lambda: stdin, "text/plain")
 
         assert (body.length, body.content_type) == (size, "text/plain")
         assert b"".join(body) == b"".join(body) == data[start:]
-        assert isinstance(body, Stretch) == (size > IN_MEMORY)
+        assert isinstance(body, FileSlice) == (size > IN_MEMORY)
         body.close()
         assert not stdin.closed
 
 
-def test_a_stream_without_a_descriptor_serves_as_stdin() -> None:
-    assert b"".join(body_of("-", lambda: io.BytesIO(b"abc"))) == b"abc"
+def test_a_stream_without_a_descriptor_works_as_stdin() -> None:
+    assert b"".join(read_body("-", lambda: io.BytesIO(b"abc"))) == b"abc"
 
 
-def test_stdin_that_is_closed_says_so() -> None:
+def test_closed_stdin_is_reported() -> None:
     closed = io.BytesIO()
     closed.close()
 
     for stdin in (lambda: None, lambda: closed):
         with pytest.raises(UsageError, match="stdin is closed"):
-            body_of("-", stdin)
+            read_body("-", stdin)
         with pytest.raises(UsageError, match="stdin is closed"):
-            list(text_of("-", stdin))
+            list(read_text("-", stdin))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="folders cannot be opened elsewhere")
-def test_stdin_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="directories cannot be opened elsewhere")
+def test_unreadable_stdin_is_reported_with_the_reason(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with open(writing, "wb", buffering=0), open(reading, "rb", buffering=0) as stdin:
-        os.dup2(folder := os.open(tmp_path, os.O_RDONLY), stdin.fileno())
-        os.close(folder)
+        os.dup2(directory := os.open(tmp_path, os.O_RDONLY), stdin.fileno())
+        os.close(directory)
         with pytest.raises(UsageError, match="cannot read stdin: Is a directory"):
-            body_of("-", lambda: stdin)
+            read_body("-", lambda: stdin)
 
 
 @pytest.mark.parametrize("text", ["", "é漢😀", "x" * (CHUNK - 1) + "é", "\ufeffa\r\n\x00"])
-def test_text_is_read_as_it_is(tmp_path: Path, text: str) -> None:
+def test_text_is_read_unchanged(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_bytes(text.encode())
 
-    assert "".join(text_of(str(tmp_path / "file"), no_stdin)) == text
-    assert "".join(text_of("-", lambda: io.BytesIO(text.encode()))) == text
+    assert "".join(read_text(str(tmp_path / "file"), no_stdin)) == text
+    assert "".join(read_text("-", lambda: io.BytesIO(text.encode()))) == text
 
 
 @pytest.mark.parametrize(
     "data", [b"\xff", b"a\xc3", b"x" * (CHUNK - 1) + b"\xc3(", "a".encode("utf-16"), b"\xed\xa0\x80"]
 )
-def test_what_is_no_utf_8_is_named(tmp_path: Path, data: bytes) -> None:
+def test_text_that_is_not_valid_utf_8_is_reported_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
 
-    with pytest.raises(UsageError, match="file is no UTF-8 text; upload it with name@file"):
-        list(text_of(str(tmp_path / "file"), no_stdin))
-    with pytest.raises(UsageError, match="stdin is no UTF-8 text"):
-        list(text_of("-", lambda: io.BytesIO(data)))
+    with pytest.raises(UsageError, match="file is not valid UTF-8; upload it with name@file"):
+        list(read_text(str(tmp_path / "file"), no_stdin))
+    with pytest.raises(UsageError, match="stdin is not valid UTF-8"):
+        list(read_text("-", lambda: io.BytesIO(data)))
 
 
 @contextmanager
 def _writing(opened: Callable[[], BinaryIO], data: bytes) -> Iterator[None]:
-    """Let a thread write *data* to what *opened* opens, as the other end of a pipe."""
+    """Write *data* in a thread to the file that *opened* opens, as the other end of a pipe."""
 
     def write() -> None:
         with opened() as pipe:
@@ -234,7 +236,7 @@ def _writing(opened: Callable[[], BinaryIO], data: bytes) -> Iterator[None]:
 
 @contextmanager
 def _not_as_root() -> Iterator[None]:
-    """Let root, whom no permission stops, be nobody for a while."""
+    """Change the effective user from root, which permissions do not restrict, to `nobody`."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65_534)

@@ -1,4 +1,4 @@
-"""A body is the same bytes each time it is sent, and takes no memory for its size."""
+"""A body is identical each time it is sent, and its memory use does not depend on its size."""
 
 import os
 import tempfile
@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import OutputError, UsageError, XapiError
-from xapi_cli.request.body.spool import CHUNK, Body, Chain, Spool, Stretch, Text
+from xapi_cli.request.body.spool import CHUNK, Body, Chain, FileSlice, Spool, Text
 
 SIZES = st.one_of(st.integers(0, 200), st.integers(CHUNK - 1, CHUNK + 1), st.just(3 * CHUNK + 5))
 
 
 @given(st.lists(SIZES, max_size=4), st.sampled_from([0, 1, 100, CHUNK, 10 * CHUNK]))
-def test_a_spool_gives_what_it_was_given_in_memory_or_on_disk(sizes: list[int], keep: int) -> None:
+def test_a_spool_yields_its_data_from_memory_or_disk(sizes: list[int], keep: int) -> None:
     chunks = [os.urandom(size) for size in sizes]
     spool = Spool(iter(chunks), "text/plain", keep=keep)
 
@@ -26,30 +26,30 @@ def test_a_spool_gives_what_it_was_given_in_memory_or_on_disk(sizes: list[int], 
 
 
 @given(SIZES)
-def test_text_is_given_in_chunks(size: int) -> None:
+def test_text_is_yielded_in_chunks(size: int) -> None:
     _check_each_sending(Text(data := os.urandom(size)), data)
 
 
 @given(st.lists(SIZES, max_size=4))
-def test_a_chain_gives_its_bodies_after_one_another(sizes: list[int]) -> None:
+def test_a_chain_concatenates_its_bodies(sizes: list[int]) -> None:
     texts = [os.urandom(size) for size in sizes]
 
     _check_each_sending(Chain([Text(text) for text in texts]), b"".join(texts))
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 0), (0, CHUNK), (7, 3 * CHUNK + 1), (5 * CHUNK, 0)])
-def test_a_stretch_gives_its_part_of_a_file(tmp_path: Path, start: int, length: int) -> None:
+def test_a_file_slice_yields_its_part_of_a_file(tmp_path: Path, start: int, length: int) -> None:
     data = _written(tmp_path / "file", 5 * CHUNK)
     with (tmp_path / "file").open("rb", buffering=0) as file:
-        stretch = Stretch(file, start, length, name="file")
+        stretch = FileSlice(file, start, length, name="file")
 
         _check_each_sending(stretch, data[start : start + length])
 
 
-def test_sendings_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_iterations_are_independent(tmp_path: Path) -> None:
     data = _written(tmp_path / "file", 5 * CHUNK)
     with (tmp_path / "file").open("rb", buffering=0) as file:
-        for body in (Stretch(file, 0, len(data), name="file"), Spool([data], keep=0)):
+        for body in (FileSlice(file, 0, len(data), name="file"), Spool([data], keep=0)):
             one, other = iter(body), iter(body)
             next(one)
             assert b"".join(other) == data
@@ -68,7 +68,7 @@ def test_the_temporary_file_has_no_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-def test_a_source_that_fails_leaves_no_file_open() -> None:
+def test_a_failing_source_leaves_no_file_open() -> None:
     def chunks() -> Iterator[bytes]:
         yield b"x" * CHUNK
         raise UsageError("gone")
@@ -80,15 +80,15 @@ def test_a_source_that_fails_leaves_no_file_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_folder_that_is_missing_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_directory_is_reported_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
 
     with pytest.raises(OutputError) as caught:
         Spool([b"x" * CHUNK], keep=10)
 
     assert str(caught.value) == (
-        "the request body cannot be kept in a temporary file: No such file or directory; "
-        "set TMPDIR to a folder with room"
+        "the request body cannot be stored in a temporary file: No such file or directory; "
+        "set TMPDIR to a directory with free space"
     )
 
 
@@ -100,17 +100,17 @@ def test_a_full_disk_is_an_output_error(chunk: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10 * CHUNK, hard))
     try:
-        with pytest.raises(OutputError, match="cannot be kept in a temporary file: File too large"):
+        with pytest.raises(OutputError, match="cannot be stored in a temporary file: File too large"):
             Spool([b"x" * chunk] * (20 * CHUNK // chunk), keep=10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
+def test_a_file_truncated_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "file"
     _written(path, 5 * CHUNK)
     with path.open("rb", buffering=0) as file:
-        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        sending = iter(FileSlice(file, 0, 5 * CHUNK, name="the file"))
         next(sending)
         os.truncate(path, 2 * CHUNK)
 
@@ -118,24 +118,24 @@ def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(tmp_path: Path) -
             list(sending)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="folders cannot be opened elsewhere")
-def test_a_file_that_cannot_be_read_any_more_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="directories cannot be opened elsewhere")
+def test_a_file_that_can_no_longer_be_read_is_an_error(tmp_path: Path) -> None:
     _written(tmp_path / "file", 5 * CHUNK)
     with (tmp_path / "file").open("rb", buffering=0) as file:
-        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        sending = iter(FileSlice(file, 0, 5 * CHUNK, name="the file"))
         next(sending)
-        os.dup2(folder := os.open(tmp_path, os.O_RDONLY), file.fileno())  # a disk that was pulled out fails alike
-        os.close(folder)
+        os.dup2(directory := os.open(tmp_path, os.O_RDONLY), file.fileno())  # a removed disk fails in the same way
+        os.close(directory)
 
-        with pytest.raises(XapiError, match="the file cannot be read any more: Is a directory"):
+        with pytest.raises(XapiError, match="the file can no longer be read: Is a directory"):
             next(sending)
 
 
-def test_a_file_that_grows_while_it_is_sent_is_sent_as_long_as_it_was(tmp_path: Path) -> None:
+def test_a_growing_file_is_sent_with_its_original_length(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data = _written(path, 5 * CHUNK)
     with path.open("rb", buffering=0) as file:
-        sending = iter(Stretch(file, 0, 5 * CHUNK, name="the file"))
+        sending = iter(FileSlice(file, 0, 5 * CHUNK, name="the file"))
         first = next(sending)
         with path.open("ab") as end:
             end.write(b"more")
@@ -144,12 +144,12 @@ def test_a_file_that_grows_while_it_is_sent_is_sent_as_long_as_it_was(tmp_path: 
 
 
 @pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"y" * 5 * CHUNK), lambda path: os.truncate(path, 1)])
-def test_a_file_that_changed_is_not_sent_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_a_changed_file_is_not_resent(tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = tmp_path / "file"
     _written(path, 5 * CHUNK)
     os.utime(path, (1, 1))
     with path.open("rb", buffering=0) as file:
-        stretch = Stretch(file, 0, 5 * CHUNK, name="the file")
+        stretch = FileSlice(file, 0, 5 * CHUNK, name="the file")
         list(stretch)
         change(path)
 
@@ -157,11 +157,11 @@ def test_a_file_that_changed_is_not_sent_again(tmp_path: Path, change: Callable[
             next(iter(stretch))
 
 
-def test_a_file_that_was_replaced_is_sent_as_it_was(tmp_path: Path) -> None:
+def test_a_replaced_file_is_sent_with_its_original_content(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data = _written(path, 5 * CHUNK)
     with path.open("rb", buffering=0) as file:
-        stretch = Stretch(file, 0, len(data), name="the file")
+        stretch = FileSlice(file, 0, len(data), name="the file")
         list(stretch)
         (tmp_path / "new").write_bytes(b"other")
         (tmp_path / "new").replace(path)
@@ -169,14 +169,14 @@ def test_a_file_that_was_replaced_is_sent_as_it_was(tmp_path: Path) -> None:
         assert b"".join(stretch) == data
 
 
-def test_closing_twice_is_harmless() -> None:
+def test_closing_twice_is_allowed() -> None:
     for body in (Text(b"a"), Spool([b"a"]), Spool([b"a"], keep=0), Chain([Spool([b"a"]), Text(b"b")])):
         body.close()
         body.close()
 
 
 def _check_each_sending(body: Body, expected: bytes) -> None:
-    """Send it whole, in part as a server does that answers early, and whole again."""
+    """Iterate over the body completely, partly as after an early response, and completely again."""
     assert body.length == len(expected)
     assert all(0 < len(chunk) <= CHUNK for chunk in body)
     assert b"".join(body) == expected

@@ -1,4 +1,4 @@
-"""Which backend is used: named, found before, found now, and those that are none."""
+"""Which backend is used: named, remembered, found by a search, or none."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def install(tmp_path: Path) -> Callable[[str, str, str], dict[str, str]]:
 
 
 def with_more(env: dict[str, str], run: Run, code: str) -> list[str]:
-    """Run *code* where the installed distributions are found as well."""
+    """Run *code* with the installed distributions on the path."""
     site = env.pop("PYTHONPATH_MORE")
     return lines_of(run(f"sys.path.append({site!r})\n{code}", env))
 
@@ -71,14 +71,14 @@ def test_the_secret_service_is_found_and_remembered(
     assert len(fingerprint) == 64
     assert (state / "keyring-backend").stat().st_mode & 0o777 == 0o600
     traced = BACKEND + "print('keyring.backends.kwallet' in sys.modules)"
-    assert lines_of(run(traced, shared_gnome_keyring.environ)) == [SECRET_SERVICE, "False"]  # nothing was looked for
+    assert lines_of(run(traced, shared_gnome_keyring.environ)) == [SECRET_SERVICE, "False"]  # there was no search
 
 
 @pytest.mark.parametrize(
     "remembered",
     ["missing.Keyring", "json.Keyring", "keyring.backends.null.Keyring", "keyring.backends.fail.Keyring", "os.getcwd"],
 )
-def test_a_remembered_backend_that_is_none_is_found_anew(
+def test_a_remembered_backend_that_is_not_usable_is_searched_for_again(
     run: Run, state: Path, shared_gnome_keyring: KeyringSession, remembered: str
 ) -> None:
     lines_of(run(BACKEND, shared_gnome_keyring.environ))
@@ -102,7 +102,7 @@ def test_a_remembered_backend_that_fails_is_replaced_in_the_same_visit(
 
 
 @pytest.mark.parametrize("junk", [b"", b"\xff\xfe\x00", b"x" * 100_000, b"a b\n" * 9])
-def test_junk_in_the_memory_is_passed_over(
+def test_garbage_in_the_remembered_backend_is_ignored(
     run: Run, state: Path, shared_gnome_keyring: KeyringSession, junk: bytes
 ) -> None:
     state.mkdir()
@@ -110,20 +110,24 @@ def test_junk_in_the_memory_is_passed_over(
     assert lines_of(run(BACKEND, shared_gnome_keyring.environ)) == [SECRET_SERVICE]
 
 
-def test_another_session_is_another_memory(run: Run, state: Path, shared_gnome_keyring: KeyringSession) -> None:
+def test_each_session_has_its_own_remembered_backend(
+    run: Run, state: Path, shared_gnome_keyring: KeyringSession
+) -> None:
     lines_of(run(BACKEND, shared_gnome_keyring.environ))
     assert lines_of(run(BACKEND))[0].startswith("NoKeyring: no usable keyring on this machine")
     lines_of(run(BACKEND, shared_gnome_keyring.environ | {"DISPLAY": ":7"}))
     assert len((state / "keyring-backend").read_text().splitlines()) == 2
 
 
-def test_the_memory_does_not_grow(run: Run, state: Path, shared_gnome_keyring: KeyringSession) -> None:
+def test_the_number_of_remembered_backends_is_limited(
+    run: Run, state: Path, shared_gnome_keyring: KeyringSession
+) -> None:
     code = "".join(f"os.environ['DISPLAY'] = ':{number}'; store().read(ME)\n" for number in range(12))
     lines_of(run(code, shared_gnome_keyring.environ))
     assert len((state / "keyring-backend").read_text().splitlines()) == 8
 
 
-def test_plain_files_are_no_keyring_where_nobody_asked_for_them(
+def test_a_plaintext_backend_is_not_used_unless_the_user_named_it(
     run: Run, install: Callable[..., dict[str, str]]
 ) -> None:
     for module, name in (("keyrings.alt.file", "AnyKeyring"), ("other.files", "PlaintextKeyring")):
@@ -131,7 +135,7 @@ def test_plain_files_are_no_keyring_where_nobody_asked_for_them(
         assert with_more(env, run, BACKEND)[-1] == "None"
 
 
-def test_plain_files_are_a_keyring_where_somebody_did(run: Run, install: Callable[..., dict[str, str]]) -> None:
+def test_a_plaintext_backend_is_used_if_the_user_named_it(run: Run, install: Callable[..., dict[str, str]]) -> None:
     env = install("keyrings.alt.file", KEPT.format(name="PlaintextKeyring", priority=0.5))
     env["PYTHON_KEYRING_BACKEND"] = "keyrings.alt.file.PlaintextKeyring"
     assert with_more(env, run, BACKEND) == ["keyrings.alt.file.PlaintextKeyring"]
@@ -143,14 +147,14 @@ def test_the_config_file_of_keyring_names_a_backend(run: Run, tmp_path: Path) ->
     config.write_text("[backend]\ndefault-keyring=fake_keyrings.Plain\n")
     assert lines_of(run(BACKEND)) == ["fake_keyrings.Plain"]
     config.write_text("[backend]\ndefault-keyring=keyring.backends.null.Keyring\n")
-    assert lines_of(run(BACKEND))[0].startswith("NoKeyring: the keyring backend keyring.backends.null.Keyring keeps")
+    assert lines_of(run(BACKEND))[0].startswith("NoKeyring: the keyring backend keyring.backends.null.Keyring stores")
     config.write_text("[backend]\ndefault-keyring=missing.Keyring\n")
     assert "ModuleNotFoundError" in lines_of(run(BACKEND))[0]
     config.write_text("nonsense")
     assert "MissingSectionHeaderError" in lines_of(run(BACKEND))[0]
 
 
-def test_the_best_of_several_is_used_and_never_the_chain_of_them(
+def test_the_backend_with_the_highest_priority_is_used_and_never_a_chain(
     run: Run, install: Callable[..., dict[str, str]], shared_gnome_keyring: KeyringSession
 ) -> None:
     install("weaker", KEPT.format(name="Weaker", priority=2), "weaker")
@@ -160,12 +164,12 @@ def test_the_best_of_several_is_used_and_never_the_chain_of_them(
     assert with_more(env | shared_gnome_keyring.environ, run, BACKEND) == ["stronger.Stronger"]
 
 
-def test_a_chain_that_is_named_means_its_best_part(run: Run, shared_gnome_keyring: KeyringSession) -> None:
+def test_a_named_chain_selects_its_best_backend(run: Run, shared_gnome_keyring: KeyringSession) -> None:
     env = shared_gnome_keyring.environ | {"PYTHON_KEYRING_BACKEND": "keyring.backends.chainer.ChainerBackend"}
     assert lines_of(run(BACKEND, env)) == [SECRET_SERVICE]
 
 
-def test_plug_ins_that_break_are_passed_over_in_silence(
+def test_failing_plug_ins_are_ignored_without_output(
     run: Run, install: Callable[..., dict[str, str]], shared_gnome_keyring: KeyringSession
 ) -> None:
     install("broken", "raise RuntimeError('CANARY')", "broken")
@@ -174,17 +178,17 @@ def test_plug_ins_that_break_are_passed_over_in_silence(
 
 
 @pytest.mark.parametrize("address", ["disabled:", "unix:path=/nonexistent", "garbage", "autolaunch:"])
-def test_a_session_bus_that_is_none_is_no_keyring_soon(run: Run, address: str) -> None:
+def test_an_unusable_session_bus_is_reported_quickly(run: Run, address: str) -> None:
     started = time.monotonic()
     assert lines_of(run(BACKEND, {"DBUS_SESSION_BUS_ADDRESS": address}))[0].startswith("NoKeyring: ")
     assert time.monotonic() - started < 4
 
 
-def test_an_empty_variable_names_nothing(run: Run, shared_gnome_keyring: KeyringSession) -> None:
+def test_an_empty_variable_selects_no_backend(run: Run, shared_gnome_keyring: KeyringSession) -> None:
     assert lines_of(run(BACKEND, shared_gnome_keyring.environ | {"PYTHON_KEYRING_BACKEND": ""})) == [SECRET_SERVICE]
 
 
-def test_what_is_remembered_is_no_secret(run: Run, state: Path, shared_gnome_keyring: KeyringSession) -> None:
+def test_the_remembered_backend_contains_no_secret(run: Run, state: Path, shared_gnome_keyring: KeyringSession) -> None:
     lines_of(run("store().write(ME, Record(Token('CANARY'), 'CANARY'))", shared_gnome_keyring.environ))
     files = [path for path in state.rglob("*") if path.is_file()]
     assert json.dumps(sorted(path.name for path in files)) == '["keyring-backend", "keyring.lock"]'

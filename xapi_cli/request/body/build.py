@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.multipart import multipart
-from xapi_cli.request.body.sources import STDIN, Stdin, body_of, text_of
+from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
 from xapi_cli.request.body.spool import Body, Spool, Text
 from xapi_cli.request.items import Field, Items
-from xapi_cli.request.json_stream import InvalidJSON, checked, string
+from xapi_cli.request.json_stream import InvalidJSON, encode_string, validated
+from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
 JSON = "application/json"
@@ -20,7 +21,7 @@ __all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
     """Return the body for *items*, `-d` *data* and `--form`, or None if they specify no body; raise UsageError."""
-    refuse_contradictions(items, data, form=form)
+    check_combination(items, data, form=form)
     if data is not None:
         return data_body(data, stdin)
     if items.uploads:
@@ -33,18 +34,15 @@ def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body |
 def data_body(data: str, stdin: Stdin) -> Body:
     """Return the body for *data*, verbatim: text, the file in `@file`, or stdin for `@-`."""
     if data == "@":
-        raise UsageError("-d names no file after its @", hint="write -d @- for stdin")
+        raise UsageError("-d has no file name after its @", hint="write -d @- for stdin")
     if data.startswith("@"):
-        return body_of(data[1:], stdin, JSON)
-    try:
-        return Text(data.encode("utf-8", "surrogateescape"), JSON)
-    except UnicodeEncodeError:
-        raise UsageError("the text of -d holds half a surrogate pair, which is no text") from None
+        return read_body(data[1:], stdin, JSON)
+    return Text(encode_argument(data, "the text of -d"), JSON)
 
 
 def json_body(fields: Sequence[Field], stdin: Stdin) -> Body:
     """Return *fields* as a JSON object; the values of `:=` are included verbatim."""
-    _refuse_duplicates(fields)
+    _check_duplicates(fields)
     return Spool(_json_object(fields, stdin), JSON)
 
 
@@ -53,23 +51,23 @@ def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
     return Spool(_form(fields, stdin), FORM)
 
 
-def refuse_contradictions(items: Items, data: str | None, *, form: bool) -> None:
+def check_combination(items: Items, data: str | None, *, form: bool) -> None:
     """Raise UsageError if the parts of the body cannot be combined."""
     has_json = any(field.is_json for field in items.fields)
     if data is not None and (items.fields or items.uploads):
-        raise UsageError("-d is the whole body, so there can be no fields or uploads", hint="leave one of them out")
+        raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
     if data is not None and form:
-        raise UsageError("--form is about fields, and -d has none", hint=f"write -H 'Content-Type: {FORM}'")
+        raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {FORM}'")
     if form and has_json:
-        raise UsageError("a form has no JSON fields", hint="write = for :=, or leave --form out")
+        raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
     if items.uploads and has_json:
-        raise UsageError("a request with uploads has no JSON fields", hint="write = for :=")
+        raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
     paths = [field.path for field in items.fields] + [upload.path for upload in items.uploads]
     if paths.count(STDIN) > 1:
-        raise UsageError("stdin is asked for more than once (@-)", hint="put one of them into a file")
+        raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
 
 
-def _refuse_duplicates(fields: Sequence[Field]) -> None:
+def _check_duplicates(fields: Sequence[Field]) -> None:
     seen = set()
     for field in fields:
         if field.name in seen:
@@ -89,12 +87,12 @@ def _json_object(fields: Sequence[Field], stdin: Stdin) -> Iterator[bytes]:
 
 def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
     if not field.is_json:
-        yield from string(_text(field, stdin))
+        yield from encode_string(_text(field, stdin))
         return
     try:
-        yield from checked(_without_mark(_text(field, stdin)))
-    except InvalidJSON as flaw:
-        raise UsageError(f"the field {printable(field.name)} has a value that is no JSON: {flaw}") from None
+        yield from validated(_without_bom(_text(field, stdin)))
+    except InvalidJSON as error:
+        raise UsageError(f"the field {printable(field.name)} has a value that is not valid JSON: {error}") from None
 
 
 def _form(fields: Sequence[Field], stdin: Stdin) -> Iterator[bytes]:
@@ -108,15 +106,15 @@ def _form_quoted(text: str, field: Field) -> str:
     try:
         return quote(text, safe="", errors="surrogateescape")
     except UnicodeEncodeError:
-        raise _no_text(field) from None
+        raise _encoding_error(field) from None
 
 
 def _text(field: Field, stdin: Stdin) -> Iterable[str]:
     """Return the text of *field*, in chunks if it is read from a file."""
-    return [field.text or ""] if field.path is None else text_of(field.path, stdin)
+    return [field.text or ""] if field.path is None else read_text(field.path, stdin)
 
 
-def _without_mark(chunks: Iterable[str]) -> Iterator[str]:
+def _without_bom(chunks: Iterable[str]) -> Iterator[str]:
     """Yield *chunks* without the byte order mark that Windows puts before JSON files."""
     at_start = True
     for chunk in chunks:
@@ -128,8 +126,8 @@ def _utf8(text: str, field: Field) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:  # the argument was not valid UTF-8
-        raise _no_text(field) from None
+        raise _encoding_error(field) from None
 
 
-def _no_text(field: Field) -> UsageError:
-    return UsageError(f"the field {printable(field.name)} is no UTF-8 text", hint="upload a file with name@file")
+def _encoding_error(field: Field) -> UsageError:
+    return UsageError(f"the field {printable(field.name)} is not valid UTF-8", hint="upload a file with name@file")

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from xapi_cli.errors import UsageError
-from xapi_cli.request.body.sources import STDIN, Stdin, body_of, text_of
+from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
 from xapi_cli.request.items import Field, Upload
+from xapi_cli.system.encoding import encode_argument
 
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as in HTML form submission
 _COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -44,13 +44,13 @@ def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, kee
         yield disposition(field.name), _content(field, stdin, keep)
     for upload in uploads:
         head = disposition(upload.name, filename(upload))
-        yield f"{head}\r\nContent-Type: {content_type(upload)}", body_of(upload.path, stdin, keep=keep)
+        yield f"{head}\r\nContent-Type: {content_type(upload)}", read_body(upload.path, stdin, keep=keep)
 
 
 def _content(field: Field, stdin: Stdin, keep: int) -> Body:
     if field.path is None:
         return Text(_encoded(field.text or ""))
-    return Spool((text.encode() for text in text_of(field.path, stdin)), keep=keep)
+    return Spool((text.encode() for text in read_text(field.path, stdin)), keep=keep)
 
 
 def disposition(name: str, file: str | None = None) -> str:
@@ -69,8 +69,4 @@ def _quoted(text: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode *text*; bytes of an argument that are not valid UTF-8 are preserved."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise UsageError("a form field or a file name holds half a surrogate pair, which is no text") from None
+    return encode_argument(text, "a form field or a file name")

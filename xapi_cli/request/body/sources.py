@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, Spool, Stretch
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
 from xapi_cli.system.render import printable
 
 STDIN = "-"
 Stdin = Callable[[], BinaryIO | None]
 
 
-def body_of(path: str, stdin: Stdin, content_type: str | None = None, *, keep: int = IN_MEMORY) -> Body:
+def read_body(path: str, stdin: Stdin, content_type: str | None = None, *, keep: int = IN_MEMORY) -> Body:
     """Return the content of the file at *path*, or of *stdin* for `-`, as a body.
 
     A file that is not a regular file is read to its end. At most *keep* bytes are kept in memory.
     """
     if path == STDIN:
-        return _stdin_body(_given(stdin), content_type, keep)
-    name, file = printable(path), _opened(path)
+        return _stdin_body(_open_stdin(stdin), content_type, keep)
+    name, file = printable(path), _open(path)
     try:
         size = _regular_size(file)
         if size > keep:  # smaller files are copied: the size of a /proc file is not reliable
-            return Stretch(file, 0, size, name=name, content_type=content_type)
+            return FileSlice(file, 0, size, name=name, content_type=content_type)
         with file:
             return Spool(_chunks(file, name), content_type, keep=keep)
     except BaseException:
@@ -33,24 +33,24 @@ def body_of(path: str, stdin: Stdin, content_type: str | None = None, *, keep: i
         raise
 
 
-def text_of(path: str, stdin: Stdin) -> Iterator[str]:
+def read_text(path: str, stdin: Stdin) -> Iterator[str]:
     """Yield the text of the file at *path*, or of *stdin* for `-`; raise UsageError if it is not valid UTF-8."""
     if path == STDIN:
-        yield from _decoded(_chunks(_raw(_given(stdin)), "stdin"), "stdin")
+        yield from _decoded(_chunks(_raw(_open_stdin(stdin)), "stdin"), "stdin")
         return
     name = printable(path)
-    with _opened(path) as file:
+    with _open(path) as file:
         yield from _decoded(_chunks(file, name), name)
 
 
-def _given(stdin: Stdin) -> BinaryIO:
+def _open_stdin(stdin: Stdin) -> BinaryIO:
     stream = stdin()
     if stream is None or stream.closed:
-        raise UsageError("stdin is closed", hint="give it a file or a pipe, or leave @- out")
+        raise UsageError("stdin is closed", hint="redirect it from a file or a pipe, or omit @-")
     return stream
 
 
-def _opened(path: str) -> BinaryIO:
+def _open(path: str) -> BinaryIO:
     """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
     try:
         return open(os.path.expanduser(path), "rb", buffering=0)
@@ -59,7 +59,7 @@ def _opened(path: str) -> BinaryIO:
             f"cannot read {printable(path)}: {_reason(error)}", hint="an @ is followed by a path"
         ) from error
     except ValueError as error:  # NUL or an unpaired surrogate
-        raise UsageError("cannot read a file whose name no file can have") from error
+        raise UsageError("cannot read a file: its name is not valid") from error
 
 
 def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
@@ -69,7 +69,7 @@ def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
         size = _regular_size(stream)
         start = stream.tell() if size else 0
         if size - start > keep:
-            return _Borrowed(raw, start, size - start, name="stdin", content_type=content_type)
+            return _BorrowedSlice(raw, start, size - start, name="stdin", content_type=content_type)
         if size:
             raw.seek(start)
     except OSError:  # no descriptor, or a closed one; the read reports it
@@ -77,7 +77,7 @@ def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
     return Spool(_chunks(raw, "stdin"), content_type, keep=keep)
 
 
-class _Borrowed(Stretch):
+class _BorrowedSlice(FileSlice):
     """A part of a stream that the caller owns and that is not closed."""
 
     def close(self) -> None:
@@ -127,8 +127,8 @@ def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        hint = "upload it with name@file, or send it as the whole body with -d @file"
-        raise UsageError(f"{name} is no UTF-8 text", hint=hint) from error
+        hint = "upload it with name@file, or send it as the body with -d @file"
+        raise UsageError(f"{name} is not valid UTF-8", hint=hint) from error
 
 
 def _reason(error: OSError) -> str:

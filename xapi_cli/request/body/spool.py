@@ -75,12 +75,12 @@ class Spool(Body):
     def _write(self, chunk: bytes) -> None:
         with _disk_errors():
             if isinstance(self._file, BytesIO) and self.length + len(chunk) > self._keep:
-                self._file = _on_disk(self._file)
+                self._file = _move_to_disk(self._file)
             self._file.write(chunk)
         self.length += len(chunk)
 
 
-class Stretch(Body):
+class FileSlice(Body):
     """*length* bytes of the regular file *file* from the offset *start*, read when they are sent.
 
     Iteration raises XapiError if the file was truncated, or modified since it was
@@ -92,15 +92,15 @@ class Stretch(Body):
         self._file = file
         self._start = start
         self._name = name
-        self._first_seen: tuple[int, int] | None = None
+        self._first_status: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        self._refuse_change()
+        self._check_unchanged()
         position, end = self._start, self._start + self.length
         while position < end:
             chunk = self._read(position, min(CHUNK, end - position))
             if not chunk:
-                raise self._changed()
+                raise self._changed_error()
             position += len(chunk)
             yield chunk
 
@@ -108,12 +108,12 @@ class Stretch(Body):
         """Close the file."""
         self._file.close()
 
-    def _refuse_change(self) -> None:
+    def _check_unchanged(self) -> None:
         status = os.fstat(self._file.fileno())
-        seen = (status.st_size, status.st_mtime_ns)
-        if self._first_seen not in (None, seen):
-            raise self._changed()
-        self._first_seen = seen
+        current = (status.st_size, status.st_mtime_ns)
+        if self._first_status not in (None, current):
+            raise self._changed_error()
+        self._first_status = current
 
     def _read(self, position: int, size: int) -> bytes:
         """Read *size* bytes at *position*; another process may have moved the offset of a shared stdin."""
@@ -121,9 +121,9 @@ class Stretch(Body):
             self._file.seek(position)
             return self._file.read(size)
         except OSError as error:
-            raise XapiError(f"{self._name} cannot be read any more: {error.strerror}") from error
+            raise XapiError(f"{self._name} can no longer be read: {error.strerror}") from error
 
-    def _changed(self) -> XapiError:
+    def _changed_error(self) -> XapiError:
         return XapiError(f"{self._name} changed while it was sent", hint="send a copy of it")
 
 
@@ -144,7 +144,7 @@ class Chain(Body):
             body.close()
 
 
-def _on_disk(memory: BytesIO) -> BinaryIO:
+def _move_to_disk(memory: BytesIO) -> BinaryIO:
     """Return an unnamed temporary file, readable by its owner only, that contains the data in *memory*."""
     from tempfile import TemporaryFile  # the import takes 10 ms, and few bodies need it
 
@@ -160,5 +160,6 @@ def _disk_errors() -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(
-            f"the request body cannot be kept in a temporary file: {reason}", hint="set TMPDIR to a folder with room"
+            f"the request body cannot be stored in a temporary file: {reason}",
+            hint="set TMPDIR to a directory with free space",
         ) from error

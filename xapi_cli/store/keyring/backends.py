@@ -16,15 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import StoreError
+from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system import private_files
-from xapi_cli.system.safe_paths import ForeignLink, place
+from xapi_cli.system.safe_paths import UntrustedLink, anchored_path
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
 REMEDY = "use --storage file, or set XAPI_STORAGE=file"
-_DEPENDED_ON = (
+_ENVIRONMENT = (
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
     "KDE_FULL_SESSION",
@@ -34,10 +34,10 @@ _DEPENDED_ON = (
     "XDG_CURRENT_DESKTOP",
     "XDG_RUNTIME_DIR",
 )
-_REMEMBERED = 8  # a desktop, an ssh session, one or two virtual environments
+_MAX_REMEMBERED = 8  # a desktop, an ssh session, one or two virtual environments
 
 
-class NoKeyring(StoreError):
+class NoKeyring(NoBackend):
     """There is no keyring that xapi can use on the machine."""
 
 
@@ -47,44 +47,44 @@ class Backends:
     def __init__(self, state: Path, environ: Mapping[str, str]) -> None:
         self._file = state / "keyring-backend"
         self._environ = environ
-        self.found_before = False
+        self.was_remembered = False
 
-    def without_asking(self) -> "KeyringBackend | None":
+    def known(self) -> "KeyringBackend | None":
         """Return the backend if it is known without querying a service: named in the environment, or remembered."""
         logging.getLogger("keyring").addHandler(logging.NullHandler())  # without it, tracebacks of plug-ins are printed
         if name := self._environ.get("PYTHON_KEYRING_BACKEND"):
             backend = _load(name)
             return None if _is_chain(backend) else _usable(backend, named=True)
-        return None if _configuration().exists() else self._found_before()
+        return None if _configuration().exists() else self._remembered_backend()
 
     def found(self) -> "KeyringBackend":
         """Return the backend that keyring's configuration names, else the best one, and remember the latter."""
         from keyring.backend import get_all_keyring
         from keyring.core import load_config
 
-        self.found_before = False
+        self.was_remembered = False
         _configuration()
         if sys.platform != "darwin":
             # On import, it searches for Apple's libraries with the help of a compiler, which takes half a second.
             sys.modules.setdefault("keyring.backends.macOS.api", None)  # type: ignore[arg-type]  # its import fails
         if (configured := load_config()) is not None:
             return _usable(configured, named=True)
-        backend = _best(get_all_keyring())
+        backend = _best_of(get_all_keyring())
         self._remember(_name(backend))
         return backend
 
-    def _found_before(self) -> "KeyringBackend | None":
+    def _remembered_backend(self) -> "KeyringBackend | None":
         for fingerprint, name in self._lines():
             if fingerprint == self._fingerprint():
                 with suppress(Exception):  # it was removed since; another one is then searched for
                     backend = _usable(_load(name), named=False)
-                    self.found_before = True
+                    self.was_remembered = True
                     return backend
         return None
 
     def _remember(self, name: str) -> None:
         own = self._fingerprint()
-        lines = [(own, name), *(line for line in self._lines() if line[0] != own)][:_REMEMBERED]
+        lines = [(own, name), *(line for line in self._lines() if line[0] != own)][:_MAX_REMEMBERED]
         with suppress(OSError):  # without it, only the next search takes longer
             private_files.replace(self._file, "".join(f"{a} {b}\n" for a, b in lines).encode(), sync=False)
 
@@ -97,11 +97,11 @@ class Backends:
 
     def _fingerprint(self) -> str:
         """Return a digest of what the search depends on: this Python, its packages, the desktop session."""
-        facts = [sys.version, sys.prefix, *(f"{name}={self._environ.get(name)}" for name in _DEPENDED_ON)]
-        for folder in sys.path:
-            if folder.endswith("-packages"):
+        facts = [sys.version, sys.prefix, *(f"{name}={self._environ.get(name)}" for name in _ENVIRONMENT)]
+        for directory in sys.path:
+            if directory.endswith("-packages"):
                 with suppress(OSError):  # the time changes when a package is installed or removed
-                    facts.append(f"{folder}={os.stat(folder).st_mtime_ns}")
+                    facts.append(f"{directory}={os.stat(directory).st_mtime_ns}")
         return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -117,12 +117,12 @@ def _configuration() -> Path:
     if not path.is_absolute():
         raise NoKeyring("keyring would read its configuration from the current directory", hint=_RELATIVE_REMEDY)
     try:
-        with suppress(FileNotFoundError, NotADirectoryError), place(path, follow=True) as file:
-            private_files.refuse_unsafe(file.directory_status(), "directory", path.parent, variable="XDG_CONFIG_HOME")
-            private_files.refuse_unsafe(file.status(), "file", path, variable="XDG_CONFIG_HOME")
+        with suppress(FileNotFoundError, NotADirectoryError), anchored_path(path, follow=True) as file:
+            private_files.check_status(file.directory_status(), "directory", path.parent, variable="XDG_CONFIG_HOME")
+            private_files.check_status(file.status(), "file", path, variable="XDG_CONFIG_HOME")
     except private_files.Unsafe as error:
         raise NoKeyring(error.message, hint=f"{error.hint}, or {REMEDY}") from error
-    except ForeignLink as error:
+    except UntrustedLink as error:
         raise NoKeyring(error.problem, hint=f"remove it, or {REMEDY}") from error
     return path
 
@@ -143,7 +143,7 @@ def _load(name: str) -> "KeyringBackend":
 _NAMED_REMEDY = f"correct PYTHON_KEYRING_BACKEND, or {REMEDY}"
 
 
-def _best(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
+def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
     """Return the usable one of *backends* with the highest priority; raise NoKeyring if there is none."""
     ranked: list[tuple[float, KeyringBackend]] = []
     for backend in backends:
@@ -164,11 +164,11 @@ def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
     from keyring.backends import fail, null
 
     if _is_chain(backend):
-        return _best(backend.backends)  # type: ignore[attr-defined]  # chains have this attribute
+        return _best_of(backend.backends)  # type: ignore[attr-defined]  # chains have this attribute
     if isinstance(backend, (fail.Keyring, null.Keyring)):
-        raise NoKeyring(f"the keyring backend {_name(backend)} keeps nothing", hint=REMEDY)
+        raise NoKeyring(f"the keyring backend {_name(backend)} stores nothing", hint=REMEDY)
     if not named and (_name(backend).startswith("keyrings.alt.") or "plaintext" in _name(backend).lower()):
-        raise NoKeyring(f"the keyring backend {_name(backend)} keeps secrets in plain files", hint=REMEDY)
+        raise NoKeyring(f"the keyring backend {_name(backend)} stores secrets in plaintext files", hint=REMEDY)
     return backend
 
 

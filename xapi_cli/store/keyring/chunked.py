@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 HEAD = ""
-SIZE = 1000  # characters; Windows accepts 1,280 at most
+CHUNK_SIZE = 1000  # characters; Windows accepts 1,280 at most
 _OPENING, _MARK = "{", "~"  # every text starts with the first; the mark replaces it, so the length is the same
-_MOST = 2000  # more chunks, or duplicates, than can exist: limits every loop over them
+_MAX_ITEMS = 2000  # more chunks, or duplicates, than can exist: limits every loop over them
 
 
 class Items(Protocol):
@@ -28,17 +28,17 @@ class Items(Protocol):
         """Return the text of the item *name*, or None if there is none."""
 
     def set(self, name: str, text: str, /) -> None:
-        """Store *text* as the item *name*; raise Refused if it is rejected."""
+        """Store *text* as the item *name*; raise ItemRejected if it is rejected."""
 
     def delete(self, name: str, /) -> None:
         """Delete the item *name*, which must exist."""
 
 
-class Refused(Exception):
+class ItemRejected(Exception):
     """`Items.set` rejected the text, perhaps because of its length."""
 
 
-class Forgotten(Exception):
+class NotStored(Exception):
     """A written item cannot be read back."""
 
 
@@ -59,17 +59,22 @@ class _Head:
         if item.startswith(_MARK):
             return cls(text=_OPENING + item[1:] if item[1:] else None, marked=True)
         if item.startswith('{"pieces"'):
-            return cls._of_pieces(item)
+            return cls._of_chunks(item)
         return cls(text=item or None)
 
     @classmethod
-    def _of_pieces(cls, item: str) -> "_Head":
+    def _of_chunks(cls, item: str) -> "_Head":
         try:
             members: Any = json.loads(item)
             generation, count, sha256 = members["generation"], members["pieces"], members["sha256"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return cls(marked=True)
-        if generation not in ("a", "b") or type(count) is not int or not 0 < count <= _MOST or type(sha256) is not str:
+        if (
+            generation not in ("a", "b")
+            or type(count) is not int
+            or not 0 < count <= _MAX_ITEMS
+            or type(sha256) is not str
+        ):
             return cls(marked=True)
         return cls(generation=generation, count=count, sha256=sha256, marked=True)
 
@@ -83,48 +88,48 @@ class ChunkedItem:
 
     def read(self) -> str | None:
         """Return the text, or None if it is missing or incomplete."""
-        head = self._look()
+        head = self._read_head()
         if not head.generation:
             return head.text
-        pieces: list[str] = []
+        chunks: list[str] = []
         for number in range(head.count):
-            piece = self._items.get(_name(head.generation, number))
-            if piece is None:
+            chunk = self._items.get(_name(head.generation, number))
+            if chunk is None:
                 return None
-            pieces.append(piece)
-        text = "".join(pieces)
+            chunks.append(chunk)
+        text = "".join(chunks)
         return text if _sha256(text) == head.sha256 else None
 
     def write(self, text: str) -> None:
         """Replace the text, and verify it by reading it back."""
-        head = _Head() if self.plain and len(text) <= SIZE else self._look()
-        if len(text) > SIZE and head.generation:
-            self._write_pieces(text, head)
+        head = _Head() if self.plain and len(text) <= CHUNK_SIZE else self._read_head()
+        if len(text) > CHUNK_SIZE and head.generation:
+            self._write_chunks(text, head)
             return
         try:
-            self._write_whole(text, head)
-        except (Refused, Forgotten):
-            if len(text) <= SIZE:
+            self._write_single(text, head)
+        except (ItemRejected, NotStored):
+            if len(text) <= CHUNK_SIZE:
                 raise
-            self._write_pieces(text, head)
+            self._write_chunks(text, head)
 
     def delete(self) -> bool:
         """Delete all items; return whether there was a text."""
-        head = self._look()
+        head = self._read_head()
         for generation in ("a", "b"):
             self._trim(generation, 0, head)
-        for _ in range(_MOST):  # secret services keep duplicates that other programs created
+        for _ in range(_MAX_ITEMS):  # secret services keep duplicates that other programs created
             if self._items.get(HEAD) is None:
                 return head != _Head(marked=True) and head != _Head()
             self._items.delete(HEAD)
-        raise Forgotten
+        raise NotStored
 
-    def _look(self) -> _Head:
+    def _read_head(self) -> _Head:
         head = _Head.of(self._items.get(HEAD))
         self.plain = not head.marked
         return head
 
-    def _write_whole(self, text: str, head: _Head) -> None:
+    def _write_single(self, text: str, head: _Head) -> None:
         if head.marked:
             self._put(HEAD, _marked(text))
             self._trim("a", 0, head)
@@ -132,30 +137,30 @@ class ChunkedItem:
         self._put(HEAD, text)
         self.plain = True
 
-    def _write_pieces(self, text: str, head: _Head) -> None:
+    def _write_chunks(self, text: str, head: _Head) -> None:
         self.plain = False
         if not head.marked:
             self._put(HEAD, _marked(head.text or ""))
         generation, other = ("b", "a") if head.generation == "a" else ("a", "b")
-        pieces = [text[start : start + SIZE] for start in range(0, len(text), SIZE)]
-        for number, piece in enumerate(pieces):
-            self._put(_name(generation, number), piece)
-        self._put(HEAD, json.dumps({"pieces": len(pieces), "generation": generation, "sha256": _sha256(text)}))
+        chunks = [text[start : start + CHUNK_SIZE] for start in range(0, len(text), CHUNK_SIZE)]
+        for number, chunk in enumerate(chunks):
+            self._put(_name(generation, number), chunk)
+        self._put(HEAD, json.dumps({"pieces": len(chunks), "generation": generation, "sha256": _sha256(text)}))
         self._trim(other, 0, head)
-        self._trim(generation, len(pieces), head)
+        self._trim(generation, len(chunks), head)
 
     def _put(self, name: str, text: str) -> None:
-        """Write one item and read it back; raise Forgotten if the text differs."""
+        """Write one item and read it back; raise NotStored if the text differs."""
         self._items.set(name, text)
-        back = self._items.get(name)
-        for _ in range(_MOST):
-            if back == text:
+        stored = self._items.get(name)
+        for _ in range(_MAX_ITEMS):
+            if stored == text:
                 return
-            if back is None or text.startswith(back):
-                raise Forgotten
+            if stored is None or text.startswith(stored):
+                raise NotStored
             self._items.delete(name)  # a duplicate that another program created hides the item just written
-            back = self._items.get(name)
-        raise Forgotten
+            stored = self._items.get(name)
+        raise NotStored
 
     def _trim(self, generation: str, start: int, head: _Head) -> None:
         """Delete the chunks of *generation* from number *start* on, in descending order, so that no gap hides one.
@@ -163,13 +168,13 @@ class ChunkedItem:
         Chunks that *head* counts are found even behind a gap that another program has caused.
         """
         counted = head.count if head.generation == generation else 0
-        there = []
-        for number in range(start, _MOST):
+        found = []
+        for number in range(start, _MAX_ITEMS):
             if self._items.get(_name(generation, number)) is not None:
-                there.append(number)
+                found.append(number)
             elif number >= counted:
                 break
-        for number in reversed(there):
+        for number in reversed(found):
             self._items.delete(_name(generation, number))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store.keyring.backends import REMEDY, NoKeyring
-from xapi_cli.store.keyring.chunked import SIZE, Forgotten, Refused
+from xapi_cli.store.keyring.chunked import CHUNK_SIZE, ItemRejected, NotStored
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_TEXT = "\N{REPLACEMENT CHARACTER}"  # placeholder for bytes, stored by another program, that cannot be decoded
-_PAUSES = (0.05, 0.1, 0.2)  # seconds before each retry
-_PASSING = frozenset(  # transient errors: secret services raise them during startup, or occasionally without cause
+_UNDECODABLE = "\N{REPLACEMENT CHARACTER}"  # placeholder for bytes, stored by another program, that cannot be decoded
+_RETRY_DELAYS = (0.05, 0.1, 0.2)  # seconds before each retry
+_TRANSIENT = frozenset(  # transient errors: secret services raise them during startup, or occasionally without cause
     {
         "BrokenPipeError",
         "ConnectionResetError",
@@ -44,10 +44,10 @@ class Visit(Protocol):
     """The caller that waits while a backend works."""
 
     @property
-    def is_given_up(self) -> bool:
+    def has_timed_out(self) -> bool:
         """Whether the caller no longer waits, so that nothing more may be done."""
 
-    def answered(self) -> None:
+    def record_activity(self) -> None:
         """Record that the backend has completed one of possibly many operations: it is slow, not unresponsive."""
 
 
@@ -66,74 +66,74 @@ class BackendItems:
         return value if isinstance(value, str) else None
 
     def set(self, name: str, text: str) -> None:
-        """Store *text* as the item *name*; raise Refused if it may be too long."""
+        """Store *text* as the item *name*; raise ItemRejected if it may be too long."""
         try:
             self._call("writing to the keyring", self._backend.set_password, self._service + name, self._username, text)
         except (KeyringLocked, NoKeyring):
             raise
         except StoreError:
-            if len(text) <= SIZE:
+            if len(text) <= CHUNK_SIZE:
                 raise
-            raise Refused from None
+            raise ItemRejected from None
 
     def delete(self, name: str) -> None:
         """Delete the item *name*."""
-        doing = "deleting from the keyring"
-        self._call(doing, self._backend.delete_password, self._service + name, self._username)
+        action = "deleting from the keyring"
+        self._call(action, self._backend.delete_password, self._service + name, self._username)
 
     def _text(self, service: str, username: str) -> Any:
         try:
             return self._backend.get_password(service, username)
         except UnicodeDecodeError:
-            return _NO_TEXT
+            return _UNDECODABLE
 
-    def _call(self, doing: str, function: Callable[..., Any], *arguments: str) -> Any:
+    def _call(self, action: str, function: Callable[..., Any], *arguments: str) -> Any:
         """Return what *function* of the backend returns; retry after a transient error."""
-        for pause in _PAUSES:
+        for delay in _RETRY_DELAYS:
             value, failure = self._outcome(function, *arguments)
-            if failure is None or not _is_passing(failure):
+            if failure is None or not _is_transient(failure):
                 break
-            time.sleep(pause)
+            time.sleep(delay)
         else:
             value, failure = self._outcome(function, *arguments)
         if failure is not None:
-            raise _store_error(doing, failure)
+            raise _store_error(action, failure)
         return value
 
     def _outcome(self, function: Callable[..., Any], *arguments: str) -> tuple[Any, BaseException | None]:
         """Return what *function* returns, or what it raises, so that it is not attached to an error of xapi."""
-        if self._visit.is_given_up:
-            return None, KeyringTimeout("the keyring answers too late")
+        if self._visit.has_timed_out:
+            return None, KeyringTimeout("the keyring did not respond in time")
         try:
             result = function(*arguments)
         except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
             return None, error
-        self._visit.answered()
+        self._visit.record_activity()
         return result, None
 
 
-def translated(doing: str, function: Callable[[], T]) -> T:
+def with_store_errors(action: str, function: Callable[[], T]) -> T:
     """Return what *function* returns; convert any exception to StoreError, with nothing attached."""
     failure: StoreError
     try:
         return function()
     except StoreError:
         raise
-    except Forgotten:
-        failure = KeyringNotPersistent("the keyring takes records and does not keep them", hint=REMEDY)
+    except NotStored:
+        failure = KeyringNotPersistent("the keyring accepts records but does not store them", hint=REMEDY)
     except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
-        failure = _store_error(doing, error)
+        failure = _store_error(action, error)
     raise failure
 
 
-def _store_error(doing: str, error: BaseException) -> StoreError:
+def _store_error(action: str, error: BaseException) -> StoreError:
     """Return a StoreError for a backend's exception, without its text, which may contain secrets."""
     if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint=f"unlock it, or {REMEDY}")
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "NoKeyringError" in kinds:
         return NoKeyring("no usable keyring on this machine", hint=REMEDY)
-    return StoreError(f"{doing} failed ({inert(type(error).__name__)})", hint=f"run `xapi doctor`, or {REMEDY}")
+    return StoreError(f"{action} failed ({escaped(type(error).__name__)})", hint=f"run `xapi doctor`, or {REMEDY}")
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -143,15 +143,15 @@ def _is_locked(error: BaseException) -> bool:
     return "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
 
 
-def _is_passing(error: BaseException) -> bool:
-    return not _is_locked(error) and not _PASSING.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+def _is_transient(error: BaseException) -> bool:
+    return not _is_locked(error) and not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def service_of(identity: Identity) -> str:
     """Return a service name unique to the account: Windows moves an item when its service gets a second username."""
-    return f"xapi:{inert(identity.username)}@{identity.base_url}"
+    return f"xapi:{escaped(identity.username)}@{identity.base_url}"
 
 
-def inert(text: str) -> str:
+def escaped(text: str) -> str:
     """Return *text* with characters escaped that a backend may reject: control characters, and non-UTF-8 bytes."""
     return "".join(c if c.isprintable() and c != "\\" else f"\\u{ord(c):04x}" for c in text)

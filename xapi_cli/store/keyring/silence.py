@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Redirect stdin, stdout and stderr to the null device, for this process and its children, during the body."""
     _flush()  # xapi's own output still reaches the original streams
     saved = [_duplicate(number) for number in range(3)]

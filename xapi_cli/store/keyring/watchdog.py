@@ -8,9 +8,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _SLICE = 0.05
-_LONGEST_SLICE = 0.12  # of a longer slice, only this counts: the process was stopped or starved
+_MAX_SLICE = 0.12  # of a longer slice, only this counts: the process was stopped or starved
 _WINDOW, _WORK = 0.2, 0.004  # more CPU seconds than _WORK per _WINDOW: the process is busy, importing for example
-_LONGEST_WORK = 10.0  # seconds per call for which such work counts
+_MAX_WORK = 10.0  # seconds per call for which such work counts
 _NOTICE = 1.5
 
 
@@ -19,43 +19,43 @@ class WatchdogTimeout(Exception):
 
 
 class Watchdog:
-    """A timeout of *seconds* since the last activity, *longest* in total; *notice* is called during a long wait."""
+    """A timeout of *seconds* since the last activity, *max_total* in total; *notice* is called during a long wait."""
 
-    def __init__(self, seconds: float, *, longest: float, notice: Callable[[], None] | None = None) -> None:
+    def __init__(self, seconds: float, *, max_total: float, notice: Callable[[], None] | None = None) -> None:
         self._seconds = seconds
-        self._longest = longest
+        self._max_total = max_total
         self._notice = notice
-        self._start = self._looked = time.monotonic()
-        self._window = self._worked = 0.0  # time of the last check, and the CPU seconds of the process then
-        self._quiet = 0.0
+        self._start = self._checked_at = time.monotonic()
+        self._window = self._cpu = 0.0  # time of the last check, and the CPU seconds of the process then
+        self._idle = 0.0
         self._renewed = False
 
     def renew(self) -> None:
         """Record activity, which restarts the timeout; any thread may call this."""
         self._renewed = True
 
-    def grant(self, seconds: float) -> None:
+    def ensure(self, seconds: float) -> None:
         """Ensure that at least *seconds* are left."""
-        self._quiet = min(self._quiet, self._seconds - seconds)
-        self._start = max(self._start, time.monotonic() + seconds - self._longest)
+        self._idle = min(self._idle, self._seconds - seconds)
+        self._start = max(self._start, time.monotonic() + seconds - self._max_total)
 
     def left(self) -> float:
         """Return the seconds left; zero or less if the time has expired."""
         now = time.monotonic()
         if self._renewed:
-            self._renewed, self._quiet = False, 0.0
+            self._renewed, self._idle = False, 0.0
         else:
-            self._quiet += min(now - self._looked, _LONGEST_SLICE)
-        self._looked = now
-        if self._quiet > _NOTICE and self._notice is not None:
+            self._idle += min(now - self._checked_at, _MAX_SLICE)
+        self._checked_at = now
+        if self._idle > _NOTICE and self._notice is not None:
             self._notice()
             self._notice = None
-        return min(self._seconds - self._quiet, self._start + self._longest - now)
+        return min(self._seconds - self._idle, self._start + self._max_total - now)
 
-    def call(self, function: Callable[[], T], *, at_work: Callable[[], None] | None = None) -> T:
+    def call(self, function: Callable[[], T], *, on_work: Callable[[], None] | None = None) -> T:
         """Return what *function* returns, or raise what it raises; on timeout, raise WatchdogTimeout and abandon it.
 
-        *at_work* is given if *function* imports modules, which is work of this process and not an unresponsive
+        *on_work* is given if *function* imports modules, which is work of this process and not an unresponsive
         service. It is called while the process is busy, and may be `renew`.
         """
         results: list[T] = []
@@ -69,11 +69,11 @@ class Watchdog:
 
         thread = threading.Thread(target=run, name="xapi-keyring", daemon=True)
         thread.start()
-        self._window, self._worked = time.monotonic(), time.process_time()
-        end = self._window + _LONGEST_WORK
+        self._window, self._cpu = time.monotonic(), time.process_time()
+        end = self._window + _MAX_WORK
         while thread.is_alive():
-            if at_work is not None and self._is_at_work() and time.monotonic() < end:
-                at_work()
+            if on_work is not None and self._is_busy() and time.monotonic() < end:
+                on_work()
             if self.left() <= 0:
                 raise WatchdogTimeout
             thread.join(_SLICE)
@@ -81,10 +81,10 @@ class Watchdog:
             raise errors[0]
         return results[0]
 
-    def _is_at_work(self) -> bool:
-        now, worked = time.monotonic(), time.process_time()
+    def _is_busy(self) -> bool:
+        now, cpu = time.monotonic(), time.process_time()
         if now - self._window < _WINDOW:
             return False
-        busy = worked - self._worked > _WORK
-        self._window, self._worked = now, worked
+        busy = cpu - self._cpu > _WORK
+        self._window, self._cpu = now, cpu
         return busy

@@ -1,0 +1,270 @@
+"""`xapi batch` on the network: connections, retries, redirects, proxies, TLS."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.program import Xapi
+from tests.servers import OK, Server, Stopwatch, close, hang, head, request, send, serve
+
+
+def test_slowly_arriving_response_headers_cause_a_timeout(xapi: Xapi) -> None:
+    def drip(peer: Any) -> None:
+        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not peer.server.stopping.wait(0.1):
+            peer.sock.sendall(b"x")
+
+    with Server([request(), drip]) as server:
+        outcome = xapi(
+            "batch", input=paths(1), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "XAPI_TIMEOUT": "1"}
+        )
+
+    assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
+
+
+def test_a_post_without_a_response_is_not_resent(xapi: Xapi) -> None:
+    with Server([request(), close()]) as server:
+        outcome = xapi(
+            "batch", "--retry", "3", input='{"path":"/","json":1}', env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        )
+
+    assert outcome.code == 11
+    assert "may have been processed" in outcome.out
+    assert len(server.received) == 1
+
+
+def test_a_get_on_a_closed_idle_connection_is_resent_over_a_new_one(xapi: Xapi) -> None:
+    with Server([request(), send(OK), close()]) as server:
+        outcome = xapi("batch", "-j", "1", input=paths(20), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, len(out_lines(outcome.out))) == (0, 20), outcome
+
+
+def test_connections_are_kept_alive_and_shared(xapi: Xapi) -> None:
+    with Server([serve()]) as server:
+        outcome = xapi("batch", "-j", "4", input=paths(200), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, len(out_lines(outcome.out))) == (0, 200)
+    assert len(server.received) <= 4
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_jobs_limits_the_requests_in_flight(xapi: Xapi, jobs: int) -> None:
+    with Api(slowly(0.02)) as api:
+        assert batch(xapi, api, "-j", str(jobs), input=paths(30))[0] == 0
+        assert api.most_under_way == jobs
+
+
+def test_a_transient_failure_is_retried_only_with_retry(xapi: Xapi) -> None:
+    failing: dict[str, int] = {}
+
+    def response(received: ReceivedRequest) -> Reply:
+        failing[received.path] = failing.get(received.path, 0) + 1
+        return Reply(status=503, headers=(("Retry-After", "0"),)) if failing[received.path] <= 2 else Reply()
+
+    with Api(response) as api:
+        plain = batch(xapi, api, input=jsonl({"path": "/a"}))
+        tried = batch(xapi, api, "--retry", "2", input=jsonl({"path": "/b"}, {"path": "/c", "method": "POST"}))
+
+    assert (plain[0], tried[0]) == (5, 5)
+    assert sorted((each["line"], each["status"]) for each in tried[1]) == [(1, 200), (2, 503)]
+    assert tried[2].count("retrying in") == 2
+
+
+def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
+    with Api(open_to_all=True) as elsewhere:
+        targets = {"/a": "/end", "/loop": "/loop", "/away": f"{elsewhere.url}/there", "/body": f"{elsewhere.url}/no"}
+
+        def response(received: ReceivedRequest) -> Reply:
+            target = targets.get(received.path)
+            return Reply(status=307, headers=(("Location", target),)) if target else Reply()
+
+        with Api(response) as api:
+            lines = [
+                {"path": "/a"},
+                {"path": "/loop"},
+                {"path": "/away", "headers": {"X-Mine": "1"}},
+                {"path": "/body", "json": 1},
+            ]
+            code, out, err = batch(xapi, api, "--ordered", input=jsonl(*lines))
+
+    assert (code, [each["status"] for each in out]) == (0, [200, 307, 200, 307])
+    assert [each.path for each in elsewhere.requests] == ["/there"]
+    assert not {"authorization", "x-mine"} & set(elsewhere.requests[0].headers)
+    assert "307: 2" in err
+
+
+def test_responses_through_a_proxy_and_over_tls_are_the_same(xapi: Xapi, tmp_path: Path) -> None:
+    import ssl
+
+    import trustme
+
+    from tests.servers import forward
+
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    bundle = tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(str(bundle))
+    with Server([serve()], tls=context) as server, Server([forward()]) as proxy:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        untrusted = xapi("batch", input=paths(2), env=env)
+        trusted = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env=env)
+        proxied = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env={**env, "HTTPS_PROXY": proxy.url})
+        tunnelled = proxy.received
+
+    assert (untrusted.code, trusted.code, proxied.code) == (11, 0, 0), proxied
+    assert "unknown CA" in untrusted.out
+    assert all(each.startswith(b"CONNECT ") and b"Bearer" not in each for each in tunnelled if each)
+
+
+def test_a_request_to_an_http_proxy_has_an_absolute_url(xapi: Xapi) -> None:
+    with Server([serve()]) as proxy:
+        outcome = xapi(
+            "batch",
+            input=paths(1),
+            env={
+                "XAPI_BASE_URL": "http://api.test",
+                "XAPI_TOKEN": "t",
+                "HTTP_PROXY": proxy.url.replace("//", "//u:p@"),
+            },
+        )
+
+    assert outcome.code == 0, outcome
+    assert proxy.received[0].startswith(b"GET http://api.test/n/0 HTTP/1.1\r\nHost: api.test\r\n")
+    assert b"Proxy-Authorization: Basic dTpw" in proxy.received[0]
+
+
+def test_retry_after_is_respected_and_a_long_one_ends_the_retries(xapi: Xapi) -> None:
+    received_at: dict[str, list[float]] = {}
+
+    def response(received: ReceivedRequest) -> Reply:
+        times = received_at.setdefault(received.path, [])
+        times.append(time.monotonic())
+        if received.path == "/long":
+            return Reply(status=503, headers=(("Retry-After", "301"),))
+        return Reply(status=429, headers=(("Retry-After", "1"),)) if len(times) == 1 else Reply()
+
+    with Api(response) as api:
+        code, lines, err = batch(xapi, api, "--retry", "5", input=jsonl({"path": "/short"}, {"path": "/long"}))
+
+    assert code == 5
+    assert sorted((each["line"], each["status"]) for each in lines) == [(1, 200), (2, 503)]
+    first, second = received_at["/short"]
+    assert second - first >= 1
+    assert len(received_at["/long"]) == 1
+    assert "/short responded with 429; retrying in 1.0 s (1 of 5)" in err
+
+
+def test_a_connection_lost_before_the_headers_is_retried_and_a_timeout_is_not(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "t"}
+    with Server([request(), close()], [request(), send(b"HTTP/1.1 200 OK\r\n"), close()], [serve()]) as server:
+        broken = xapi("batch", "--retry", "3", input=paths(1), env={**env, "XAPI_BASE_URL": server.url})
+        assert len(server.received) == 3
+    with Server([request(), hang()]) as server:
+        silent = xapi(
+            "batch", "--retry", "3", "--timeout", "1", input=paths(1), env={**env, "XAPI_BASE_URL": server.url}
+        )
+        assert len(server.received) == 1
+
+    assert (broken.code, silent.code) == (0, 12)
+    assert broken.err.count("retrying in") == 2
+
+
+def test_other_lines_continue_during_the_delay_of_a_retry(xapi: Xapi) -> None:
+    failed: list[str] = []
+
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/0" and not failed:
+            failed.append(received.path)
+            return Reply(status=503, headers=(("Retry-After", "3"),))
+        return Reply()
+
+    with Api(response) as api:
+        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(20))
+
+    assert code == 0
+    assert lines[-1]["id"] == 0
+
+
+def test_a_proxy_that_requires_a_password_or_is_unreachable_is_named(xapi: Xapi) -> None:
+    wants = b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(wants)]) as proxy:
+        env = {"XAPI_TOKEN": "canary", "XAPI_BASE_URL": "https://api.test", "HTTPS_PROXY": proxy.url}
+        refused = xapi("batch", input=paths(1), env=env)
+        plain = xapi("batch", input=paths(1), env={**env, "XAPI_BASE_URL": "http://api.test", "HTTP_PROXY": proxy.url})
+    gone = xapi("batch", input=paths(1), env=env)
+    wrong = xapi("batch", input=paths(1), env={**env, "HTTPS_PROXY": "socks5://x"})
+
+    assert (refused.code, plain.code, gone.code, wrong.code) == (11, 11, 11, 2)
+    assert "requires a username and password (status 407)" in refused.out
+    assert "requires a username and password (status 407)" in plain.out
+    assert "no connection to the proxy" in gone.out
+    assert wrong.out == ""
+    assert all(b"canary" not in each or each.startswith(b"GET http://api.test/") for each in proxy.received)
+
+
+def test_an_unreadable_ca_bundle_is_a_usage_error(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "t", "XAPI_BASE_URL": "https://127.0.0.1:1"}
+    outcome = xapi("batch", "--ca-bundle", "nowhere.pem", input=paths(3), env=env)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("xapi: error: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_large_bodies_are_sent_and_received_over_tls(xapi: Xapi, tmp_path: Path) -> None:
+    import ssl
+
+    import trustme
+
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    big = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3000000\r\n\r\n" + b"y" * 3_000_000
+    with Server([serve(big)], tls=context) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        outcome = xapi("batch", "-j", "4", input=jsonl(*({"path": "/", "data": "x" * 2_000_000},) * 8), env=env)
+        received = sum(len(each) for each in server.received)
+
+    assert outcome.code == 0, outcome.err
+    assert [len(line["text"]) for line in out_lines(outcome.out)] == [3_000_000] * 8
+    assert received > 16_000_000
+
+
+@pytest.mark.parametrize("rest", [b"", b"Content-Length: 99999999\r\n", b"Transfer-Encoding: chunked\r\n"])
+@pytest.mark.parametrize(
+    ("status", "kind"), [("503 Busy", 200), ("302 Found\r\nLocation: /there", 200), ("401 Who?", "auth")]
+)
+def test_a_body_that_is_not_needed_causes_no_wait(xapi: Xapi, status: str, kind: int | str, rest: bytes) -> None:
+    useless = b"HTTP/1.1 " + status.encode() + b"\r\nRetry-After: 0\r\n" + rest + b"\r\n"
+    with Server([request(), send(useless), hang()], [serve()]) as server, Stopwatch() as watch:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--retry", "1", "--timeout", "20", input=paths(1), env=env)
+
+    line = out_lines(outcome.out)[0]
+    assert line.get("status", line.get("error", {}).get("kind")) == kind
+    assert watch.seconds < 10
+
+
+def test_a_success_is_final_although_the_server_never_reads_the_whole_request(xapi: Xapi) -> None:
+    line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
+    with Server([head(), send(OK), hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+
+    assert (outcome.code, out_lines(outcome.out)[0]["status"]) == (0, 200)
+
+
+def test_an_endless_error_response_stops_the_request_after_one_timeout(xapi: Xapi) -> None:
+    line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
+    with Server([head(), send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\nbig"), hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+
+    assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
+    assert "no more data from" in outcome.out

@@ -1,0 +1,115 @@
+"""Where `xapi login` gets the password, and when it remembers the password."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.program import Outcome, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
+
+
+def _where(sandbox: Sandbox) -> tuple[str, ...]:
+    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
+
+
+@pytest.mark.parametrize("command", ["./getpw", "~/getpw"])
+def test_a_password_command_is_the_same_program_in_every_directory(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: str
+) -> None:
+    own, repository = xapi.home, tmp_path / "cloned"
+    repository.mkdir()
+    for place, action in ((own, f"echo '{MASTER.password}'"), (repository, "touch ran")):
+        (place / "getpw").write_text(f"#!/bin/sh\n{action}\n")
+        (place / "getpw").chmod(0o755)
+    (own / "ca.pem").touch()
+
+    assert xapi("login", *_where(sandbox), "--password-command", command, "--ca-bundle=~/ca.pem").code == 0
+    sandbox.revoke_tokens()
+    assert xapi("request", "/x-api/me", cwd=repository).code == 0
+
+    assert not (repository / "ran").exists()
+    assert (
+        f'ca_bundle = "{own}/ca.pem"\npassword_command = ["{own}/getpw"]\n' in (xapi.config / "config.toml").read_text()
+    )
+
+
+@pytest.mark.parametrize("entry", ["", ".", "cloned"])
+def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
+    xapi: Xapi, sandbox: Sandbox, entry: str
+) -> None:
+    repository = xapi.home / entry
+    repository.mkdir(exist_ok=True)
+    (repository / "getpw").write_text(f"#!/bin/sh\ntouch {xapi.home}/ran\necho '{MASTER.password}'\n")
+    (repository / "getpw").chmod(0o755)
+
+    outcome = xapi(
+        *("login", *_where(sandbox), "--password-command", "getpw"),
+        env={"PATH": f"{entry}:{xapi.environ['PATH']}"},
+    )
+
+    assert (outcome.code, (xapi.home / "ran").exists()) == (10, False)
+    assert outcome.err.startswith("xapi: error: password_command 'getpw' cannot be run: No such file or directory; ")
+
+
+def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("login", *_where(sandbox), "--password-command", "echo pw > /dev/null")
+
+    assert outcome.code == 10
+    assert outcome.err.startswith("xapi: warning: --password-command: > is shell syntax, but the command runs without")
+
+
+def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
+    assert xapi("login", *_where(sandbox), input="CANARY\n") == Outcome(
+        10,
+        "",
+        f"xapi: error: no password for {MASTER.email} at {sandbox.base_url}; "
+        "use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal\n",
+    )
+    assert sandbox.login_attempts == 0
+
+
+def test_the_password_sources_are_used_in_order(xapi: Xapi, sandbox: Sandbox) -> None:
+    right, wrong = MASTER.password, "wrong"
+    xapi("profile", "set", "password_command", "printf wrong")
+
+    assert xapi("login", *_where(sandbox), "--password-stdin", input=right, env={"XAPI_PASSWORD": wrong}).code == 0
+    assert xapi("login", env={"XAPI_PASSWORD": right}).code == 0
+    assert xapi("login").code == 10
+
+
+def test_a_failing_password_command_exits_with_10_and_no_other_source_is_tried(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("login", *_where(sandbox), "--password-command", "sh -c 'echo CANARY; exit 7'")
+
+    assert outcome == Outcome(
+        10,
+        "",
+        "xapi: error: password_command 'sh' failed with exit code 7; "
+        "run the command yourself to see why; no other password source was tried\n",
+    )
+    assert sandbox.login_attempts == 0
+
+
+def test_max_time_limits_the_password_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    assert xapi("login", *_where(sandbox), "--password-command", "sleep 60", "--max-time", "1").code == 12
+
+
+def test_the_keyring_stores_the_password_only_with_consent(xapi: Xapi, sandbox: Sandbox) -> None:
+    keyring = xapi.fake_keyring()
+    items = xapi.home / "items.json"
+    env = {**keyring, **sandbox.settings}
+
+    assert xapi("login", env=env).err.endswith("token stored in the keyring\n")
+    assert "correct horse" not in items.read_text()
+    xapi("login", "--remember", env=env)
+    assert "correct horse" in items.read_text()
+    xapi("login", env=env)
+    assert "correct horse" in items.read_text()
+
+    without = {**keyring, "XAPI_PASSWORD": None}
+    sandbox.revoke_tokens()
+    assert xapi("request", "/x-api/me", env=without).code == 0
+    assert xapi("login", env=without).code == 0  # without a prompt, it uses the remembered password
+
+    xapi("login", "--no-remember", env=env)
+    assert "correct horse" not in items.read_text()
+    assert xapi("login", env=without).code == 10

@@ -1,0 +1,258 @@
+"""`xapi login` on a terminal: its prompts and questions."""
+
+import signal
+
+import pytest
+
+from tests.commands.api import response
+from tests.program import Xapi
+from tests.servers import Server, free_port, hang, request, send
+from tests.threads import Gate
+from xapi_cli.sandbox import MASTER, Sandbox
+
+
+def _where(sandbox: Sandbox) -> tuple[str, ...]:
+    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
+
+
+def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login") as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type("ftp://nowhere\n")
+        terminal.expect("xapi: error: ")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url}/\n")
+        terminal.expect("Email address: ")
+        terminal.type(f"{MASTER.email}\n")
+        terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+        assert not terminal.echoes
+        terminal.type("\n")
+        terminal.expect("the password is empty")
+        terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect("xapi: logged in as ")
+        terminal.expect("xapi: settings stored in profile default; next, try: xapi token status")
+        assert terminal.wait() == 0
+        assert terminal.echoes
+    assert MASTER.password.encode() not in terminal.seen
+    assert b"Remember" not in terminal.seen  # a file never contains a password
+
+
+def test_the_store_is_probed_before_the_first_prompt(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}) as terminal:
+        assert terminal.wait() == 13
+    assert terminal.seen.decode().splitlines() == [
+        "xapi: error: no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file"
+    ]
+
+
+def test_a_base_url_without_a_server_is_prompted_for_again(xapi: Xapi, sandbox: Sandbox) -> None:
+    port = free_port()
+    with xapi.on_terminal("login", columns=200) as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"http://127.0.0.1:{port}\n")
+        assert "xapi: error: " in terminal.expect("connection refused")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url}\n")
+        terminal.expect("Email address: ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+
+def test_an_error_that_no_other_base_url_can_fix_ends_the_login(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", env={"HTTP_PROXY": "socks5://proxy.test"}) as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type("http://api.test\n")
+        assert terminal.wait() == 2
+    assert b"SOCKS" in terminal.seen
+
+
+def test_an_unreachable_base_url_from_a_flag_ends_the_login_before_the_password_prompt(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", "--base-url", f"127.0.0.1:{free_port()}", "-u", "me") as terminal:
+        assert terminal.wait() == 11
+    assert b"Password" not in terminal.seen
+
+
+@pytest.mark.parametrize(
+    ("response", "doubt"),
+    [
+        (response("404 Not Found"), "/x-api/token responds with 404 Not Found; is the base URL right? "),
+        (response("503 Busy"), "/x-api/token responds with 503; server error; try again later"),
+        (
+            response("200 OK", b"<p>", "Content-Type: text/html"),
+            "/x-api/token responds with a web page; is the base URL",
+        ),
+        (
+            response("302 Found", b"", "Location: https://api.test/x-api/token"),
+            "if you trust it, set the base URL: `xapi login --base-url https://api.test`",
+        ),
+        (response("401 Unauthorized"), None),
+        (response("405 Method Not Allowed"), None),
+        (response("200 OK", b"{}", "Content-Type: application/json"), None),
+    ],
+)
+def test_a_base_url_that_looks_wrong_causes_a_warning_before_the_password_is_typed(
+    xapi: Xapi, response: bytes, doubt: str | None
+) -> None:
+    with (
+        Server([request(), send(response)]) as server,
+        xapi.on_terminal("login", "--base-url", server.url, "-u", "me", columns=300) as terminal,
+    ):
+        before = terminal.expect("Password for " if doubt is None else f"Use {server.url} anyway? [y/N] ")
+        assert ("xapi: warning: " in before, (doubt or "") in before) == (doubt is not None, True)
+        if doubt:
+            terminal.type("y\n")
+            terminal.expect("Password for ")
+        assert server.received[0].startswith(b"GET /x-api/token HTTP/1.1\r\n")
+        assert b"me" not in server.received[0].partition(b"Host")[0]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_base_url_that_looks_wrong_is_prompted_for_again_unless_the_user_accepts_it(
+    xapi: Xapi, sandbox: Sandbox, given: bool
+) -> None:
+    with (
+        Server([request(), send(response("404 Not Found"))]) as server,
+        xapi.on_terminal("login", *(("--base-url", server.url) if given else ()), columns=300) as terminal,
+    ):
+        if not given:
+            terminal.expect("Base URL of the API: ")
+            terminal.type(f"{server.url}\n")
+        terminal.expect(f"Use {server.url} anyway? [y/N] ")
+        terminal.type("what?\n")
+        terminal.expect(f"Use {server.url} anyway? [y/N] ")
+        terminal.type("\n")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url}\n")
+        terminal.expect("Email address: ")
+        terminal.type(f"{MASTER.email}\n")
+        terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+        terminal.type(f"{MASTER.password}\n")
+        assert terminal.wait() == 0
+    assert f'base_url = "{sandbox.base_url}"' in (xapi.config / "config.toml").read_text()
+
+
+def test_after_a_rejected_password_login_prompts_again(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+        for password in ("wrong", "wrong too", MASTER.password):
+            terminal.expect("Password for ")
+            terminal.type(f"{password}\n")
+        assert terminal.wait() == 0
+    assert terminal.seen.count(b" was rejected (400 invalid_grant); try again") == 2
+    assert sandbox.login_attempts == 3
+    assert xapi("token", "show", "--no-login").code == 0
+
+
+def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_once(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+        for password in ("wrong", "wrong too", "wrong"):
+            terminal.expect("Password for ")
+            terminal.type(f"{password}\n")
+        assert terminal.wait() == 10
+    assert (
+        terminal.seen.decode()
+        .splitlines()[-1]
+        .endswith(" was rejected (400 invalid_grant); check username and password")
+    )
+    assert sandbox.login_attempts == 2
+    assert not xapi.config.exists()
+
+
+def test_a_rejected_password_from_another_source_causes_no_prompt(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_PASSWORD": "wrong"}) as terminal:
+        assert terminal.wait() == 10
+    assert b"Password for" not in terminal.seen
+
+
+@pytest.mark.parametrize("question", ["Base URL of the API: ", "Password for "])
+def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandbox, question: str) -> None:
+    args = _where(sandbox) if question.startswith("Password") else ()
+    with xapi.on_terminal("login", *args, columns=200) as terminal:
+        terminal.expect(question)
+        terminal.type("\x04")
+        assert terminal.wait() == 10
+    assert terminal.seen.decode().splitlines()[-1] == (
+        "xapi: error: the prompt was not answered; run it again and answer the prompt, or see `xapi help environment`"
+    )
+
+
+def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi: Xapi, sandbox: Sandbox) -> None:
+    args = ("login", *_where(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
+    failed = "xapi: error: password_command 'sh' failed with exit code 2; run the command yourself to see why; no other"
+
+    with xapi.on_terminal(*args, columns=200) as terminal:
+        assert terminal.wait() == 10
+    shown = terminal.seen.decode().splitlines()
+    assert shown[0] == "insert the key"
+    assert shown[1].startswith(failed)
+
+    logged = xapi(*args)
+    assert (logged.code, logged.err.count("\n")) == (10, 1)
+    assert logged.err.startswith(failed)
+
+
+@pytest.mark.parametrize("response, is_stored", [("\n", True), ("Y\n", True), ("n\n", False)])
+def test_the_user_is_asked_once_for_consent_to_remember_the_password(
+    xapi: Xapi, sandbox: Sandbox, response: str, is_stored: bool
+) -> None:
+    env = xapi.fake_keyring()
+    question = "Remember the password in the keyring, so that xapi can log in again by itself? [Y/n] "
+    for again in (False, True):
+        with xapi.on_terminal("login", *_where(sandbox), env=env, columns=200) as terminal:
+            terminal.expect("Password for ")
+            terminal.type(f"{MASTER.password}\n")
+            if not (again and is_stored):
+                terminal.expect(question)
+                terminal.type(response)
+            assert terminal.wait() == 0
+            assert terminal.seen.count(question.encode()) == (0 if again and is_stored else 1)
+        assert ("correct horse" in (xapi.home / "items.json").read_text()) is is_stored
+
+
+@pytest.mark.parametrize("flag, is_stored", [("--remember", True), ("--no-remember", False)])
+def test_an_option_replaces_the_question_whether_to_remember(
+    xapi: Xapi, sandbox: Sandbox, flag: str, is_stored: bool
+) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), flag, env=xapi.fake_keyring()) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{MASTER.password}\n")
+        assert terminal.wait() == 0
+        assert b"Remember" not in terminal.seen
+    assert ("correct horse" in (xapi.home / "items.json").read_text()) is is_stored
+
+
+@pytest.mark.parametrize("how", ["keyboard", "SIGTERM", "SIGHUP"])
+def test_an_interrupted_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox, how: str) -> None:
+    with xapi.on_terminal("login", *_where(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        assert not terminal.echoes
+        if how == "keyboard":
+            terminal.interrupt()
+        else:
+            terminal.process.send_signal(signal.Signals[how])
+        assert terminal.wait(5) == {"keyboard": 130, "SIGTERM": 143, "SIGHUP": 129}[how]
+        assert terminal.echoes
+        assert b"Traceback" not in terminal.seen
+    assert sandbox.login_attempts == 0
+
+
+def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) -> None:
+    gate = Gate()
+    with Server([request(), send(response("405 Method Not Allowed"))], [request(), gate.reached, hang()]) as server:
+        args = ("login", "--base-url", server.url, "-u", "me")
+        with xapi.on_terminal(*args) as terminal:
+            terminal.expect("Password for ")
+            terminal.type("secret\n")
+            gate.wait()
+            terminal.interrupt()
+            assert terminal.wait(5) == 130
+    assert xapi("token", "status", "--base-url", server.url, "-u", "me").code == 10
+
+
+def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
+    for args, env in ((("--no-input",), {}), ((), {"XAPI_NO_INPUT": "1"})):
+        with xapi.on_terminal("login", *_where(sandbox), *args, env=env) as terminal:
+            assert terminal.wait(5) == 10
+        assert b"Password for" not in terminal.seen
+    with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_NO_INPUT": "off"}) as terminal:
+        terminal.expect("Password for")

@@ -1,0 +1,195 @@
+"""The options of `xapi request` that print, report and reject."""
+
+import json
+import re
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.commands.api import ME, TOKEN, bearing, response
+from tests.program import Outcome, Xapi
+from tests.servers import OK, Server, free_port, request, send, serve
+from xapi_cli.sandbox import MEMBER, Sandbox
+
+
+def test_include_prints_the_response_headers_before_the_body(xapi: Xapi) -> None:
+    sent = response("200 Alles gut", b"body", "X-Two: 1", "X-Two: \u00e9", "Content-Type: text/plain")
+    with Server([request(), send(sent)]) as server:
+        outcome = xapi("request", "/", "-i", env=bearing(server))
+
+    assert outcome == Outcome(0, sent.decode())
+
+
+def test_include_prints_the_response_headers_on_stdout_with_output(xapi: Xapi, tmp_path: Path) -> None:
+    with Server([request(), send(OK)]) as server:
+        outcome = xapi("request", "/", "-i", "-o", "out", env=bearing(server), cwd=tmp_path)
+
+    assert outcome == Outcome(0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+    assert (tmp_path / "out").read_bytes() == b"ok"
+
+
+def test_only_the_headers_of_the_final_response_are_printed(xapi: Xapi) -> None:
+    with Server([request(), send(response("302 Found", b"", "Location: /b")), request(), send(OK)]) as server:
+        outcome = xapi("request", "/", "-i", env=bearing(server))
+
+    assert outcome == Outcome(0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> None:
+    sent = response("200 OK", b"ok", f"X-Echo: {TOKEN}", "Set-Cookie: sid=canary-cookie", "X-Odd: \x1b[31m")
+    with Server([request(), send(sent)]) as server:
+        outcome = xapi("request", "/a?api_key=canary-key", "X-Api-Key:canary-own", "-v", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "ok")
+    assert "canary" not in outcome.err
+    lines = outcome.err.splitlines()
+    assert [line for line in lines if not line.startswith("*")] == [
+        "> GET /a?api_key=*** HTTP/1.1", f"> Host: {server.name}", "> X-Api-Key: ***", "> Accept: */*",
+        "> Accept-Encoding: gzip, deflate", "> User-Agent: xapi/0.1.0", "> Authorization: Bearer ***", ">",
+        "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
+    ]  # fmt: skip
+    assert f"* connected to {server.name} (127.0.0.1)" in lines
+
+
+def test_verbose_prints_the_tls_version_and_the_elapsed_time(xapi: Xapi) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(xapi.home / "ca.pem"))
+    with Server([request(), send(OK)], tls=context) as server:
+        outcome = xapi("request", "/", "-v", "--ca-bundle", str(xapi.home / "ca.pem"), env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "ok")
+    lines = outcome.err.splitlines()
+    assert f"* connected to {server.name} (127.0.0.1, TLSv1.3)" in lines
+    assert any(re.fullmatch(r"\* response after \d+ ms", line) for line in lines)
+
+
+def test_verbose_prints_a_login_without_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/me", "--verbose", env=sandbox.settings)
+
+    assert (outcome.code, outcome.out) == (0, ME)
+    assert "> POST /x-api/token HTTP/1.1" in outcome.err
+    for piece in ("correct", "horse", "ttery"):
+        assert piece not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("args", "out", "err"),
+    [
+        ([], "oops", ""),
+        (["--error-body", "stdout"], "oops", ""),
+        (["--error-body", "stderr"], "", "oops\n"),
+        (["--error-body", "none"], "", ""),
+        (["--error-body", "stderr", "-o", "out"], "", "oops\n"),
+        (["-o", "out"], "oops", ""),
+    ],
+)
+@pytest.mark.parametrize(("status", "code"), [("404 Not Found", 4), ("500 Oh", 5)])
+def test_error_body_selects_the_destination_of_an_error_body(
+    xapi: Xapi, tmp_path: Path, args: list[str], out: str, err: str, status: str, code: int
+) -> None:
+    (tmp_path / "out").write_text("old")
+    with Server([request(), send(response(status, b"oops"))]) as server:
+        outcome = xapi("request", "/", *args, env=bearing(server), cwd=tmp_path)
+
+    assert (outcome.code, outcome.out) == (code, out)
+    body, _, line = outcome.err.rpartition("xapi: error: ")
+    assert body == err
+    assert line.startswith(f"GET {server.url}/ responded with {status}; ")
+    assert line.count("\n") == 1
+    assert (tmp_path / "out").read_text() == "old"
+
+
+def test_an_error_body_on_a_piped_stderr_is_unchanged(xapi: Xapi) -> None:
+    body = b'{"a":1}\xff\x1b[31m' + b"x" * 100_000
+    with Server([request(), send(response("400 Bad", body))]) as server:
+        outcome = xapi("request", "/", "--error-body", "stderr", env=bearing(server))
+
+    assert outcome.err.encode("utf-8", "surrogateescape").startswith(body + b"\nxapi: error: GET ")
+
+
+def test_the_error_for_403_mentions_master_rights(xapi: Xapi, sandbox: Sandbox) -> None:
+    member = {"XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
+
+    outcome = xapi("request", "/x-api/me", env=sandbox.settings | member)
+
+    assert outcome.code == 4
+    assert json.loads(outcome.out)["error"] == "insufficient_scope"
+    assert outcome.err.splitlines()[-1] == (
+        f"xapi: error: GET {sandbox.base_url}/x-api/me responded with 403 Forbidden; "
+        "the API serves only users with master rights"
+    )
+
+
+WHY_POST = "a body makes it a POST: write a query parameter as name==value, or give another METHOD before PATH"
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "hint"),
+    [
+        (["/a", "b=1"], "405 No", WHY_POST),
+        (["/a", "-d", ""], "501 No", WHY_POST),
+        (["POST", "/a", "b=1"], "405 No", "allowed methods: GET, \\x1bHEAD"),
+        (["/a"], "405 No", "allowed methods: GET, \\x1bHEAD"),
+        (["PUT", "/a"], "501 No", "the server does not support the method; check METHOD"),
+        (["/a"], "500 No", "server error; try again later"),
+        (["/a"], "404 No", "check the path and the base URL"),
+        (["/a"], "429 No", "too many requests: wait, or use --retry"),
+    ],
+)  # fmt: skip
+def test_the_error_for_a_rejected_request_has_a_hint(xapi: Xapi, args: list[str], status: str, hint: str) -> None:
+    with Server([request(), send(response(status, b"", "Allow: GET, \x1bHEAD"))]) as server:
+        outcome = xapi("request", *args, env=bearing(server))
+
+    assert outcome.code == (4 if status < "5" else 5)
+    assert outcome.err.endswith(f" {server.url}/a responded with {status}; {hint}\n")
+
+
+def test_the_error_for_a_refused_connection_names_the_port_and_what_to_check(xapi: Xapi) -> None:
+    port = free_port()
+
+    outcome = xapi("request", "/", env={"XAPI_BASE_URL": f"http://127.0.0.1:{port}", "XAPI_TOKEN": "t"})
+
+    assert outcome == Outcome(
+        11,
+        "",
+        f"xapi: error: no connection to 127.0.0.1:{port}: connection refused; "
+        "check the host and port of the base URL, and whether the server is running\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("200 OK", 0), ("201 Created", 0), ("204 No Content", 0), ("304 Not Modified", 0), ("300 Choices", 3),
+        ("302 Found", 3), ("400 No", 4), ("402 Pay", 4), ("403 No", 4), ("404 No", 4), ("418 Tea", 4), ("429 Slow", 4),
+        ("500 No", 5), ("503 No", 5), ("599 No", 5), ("401 No", 10),
+    ],
+)  # fmt: skip
+def test_the_exit_code_follows_the_final_status(xapi: Xapi, status: str, code: int) -> None:
+    body = b"" if status[:3] in {"204", "304"} else b"body"
+    with Server([serve(response(status, body))]) as server:
+        outcome = xapi("request", "/", env=bearing(server))
+        unchecked = xapi("request", "/", "--no-check-status", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (code, body.decode())
+    assert outcome.err.count("\n") == (0 if code == 0 else 1)
+    assert (unchecked.code, unchecked.out) == (10 if code == 10 else 0, body.decode())
+    assert unchecked.err == (outcome.err if code == 10 else "")
+
+
+def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
+    missing = xapi("request", "/x-api/me", "--no-login", env=sandbox.settings)
+    assert (missing.code, missing.out) == (10, "")
+    assert "no stored token" in missing.err
+    assert "--no-login was given" in missing.err
+
+    assert xapi("request", "/x-api/me", env=sandbox.settings).code == 0
+    sandbox.revoke_tokens()
+    rejected = xapi("request", "/x-api/me", "--no-login", env=sandbox.settings)
+    assert rejected.code == 10
+    assert json.loads(rejected.out)["error"] == "invalid_token"
+    assert "omit --no-login" in rejected.err
+    assert sandbox.login_attempts == 1

@@ -1,0 +1,152 @@
+"""What `xapi request` prints on a terminal."""
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import TOKEN, bearing, response
+from tests.program import Xapi
+from tests.servers import OK, Server, close, request, send, wait_for
+
+JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
+INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "\\u00e9",\n    null\n  ]\n}\n'
+
+
+def _screen(seen: bytes) -> str:
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(response("200 OK", JSON, "Content-Type: text/plain"))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+        colored = _screen(terminal.seen)
+
+    assert colored == (
+        '{\n  \x1b[34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
+        '    \x1b[32m"\\u00e9"\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n'
+    )
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_escape_sequence_is_printed_on_a_terminal_without_colors(xapi: Xapi, env: dict[str, str]) -> None:
+    with (
+        Server([request(), send(response("200 OK", JSON))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server) | env) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.seen) == INDENTED
+
+
+NASTY = "".join(map(chr, [*range(9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0x200B, 0x200E, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF, 0x2028, 0xE0001]))[1:]  # fmt: skip  # noqa: E501 - a list of code points
+
+
+@pytest.mark.parametrize("kind", ["text", "json string", "json name", "header", "reason", "error reason", "location"])
+def test_control_characters_are_neutralized_on_a_terminal(xapi: Xapi, kind: str) -> None:
+    in_line = NASTY.replace("\0", "")
+    sent = {
+        "text": response("200 OK", f"a{NASTY}b".encode()),
+        "json string": response("200 OK", json.dumps([f"a{NASTY}b"], ensure_ascii=False).encode()),
+        "json name": response("200 OK", json.dumps({f"a{NASTY}b": 1}, ensure_ascii=False).encode()),
+        "header": response("200 OK", b"", f"X-A: a{in_line}b"),
+        "reason": response(f"200 a{in_line}b"),
+        "error reason": response(f"404 a{in_line}b"),
+        "location": response("302 Found", b"", f"Location: /a{in_line}b"),
+    }[kind]
+    with Server([request(), send(sent), close()]) as server:
+        args = ["request", "/", "-i", "-v", "--no-follow"]
+        with xapi.on_terminal(*args, env=bearing(server) | {"NO_COLOR": "1"}) as terminal:
+            terminal.wait()
+
+    seen = _screen(terminal.seen)
+    assert seen.replace("\n", "").isprintable()
+    assert "[/x]" not in seen
+
+
+@pytest.mark.parametrize("text", ["[/x] [link=https://x]y[/link] :smile: [bold]", "x" * 300])
+def test_text_is_neither_interpreted_nor_wrapped_on_a_terminal(xapi: Xapi, text: str) -> None:
+    with (
+        Server([request(), send(response("200 OK", text.encode()))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server), columns=40) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.seen) == text + "\n"
+
+
+def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi) -> None:
+    body = b"\x89PNG\r\n\x1a\n\0" + b"x" * 5000
+    with (
+        Server([request(), send(response("200 OK", body, "Content-Type: text/plain"))]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.seen) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
+
+
+def test_a_declared_charset_is_decoded_on_a_terminal_only(xapi: Xapi) -> None:
+    sent = response("200 OK", b"caf\xe9s \x9b", "Content-Type: text/plain; charset=ISO-8859-1")
+    with Server([request(), send(sent)]) as server:
+        env = bearing(server)
+        with xapi.on_terminal("request", "/", env=env) as terminal:
+            assert terminal.wait() == 0
+        assert xapi("request", "/", env=env).body == b"caf\xe9s \x9b"
+
+    assert _screen(terminal.seen) == "cafés \\x9b\n"
+
+
+def test_text_appears_on_a_terminal_as_it_arrives(xapi: Xapi) -> None:
+    seen = threading.Event()
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    with (
+        Server([request(), send(head + b"first line\n"), wait_for(seen), send(b"second\n")]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("first line\r\n")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.seen) == "first line\nsecond\n"
+
+
+def test_an_error_body_on_a_stderr_terminal_is_readable_and_neutralized(xapi: Xapi) -> None:
+    with Server([request(), send(response("400 No", b'{"a":"\x9b"}'.replace(b"\x9b", b"\xc2\x9b")))]) as server:
+        args = ["request", "/", "--error-body", "stderr"]
+        with xapi.on_terminal(*args, stdout=subprocess.PIPE, env=bearing(server)) as terminal:
+            assert terminal.wait() == 4
+            assert terminal.process.stdout
+            assert terminal.process.stdout.read() == b""
+
+    assert _screen(terminal.seen) == f'{{\n  "a": "\\u009b"\n}}\nxapi: error: GET {server.url}/ responded with 400 No\n'
+
+
+def test_download_progress_is_shown_on_a_terminal_only(xapi: Xapi, tmp_path: Path) -> None:
+    body, seen = b"x" * 2_000_000, threading.Event()
+    steps = [request(), send(response("200 OK", body[:1_000_000], "Content-Length: 2000000")), wait_for(seen)]
+    with (
+        Server([*steps, send(body[1_000_000:])]) as server,
+        xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server)) as terminal,
+    ):
+        terminal.expect("1.0/2.0 MB")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert (tmp_path / "out").read_bytes() == body
+
+
+def test_verbose_and_curl_print_no_token_on_a_terminal(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(OK)]) as server,
+        xapi.on_terminal("request", "/", "-v", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert TOKEN.encode() not in terminal.seen
+    assert b"> Authorization: Bearer ***" in terminal.seen

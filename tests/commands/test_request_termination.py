@@ -1,0 +1,335 @@
+"""How a command ends: promptly, silently where specified, and without temporary files."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import ME, bearing, response
+from tests.program import PROGRAM, REAL, Outcome, Xapi
+from tests.servers import (
+    OK,
+    Server,
+    Step,
+    Stopwatch,
+    drip,
+    forever,
+    free_port,
+    full_backlog,
+    hang,
+    head,
+    request,
+    send,
+    serve,
+)
+from xapi_cli.sandbox import Sandbox
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+PHASES = ["stdin", "connect", "head", "body", "file", "upload", "stdout", "retry", "login", "lock", "-o fifo"]
+TRUNCATED = response("200 OK", b"begin", "Content-Length: 1000000")
+
+
+@contextmanager
+def _blocked(xapi: Xapi, phase: str, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a request that blocks in *phase*."""
+    args: dict[str, list[str]] = {
+        "stdin": ["-d", "@-"],
+        "file": ["-o", str(xapi.home / "out")],
+        "upload": ["-d", f"@{xapi.home / 'large'}"],
+        "retry": ["--retry", "1"],
+        "-o fifo": ["-o", str(xapi.home / "fifo")],
+    }
+    scripts = {
+        "head": [head(), hang()],
+        "body": [request(), send(TRUNCATED), hang()],
+        "file": [request(), send(TRUNCATED), hang()],
+        "upload": [head(), hang()],
+        "stdout": [request(), forever(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 65536)],
+        "retry": [request(), send(response("503 Busy", b"", "Retry-After: 60")), hang()],
+        "login": [head(), hang()],
+    }
+    (xapi.home / "large").write_bytes(b"x" * 20_000_000)
+    os.mkfifo(xapi.home / "fifo")
+    with Server(scripts.get(phase, [serve(OK)])) as server, full_backlog() as dead:
+        env = bearing(server)
+        if phase == "connect":
+            env["XAPI_BASE_URL"] = f"http://127.0.0.1:{dead}"
+        if phase in {"login", "lock"}:
+            env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+        if phase == "lock":
+            env |= {"XAPI_BASE_URL": server.url}
+            server._scripts = ([head(), hang()],)  # noqa: SLF001 - the other process never gets its token
+            other = xapi.start("request", "/", env=env)
+            _wait_until(lambda: bool(server.received and b"\r\n\r\n" in server.received[0]))
+            assert other.poll() is None
+        process = xapi.start("request", "/", *args.get(phase, []), *more, stdin=subprocess.PIPE, env=env)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _handles_signals(pid: int) -> bool:
+    """Return whether the process has installed its signal handlers; the one for SIGHUP is the last."""
+    caught = Path(f"/proc/{pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) & 1 << (signal.SIGHUP - 1))
+
+
+def _temporary_files(xapi: Xapi) -> list[str]:
+    new = [path.name for path in xapi.home.iterdir() if path.name.startswith(".xapi") or path.name == "out"]
+    return new + [path.name for path in xapi.temporary.iterdir()]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("number, code", SIGNALS)
+def test_a_signal_terminates_a_request_silently_and_immediately(xapi: Xapi, phase: str, number: int, code: int) -> None:
+    with _blocked(xapi, phase) as process:
+        _wait_until(lambda: _handles_signals(process.pid))
+        time.sleep(0.5)  # usually enough to reach the phase; an earlier signal must have the same effect
+        assert process.poll() is None
+        with Stopwatch() as watch:
+            process.send_signal(number)
+            process.wait(30)
+        assert process.stderr
+        err = process.stderr.read().decode()
+
+    assert process.returncode == code
+    assert watch.seconds < 3
+    assert [line for line in err.splitlines() if "retrying in 60.0 s" not in line] == []
+    assert _temporary_files(xapi) == []
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_max_time_ends_a_request_in_any_phase(xapi: Xapi, phase: str) -> None:
+    limit = 20 if phase == "retry" else 1
+    with Stopwatch() as watch, _blocked(xapi, phase, "--max-time", f"{limit}") as process:
+        process.wait(20)
+        assert process.stderr
+        line = process.stderr.read().decode().splitlines()[-1]
+
+    if phase == "retry":  # a wait that cannot end in time is not started
+        assert (process.returncode, watch.seconds < limit) == (5, True)
+        return
+    assert process.returncode == 12
+    assert 0.9 < watch.seconds < 10
+    assert line.startswith("xapi: error: ")
+    assert _temporary_files(xapi) == []
+
+
+@pytest.mark.parametrize("setting", ["environment", "profile"])
+def test_max_time_can_be_set_in_the_profile(xapi: Xapi, setting: str) -> None:
+    env = {"XAPI_MAX_TIME": "1.5"} if setting == "environment" else {}
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.default]\nmax_time = 1.5\n" if setting == "profile" else "")
+    with Server([head(), hang()]) as server:
+        outcome = xapi("request", "/", env=bearing(server) | env)
+
+    assert (outcome.code, outcome.out) == (12, "")
+    assert "; raise --max-time" in outcome.err  # whether it was waiting for the server or still starting
+
+
+def test_max_time_does_not_affect_a_fast_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/me", "--max-time", "20", env=bearing(sandbox))
+
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_alarm_of_max_time_does_not_affect_the_command_of_exec(xapi: Xapi, sandbox: Sandbox) -> None:
+    args = ["exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.5; echo done"]
+
+    assert xapi(*args, env=bearing(sandbox)) == Outcome(0, "done\n")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [hang()],
+        [head(), hang()],
+        [head(), drip(b"HTTP/1.1 200 OK\r\n" + b"X-Slow: x\r\n" * 100, 0.1)],
+        [head(), forever(b"HTTP/1.1 103 Early Hints\r\n\r\n"), hang()],
+        [head(), send(TRUNCATED), hang()],
+    ],
+)
+def test_timeout_limits_each_wait(xapi: Xapi, steps: Sequence[Step]) -> None:
+    with Server(steps) as server, Stopwatch() as watch:
+        outcome = xapi("request", "/", "--timeout", "0.5", env=bearing(server))
+
+    assert outcome.code in {11, 12}
+    assert watch.seconds < 10
+    assert outcome.err.count("\n") == 1
+    assert server.name in outcome.err
+
+
+def test_a_body_that_keeps_coming_is_not_a_timeout(xapi: Xapi) -> None:
+    sent = response("200 OK", b"x" * 10)
+    with Server([request(), send(sent[:-10]), drip(sent[-10:], 0.4)]) as server:
+        assert xapi("request", "/", "--timeout", "3", env=bearing(server)) == Outcome(0, "x" * 10)
+
+
+@pytest.mark.slow
+def test_a_slow_reader_of_stdout_is_not_a_timeout(xapi: Xapi) -> None:
+    body = b"x" * 3_000_000
+    with Server([request(), send(response("200 OK", body))]) as server:
+        process = xapi.start("request", "/", "--timeout", "3", env=bearing(server))
+        time.sleep(4.5)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, len(out), err) == (0, len(body), b"")
+
+
+# descriptors
+
+
+def _shell(xapi: Xapi, command: str, env: dict[str, str]) -> Outcome:
+    process = xapi.start("-c", command, "sh", str(PROGRAM), env=env, argv=("bash",))
+    out, err = process.communicate(timeout=30)
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["--help", "--version", "", "request --help", "request /x-api/me", "request --curl /x-api/me", "token show",
+     "token show --json", "token status", "profile show"],
+)  # fmt: skip
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_an_unwritable_stdout_exits_with_14(xapi: Xapi, sandbox: Sandbox, args: str, where: str) -> None:
+    assert xapi("login", env=sandbox.settings).code == 0
+
+    outcome = _shell(xapi, f'"$1" {args} {where}', sandbox.settings)
+
+    reason = {">&-": ("stdout is closed", "stdout cannot be written: Bad file descriptor"), ">/dev/full": ("No space",)}
+    assert outcome.code == 14, outcome
+    assert outcome.err.count("\n") == 1
+    assert any(text in outcome.err for text in reason[where])
+
+
+@pytest.mark.parametrize("args", ["--help", "--version", "request --help", "request /x-api/me", "request -i /x-api/me"])
+def test_a_closed_stdout_exits_with_141_silently(xapi: Xapi, sandbox: Sandbox, args: str) -> None:
+    outcome = _shell(xapi, f'"$1" {args} | true; exit ${{PIPESTATUS[0]}}', bearing(sandbox))
+
+    assert outcome in {Outcome(141), Outcome(0)}  # 0 if it ended before stdout was closed
+    assert _with_closed_stdout(xapi, args.split(), bearing(sandbox)) == Outcome(141)
+
+
+def _with_closed_stdout(xapi: Xapi, args: Sequence[str], env: dict[str, str]) -> Outcome:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = xapi.start(*args, stdout=writer, env=env)
+    os.close(writer)
+    _, err = process.communicate(timeout=30)
+    return Outcome(process.returncode, "", err.decode())
+
+
+def test_head_gets_the_first_line_of_an_endless_body(xapi: Xapi) -> None:
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\n\r\n"), forever(b"line\n" * 100)]) as server:
+        outcome = _shell(xapi, '"$1" request / | head -1; exit ${PIPESTATUS[0]}', bearing(server))
+
+    assert outcome == Outcome(141, "line\n")
+
+
+@pytest.mark.parametrize(
+    "where, code, out",
+    [("2>&-", 0, True), ("<&-", 0, True), ("<&- 2>&-", 0, True), (">&- 2>&- <&-", 14, False), ("2>/dev/full", 0, True)],
+)
+def test_closed_streams_change_nothing_else(xapi: Xapi, sandbox: Sandbox, where: str, code: int, out: bool) -> None:
+    outcome = _shell(xapi, f'"$1" request /x-api/me {where}', sandbox.settings)
+
+    assert (outcome.code, outcome.out.startswith('{"id":1')) == (code, out)
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", ">&- 2>&- <&-", "<&- 2>/dev/full"])
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ("/x-api/me --meta - -o body", 14),
+        ("/x-api/nothing --error-body stderr", 14),
+        ("/x-api/nothing --error-body none --meta -", 14),
+        ("/x-api/me -v -o body", 0),
+        ("/x-api/me --meta meta -o body", 0),
+        ("http://127.0.0.1:{port}/ --base-url http://127.0.0.1:{port} --meta -", 11),
+    ],
+)
+def test_a_result_for_an_unwritable_stderr_exits_with_14(
+    xapi: Xapi, sandbox: Sandbox, where: str, args: str, code: int
+) -> None:
+    outcome = _shell(xapi, f'"$1" request {args.format(port=free_port())} {where}', bearing(sandbox))
+
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", "")
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full", "2>&- >/dev/full"])
+@pytest.mark.parametrize("file", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_output_to_dev_stdout_that_is_unwritable_exits_with_14(
+    xapi: Xapi, sandbox: Sandbox, file: str, where: str
+) -> None:
+    outcome = _shell(xapi, f'"$1" request /x-api/me -o {file} {where}', bearing(sandbox))
+
+    assert (outcome.code, outcome.out) == (14, "")
+
+
+def test_output_to_dev_stdout_appends_at_the_current_position(xapi: Xapi, sandbox: Sandbox) -> None:
+    command = '{ echo before; "$1" request /x-api/me -o /dev/stdout; echo after; } >both; cat both'
+
+    assert _shell(xapi, command, bearing(sandbox)) == Outcome(0, f"before\n{ME}after\n")
+
+
+@pytest.mark.parametrize("args", ["/x-api/me --meta - -o body", "/x-api/nothing --error-body stderr"])
+def test_a_result_for_a_closed_stderr_exits_with_141(xapi: Xapi, sandbox: Sandbox, args: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = xapi.start("request", *args.split(), stderr=writer, env=bearing(sandbox))
+    os.close(writer)
+
+    assert (process.wait(30), process.stdout and process.stdout.read()) == (141, b"")
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_a_closed_stderr_does_not_change_the_exit_code(xapi: Xapi, sandbox: Sandbox, where: str) -> None:
+    outcome = _shell(xapi, f'"$1" request /x-api/nothing {where}', bearing(sandbox))
+
+    assert (outcome.code, outcome.err) == (4, "")
+
+
+def test_a_body_from_a_closed_stdin_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = _shell(xapi, '"$1" request /x-api/echo -d @- <&-', bearing(sandbox))
+
+    assert outcome == Outcome(2, "", "xapi: error: stdin is closed; redirect it from a file or a pipe, or omit @-\n")
+    assert sandbox.requests == 0
+
+
+def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandbox) -> None:
+    with Server([head(), hang()]) as server:
+        process = xapi.start("request", "/", env=bearing(server), argv=REAL)
+        _wait_until(lambda: bool(server.received))
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"/xapi\0request\0" in arguments
+
+    assert b"canary" not in arguments
+
+
+def test_a_signal_during_startup_terminates_silently(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcomes = set()
+    for wait in range(2, 26, 2):
+        process = xapi.start("request", "/x-api/me", env=bearing(sandbox), argv=REAL)
+        time.sleep(wait / 100)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        if err and b"xapi_cli/cli/main.py" not in err:
+            continue  # Python had not installed its handlers yet
+        outcomes.add((process.returncode, err))
+
+    assert outcomes <= {(-2, b""), (130, b""), (0, b"")}
+    assert outcomes - {(0, b"")}

@@ -1,0 +1,224 @@
+"""Every wait is limited, and the deadline limits the whole request."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.http.clients import SOON, Zeros, client, get, resolving
+from tests.servers import (
+    OK,
+    Peer,
+    Server,
+    Step,
+    Stopwatch,
+    drip,
+    free_port,
+    hang,
+    request,
+    send,
+    serve,
+)
+from xapi_cli.errors import TimeoutExpired
+from xapi_cli.http.transport import Transport
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+
+STALLS: dict[str, tuple[list[Step], str, bool]] = {
+    "silent": ([request(), hang()], "no response from {} within 1 s", True),
+    "slow-loris head": (
+        [request(), drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 999, 0.05)],
+        "no response from {} within 1 s",
+        True,
+    ),
+    "endless 103": (
+        [request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 999, 0.05, 21)],
+        "no response from {} within 1 s",
+        True,
+    ),
+    "stalls in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 1 s", True),
+    "a slow chunk extension": (
+        [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), drip(b"5;" + b"x" * 999, 0.05)],
+        "no more data from {} within 1 s",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_stalled_server_causes_a_timeout(stall: str) -> None:
+    script, message, sent = STALLS[stall]
+    with Server(script) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
+        get(server, timeout=httpx.Timeout(10, read=1))
+    assert caught.value.message == message.format(server.name)
+    assert caught.value.sent == sent
+    assert 0.9 < watch.seconds < SOON
+
+
+@pytest.mark.parametrize("stall", STALLS)
+def test_the_deadline_limits_every_wait(stall: str) -> None:
+    with Server(STALLS[stall][0]) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
+        get(server, timeout=60, deadline=time.monotonic() + 1)
+    assert caught.value.message.endswith(f"{server.name} before --max-time expired")
+    assert caught.value.hint == "raise --max-time to wait longer"
+    assert 0.9 < watch.seconds < SOON
+
+
+def test_the_deadline_limits_an_endless_slow_body() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with Server([request(), send(reply), drip(b"1\r\nx\r\n" * 999, 0.02, 6)]) as server:
+        with Stopwatch() as watch, pytest.raises(TimeoutExpired, match="before the time for a login expired"):
+            get(server, timeout=1, deadline=time.monotonic() + 1.5, deadline_name="the time for a login")
+        assert 1.4 < watch.seconds < SOON
+
+
+def test_a_slow_body_causes_no_timeout() -> None:
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.12)]) as server:
+        assert get(server, timeout=1.5).content == b"x" * 20
+
+
+def test_a_slow_consumer_causes_no_timeout() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + b"x" * 4000000
+    with (
+        Server([request(), send(reply)]) as server,
+        client(timeout=1.5) as http,
+        http.stream("GET", server.url) as response,
+    ):
+        parts = response.iter_raw()
+        size = len(next(parts))
+        time.sleep(2)
+        assert size + sum(map(len, parts)) == 4000000
+
+
+def test_a_server_that_does_not_read_causes_a_timeout() -> None:
+    size = 64 * 1024 * 1024
+    with (
+        Server([hang()]) as server,
+        client(timeout=httpx.Timeout(10, write=0.5)) as http,
+        Stopwatch() as watch,
+        pytest.raises(TimeoutExpired) as caught,
+    ):
+        http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)})
+    assert caught.value.message == f"{server.name} accepted no data within 0.5 s"
+    assert caught.value.sent
+    assert caught.value.hint == "the POST may have been processed: check before you send it again"
+    assert watch.seconds < SOON
+
+
+def test_a_server_that_reads_slowly_causes_no_timeout() -> None:
+    def sip(peer: Peer) -> None:
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        for _ in range(10):
+            time.sleep(0.25)
+            for _ in range(8):
+                peer.read_some()
+        peer.read_request()
+
+    size = 8 * 1024 * 1024
+    with Server([sip, send(OK)]) as server, client(timeout=2) as http:
+        assert http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)}).content == b"ok"
+
+
+@pytest.fixture
+def full() -> Iterator[list[int]]:
+    """Ports on 127.0.0.2 and above whose listening sockets accept no more connections."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    address = listener.getsockname()
+    crowd = []
+    for _ in range(3):
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex(address)
+        crowd.append(sock)
+    yield [address[1]]
+    for sock in crowd:
+        sock.close()
+    listener.close()
+
+
+def test_connecting_has_a_timeout(full: list[int]) -> None:
+    with client(timeout=0.5) as http, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
+        http.get(f"http://127.0.0.1:{full[0]}/")
+    assert caught.value.message == f"no connection to 127.0.0.1:{full[0]} within 0.5 s (TCP)"
+    assert not caught.value.sent
+    assert watch.seconds < SOON
+
+
+def test_name_resolution_has_a_timeout_and_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    lookups = []
+
+    def never(host: str, port: int) -> list[tuple[str, int]]:
+        lookups.append(host)
+        done.wait(10)
+        return []
+
+    resolving(monkeypatch, never)
+    try:
+        with client(timeout=0.4) as http, Stopwatch() as watch:
+            for _ in range(3):
+                with pytest.raises(TimeoutExpired) as caught:
+                    http.get("http://api.test/")
+                assert caught.value.message == "no connection to api.test:80 within 0.4 s (name resolution)"
+        assert watch.seconds < SOON
+        assert lookups == ["api.test"]
+    finally:
+        done.set()
+
+
+def test_unreachable_addresses_do_not_delay_a_reachable_one(monkeypatch: pytest.MonkeyPatch, full: list[int]) -> None:
+    with Server([serve()]) as server:
+        dead = [("127.0.0.1", full[0])] * 1 + [("127.0.0.1", free_port())] * 2
+        resolving(monkeypatch, lambda host, port: [*dead, ("127.0.0.1", server.port)])
+        with client(timeout=3) as http, Stopwatch() as watch:
+            assert http.get("http://api.test/").content == b"ok"
+        assert watch.seconds < SOON
+
+
+def test_all_addresses_share_one_timeout(monkeypatch: pytest.MonkeyPatch, full: list[int]) -> None:
+    resolving(monkeypatch, lambda host, port: [("127.0.0.1", full[0])] + [("127.0.0.1", full[0], 0)[:2]] * 3)
+    with (
+        client(timeout=0.7) as http,
+        Stopwatch() as watch,
+        pytest.raises(TimeoutExpired, match=r"within 0\.7 s \(TCP\)"),
+    ):
+        http.get("http://api.test/")
+    assert watch.seconds < SOON
+
+
+def test_the_deadline_limits_connecting_and_sending(full: list[int], client_tls: ssl.SSLContext) -> None:
+    size = 64 * 1024 * 1024
+    with Server([hang()]) as deaf, client(Transport(lambda: client_tls), timeout=60) as http:
+        for url, missing in [
+            (f"http://127.0.0.1:{full[0]}/", f"no connection to 127.0.0.1:{full[0]} before --max-time expired (TCP)"),
+            (f"https://{deaf.name}/", f"no connection to {deaf.name} before --max-time expired (TLS handshake)"),
+            (deaf.url, f"{deaf.name} accepted no data before --max-time expired"),
+        ]:
+            with Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
+                http.put(
+                    url,
+                    content=Zeros(size),
+                    headers={"Content-Length": str(size)},
+                    extensions={"deadline": time.monotonic() + 1},
+                )
+            assert caught.value.message == missing
+            assert watch.seconds < SOON
+
+
+def test_nothing_is_sent_after_the_deadline() -> None:
+    with Server([serve()]) as server:
+        with pytest.raises(TimeoutExpired) as caught:
+            get(server, deadline=time.monotonic() - 1)
+        assert not caught.value.sent
+        assert not any(server.received)
+
+
+def test_connecting_and_the_tls_handshake_share_one_timeout(client_tls: ssl.SSLContext) -> None:
+    with Server([hang()]) as server, client(Transport(lambda: client_tls), timeout=1) as http:
+        with Stopwatch() as watch, pytest.raises(TimeoutExpired, match=r"within 1 s \(TLS handshake\)"):
+            http.get(f"https://{server.name}")
+        assert watch.seconds < SOON

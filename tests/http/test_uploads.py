@@ -1,0 +1,95 @@
+"""Requests with bodies, and responses that arrive before the request is complete."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.http.clients import EARLY, SOON, Source, Zeros, client
+from tests.servers import (
+    OK,
+    Server,
+    Step,
+    Stopwatch,
+    half_close,
+    hang,
+    head,
+    request,
+    reset,
+    send,
+    serve,
+    sleep,
+    until_closed,
+)
+from xapi_cli.errors import NetworkError, XapiError
+
+
+@pytest.mark.parametrize(
+    "rest", [[hang()], [], [reset()], [half_close(), hang()]], ids=["stays", "closes", "resets", "half-closes"]
+)
+@pytest.mark.parametrize("kind", ["length", "chunked"])
+def test_a_response_during_a_large_upload_is_read_immediately(rest: list[Step], kind: str) -> None:
+    size = 64 * 1024 * 1024
+    headers = {"Content-Length": str(size)} if kind == "length" else {"Transfer-Encoding": "chunked"}
+    with (
+        Server([head(), send(EARLY), *rest], [serve()]) as server,
+        client() as http,
+        Stopwatch() as watch,
+        http.stream("POST", server.url, content=Zeros(size), headers=headers) as response,
+    ):
+        assert response.status_code == 401
+        response.extensions["discard"]()
+        response.close()
+        assert http.get(server.url).content == b"ok"
+        assert len(server.received) == 2
+    assert watch.seconds < SOON
+
+
+def test_a_body_is_sent_completely_after_an_early_success() -> None:
+    size = 16 * 1024 * 1024
+    with Server([head(), send(OK), sleep(0.2), request()]) as server, client() as http:
+        response = http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)})
+        assert response.content == b"ok"
+        deadline = time.monotonic() + 5
+        while not server.received[0].endswith(bytes(size)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert server.received[0].endswith(b"\r\n\r\n" + bytes(size))
+
+
+def test_informational_responses_do_not_stop_an_upload() -> None:
+    size = 8 * 1024 * 1024
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n"
+    with Server([head(), send(early), sleep(0.1), request(), send(OK)]) as server, client() as http:
+        assert http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)}).content == b"ok"
+
+
+def test_a_connection_failure_during_an_upload_is_reported() -> None:
+    size = 64 * 1024 * 1024
+    with Server([head(), reset()]) as server, client() as http, pytest.raises(NetworkError) as caught:
+        http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)})
+    assert re.fullmatch(
+        rf"(the connection to {server.name} broke before the response: connection reset"
+        rf"|{server.name} closed the connection without a response)",
+        caught.value.message,
+    )
+    assert (caught.value.sent, caught.value.headers_received) == (True, False)
+    assert "may have been processed" in str(caught.value)
+
+
+@pytest.mark.parametrize("chunks", [[b"abc"], [b"abcde", b"f"], []])
+def test_a_body_with_another_length_than_declared_is_an_error(chunks: list[bytes]) -> None:
+    with Server([request(), send(OK)]) as server, client() as http, pytest.raises(XapiError) as caught:
+        http.post(server.url, content=Source(*chunks), headers={"Content-Length": "5"})
+    assert (caught.value.message, caught.value.exit_code) == ("the request's body changed while it was sent", 1)
+
+
+def test_an_error_of_the_body_propagates_and_closes_the_connection() -> None:
+    def body() -> Iterator[bytes]:
+        yield b"first"
+        raise OSError("disk on fire")
+
+    with Server([until_closed()]) as server, client() as http:
+        with pytest.raises(OSError, match="disk on fire"):
+            http.post(server.url, content=body())
+        assert not http._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # not observable from outside

@@ -1,0 +1,14 @@
+"""The client of the tests of the sandbox."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from xapi_cli.sandbox import Sandbox
+
+
+@pytest.fixture
+def client(sandbox: Sandbox) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=sandbox.base_url, trust_env=False) as client:
+        yield client

@@ -1,0 +1,138 @@
+"""One row per setting: flag, variable, profile key, help, documentation and completion derive from it."""
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from tests.documents import SETTINGS_PAGE, help_of, settings_page
+from tests.program import Outcome, Xapi
+from xapi_cli.cli import options
+from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.settings import resolve
+from xapi_cli.settings.table import (
+    LIBRARY_PARAMETERS,
+    PROFILE_KEYS,
+    SECRET_VARIABLES,
+    SETTINGS,
+    VARIABLES,
+    Settings,
+    default_text,
+)
+
+VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and its value
+    "profile": ("work", "work"),
+    "base_url": ("API.test", "https://api.test"),
+    "username": ("me@example.com", "me@example.com"),
+    "password": ("secret", "secret"),
+    "password_command": ("pass 'a b'", ("pass", "a b")),
+    "token": ("abc", "abc"),
+    "token_base_url": ("API.test", "https://api.test"),
+    "storage": ("file", "file"),
+    "timeout": ("1m30s", 90.0),
+    "max_time": ("2h", 7200.0),
+    "ca_bundle": ("/ca.pem", "/ca.pem"),
+    "no_input": ("1", True),
+}
+NOWHERE = {"XAPI_CONFIG_DIR": "/nonexistent"}
+
+each_setting = pytest.mark.parametrize("name", SETTINGS)
+each_profile_key = pytest.mark.parametrize("name", PROFILE_KEYS)
+
+
+def _resolved(flags: dict[str, str | None], environ: dict[str, str], name: str) -> Any:
+    return getattr(resolve.resolve(flags, environ | NOWHERE, may_create_profile=True), name)
+
+
+@each_setting
+def test_every_field_of_the_settings_has_a_row_and_an_example_here(name: str) -> None:
+    assert name in Settings._fields
+    assert name in VALID
+
+
+def test_only_a_derived_field_has_no_row() -> None:
+    assert [field for field in Settings._fields if field not in SETTINGS] == ["password_command_mismatch"]
+
+
+@each_setting
+def test_a_setting_comes_from_its_flag(name: str) -> None:
+    text, value = VALID[name]
+
+    if SETTINGS[name].flags:
+        assert _resolved({name: text}, {}, name) == value
+
+
+@each_setting
+def test_a_setting_comes_from_each_of_its_variables(name: str) -> None:
+    text, value = VALID[name]
+
+    for variable in SETTINGS[name].variables:
+        expected = None if variable.startswith("SSL_") else value  # `http.tls` reads these itself
+        required = {"XAPI_TOKEN": "abc"} if name == "token_base_url" else {}  # without a token, it has no effect
+        assert _resolved({}, {variable: text} | required, name) == expected
+
+
+@each_profile_key
+def test_a_setting_is_set_in_a_profile_and_comes_from_it(xapi: Xapi, name: str) -> None:
+    text, value = VALID[name]
+
+    assert xapi("profile", "set", name, text) == Outcome(0, "", f"xapi: set {name} of profile default\n")
+
+    stored = tomllib.loads((xapi.config / "config.toml").read_text())["profiles"]["default"]
+    assert list(stored) == [name]
+    found = resolve.resolve({}, {"XAPI_CONFIG_DIR": str(xapi.config)})
+    assert getattr(found, name) == value
+
+
+@each_setting
+def test_a_flag_is_in_the_help_of_its_commands_with_its_variable_and_its_default(name: str) -> None:
+    setting = SETTINGS[name]
+    pages = {"all": ["logout", "request"], "network": ["request", "login"]}
+
+    for command in pages.get(setting.commands, [setting.commands]) if setting.flags else ():
+        page = " ".join(help_of(command).split())
+        assert all(flag in page for flag in setting.flags)
+        if name == "password":
+            continue  # `login` has its own text for --password-stdin
+        assert f"{setting.help}." in page
+        assert all(f"env: {variable}" in page for variable in setting.variables[:1])
+        assert setting.is_switch or not default_text(name) or f"default: {default_text(name)}]" in page
+
+
+def test_every_variable_is_in_the_help_topic_and_no_other() -> None:
+    rows = TOPICS["environment"].rows
+    known = [", ".join(row.variables) for row in (*SETTINGS.values(), *VARIABLES) if row.variables]
+
+    assert [name for name, _ in rows] == known
+
+
+def test_the_documentation_has_the_current_table() -> None:
+    assert SETTINGS_PAGE.read_text() == settings_page(), "run `make docs`"
+    assert len(re.findall(r"^\| setting \|", SETTINGS_PAGE.read_text(), re.MULTILINE)) == 1
+
+
+@each_setting
+def test_the_choices_of_a_setting_complete(xapi: Xapi, name: str) -> None:
+    setting = SETTINGS[name]
+    if not setting.choices:
+        return
+    args = f"xapi request {setting.flags[0]} "
+    env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": args, "COMP_CWORD": "3"}
+
+    assert xapi(env=env).out.split() == list(setting.choices)
+
+
+def test_the_keys_of_a_profile_complete(xapi: Xapi) -> None:
+    env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi profile set ", "COMP_CWORD": "3"}
+
+    assert xapi(env=env).out.split() == list(PROFILE_KEYS)
+
+
+def test_the_groups_derive_from_the_rows() -> None:
+    assert set(options.ACCOUNT) >= {"profile", "base_url", "username", "storage", "no_input"}
+    assert set(options.NETWORK) >= {"timeout", "max_time", "ca_bundle"}
+    assert not {"password", "password_command", "token"} & {*options.ACCOUNT, *options.NETWORK}
+    assert set(SECRET_VARIABLES) >= {"XAPI_PASSWORD", "XAPI_TOKEN"}
+    assert set(LIBRARY_PARAMETERS) >= {"base_url", "username", "storage", "timeout", "ca_bundle"}
+    assert not {"password", "token", "profile"} & set(LIBRARY_PARAMETERS)

@@ -1,0 +1,95 @@
+import pytest
+
+from tests.servers import Stopwatch
+from xapi_cli.system.redact import Redactor, redact_header, redact_url
+
+
+def test_a_known_secret_is_redacted_as_it_is_and_percent_encoded() -> None:
+    redactor = Redactor()
+    redactor.add("s e/cret")
+
+    assert redactor.redact("a s e/cret, s%20e%2Fcret") == "a ***, ***"
+
+
+@pytest.mark.parametrize("secret", [None, "", "abc"])
+def test_a_missing_or_very_short_secret_is_not_redacted(secret: str | None) -> None:
+    redactor = Redactor()
+    redactor.add(secret)
+
+    assert redactor.redact("abcd") == "abcd"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "X-API_KEY", "apikey",
+        "X-Amz-Security-Token", "Client-Secret", "X-Password", "X-Session-Id", "Authentication-Info", "X-Auth-Token",
+    ],
+)  # fmt: skip
+def test_the_value_of_a_header_with_a_secret_name_is_redacted(name: str) -> None:
+    assert redact_header(name, "canary") == "***"
+
+
+@pytest.mark.parametrize("name", ["Accept", "Content-Type", "WWW-Authenticate", "X-Request-Id", "ETag", "Keyboard"])
+def test_other_headers_are_not_redacted(name: str) -> None:
+    assert redact_header(name, "value") == "value"
+
+
+def test_the_scheme_of_an_authorization_header_is_shown() -> None:
+    assert redact_header("Authorization", "Basic Y2FuYXJ5") == "Basic ***"
+
+
+@pytest.mark.parametrize(
+    ("url", "redacted"),
+    [
+        ("/a?token=canary&b=1", "/a?token=***&b=1"),
+        ("/a?b=1&api_key=canary", "/a?b=1&api_key=***"),
+        ("https://h/a?X-Amz-Signature=canary#f", "https://h/a?X-Amz-Signature=***#f"),
+        ("/a?code=canary&state=1", "/a?code=***&state=1"),
+        ("/a?postcode=1", "/a?postcode=1"),
+        ("/token=seen", "/token=seen"),
+        ("/a#access_token=canary&expires_in=9", "/a#access_token=***&expires_in=9"),
+        ("/a;jsessionid=canary", "/a;jsessionid=***"),
+        ("/a?to=https://h/?token=canary&b=1", "/a?to=https://h/?token=***&b=1"),
+        ("/a?token=canary?canary;canary", "/a?token=***"),
+        ("https://user:canary@h/a", "https://***@h/a"),
+        ("https://user:can@ry@h:1?a=b@c", "https://***@h:1?a=b@c"),
+        ("//canary@h", "//***@h"),
+        ("https://h/user@mail", "https://h/user@mail"),
+        ("/a?b", "/a?b"),
+        ("/a?jwt=canary&otp=canary", "/a?jwt=***&otp=***"),
+        ("/a?next=https%3A%2F%2Fu%3Acanary%40h%2F&b=1", "/a?next=***&b=1"),
+        ("/a?next=%2Fb%3Faccess_token%3Dcanary", "/a?next=***"),
+        ("/a?next=%252Fb%253Faccess_token%253Dcanary", "/a?next=***"),
+        ("/a?next=%2Fb%3Fpage%3D2", "/a?next=%2Fb%3Fpage%3D2"),
+    ],
+)
+def test_user_info_and_secret_parameters_of_a_url_are_redacted(url: str, redacted: str) -> None:
+    assert redact_url(url) == redacted
+    for name in ("Location", "Content-Location", "X-Next"):
+        assert redact_header(name, url) == redacted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "redacted"),
+    [
+        (
+            "Link",
+            '<https://u:canary@h/a?access_token=canary&page=2>; rel="next", </b?token=canary>; rel=prev; title="x"',
+            '<https://***@h/a?access_token=***&page=2>; rel="next", </b?token=***>; rel=prev; title="x"',
+        ),
+        ("Refresh", "5; url=https://u:canary@h/a?access_token=canary", "5; url=https://***@h/a?access_token=***"),
+        ("Refresh", "0;URL='/a#token=canary'", "0;URL='/a#token=***"),
+    ],
+)
+def test_the_urls_in_a_header_are_redacted(name: str, value: str, redacted: str) -> None:
+    assert redact_header(name, value) == redacted
+
+
+@pytest.mark.parametrize(
+    "value", ["?" * 60_000, "?token" * 10_000, "//" * 30_000, ";token=x>" * 7_000, "//a@" * 15_000]
+)
+def test_a_long_header_is_redacted_in_linear_time(value: str) -> None:
+    with Stopwatch() as watch:
+        redact_header("X-Long", value)
+    assert watch.seconds < 2

@@ -1,0 +1,82 @@
+"""The interface through which requests get tokens, and its implementation for a token supplied by the user."""
+
+from typing import Literal, Protocol
+
+from xapi_cli.tokens import Token
+
+Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
+Source = Literal["store", "login", "env"]
+
+REASONS: dict[Reason, str] = {
+    "missing": "no stored token",
+    "expired": "the stored token has expired",
+    "rejected": "the API rejected the stored token (401)",
+    "short": "the stored token has too little time left",
+    "fresh": "a fresh token was requested",
+}
+
+
+class Credentials(Protocol):
+    """The interface that the 401 flow uses: the token to send, a newer one after a 401, the report of a final 401."""
+
+    @property
+    def login_reason(self) -> Reason | None:
+        """The reason for this process's login, or None if it did not log in."""
+
+    def check(self) -> None:
+        """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
+
+    def current(self) -> Token:
+        """Return the token to send."""
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return a newer token than *rejected*, once per command, or None if the 401 is final."""
+
+    def renew_unlimited(self, rejected: Token) -> Token | None:
+        """Do the same as `renew` without its limits; the caller MUST limit the number of renewals."""
+
+    def newer(self, than: Token) -> Token | None:
+        """Return the token that another process has stored in place of *than*, or None; never log in."""
+
+    def is_fresh(self, token: Token) -> bool:
+        """Return whether *token* comes from this process's last login."""
+
+    def record_rejection(self) -> None:
+        """Record that the last response was 401."""
+
+    def advice(self) -> str:
+        """Return a hint for the user about a final 401."""
+
+
+class SuppliedToken:
+    """The token from XAPI_TOKEN: sent as is, never stored, never renewed."""
+
+    login_reason: Reason | None = None
+
+    def __init__(self, access_token: str) -> None:
+        self.token = Token(access_token)
+
+    def check(self) -> None:
+        """Do nothing: there is a token."""
+
+    def current(self) -> Token:
+        """Return the token from the environment."""
+        return self.token
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return None: a token from the environment cannot be renewed."""
+        return None
+
+    renew_unlimited = renew
+    newer = renew
+
+    def is_fresh(self, token: Token) -> bool:
+        """Return False: the token does not come from a login."""
+        return False
+
+    def record_rejection(self) -> None:
+        """Do nothing."""
+
+    def advice(self) -> str:
+        """Return a hint that names the variable."""
+        return "XAPI_TOKEN is not accepted: replace it, or unset it so that xapi logs in automatically"

@@ -1,0 +1,100 @@
+"""Wait for connections and threads in one thread."""
+
+import selectors
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from xapi_cli.batch.connections import ClientConnection
+from xapi_cli.errors import NetworkError
+
+
+class EventLoop:
+    """Watch connections, and run blocking functions in threads."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wakeups, self._waker = socket.socketpair()
+        self._wakeups.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._wakeups, selectors.EVENT_READ)
+        self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
+        self._watched: dict[ClientConnection, int] = {}  # events of the selector; 0 if it is not registered there
+
+    def wake(self) -> None:
+        """Make `ready` return; thread-safe."""
+        with suppress(OSError):  # the socket buffer is full, so a wake-up is pending already
+            self._waker.send(b"\0")
+
+    def watch(self, connection: ClientConnection, events: int) -> None:
+        """Make `ready` yield *connection* after *events*; 0 pauses it."""
+        current = self._watched.setdefault(connection, 0)
+        if events == current:
+            return
+        if not current:
+            self._selector.register(connection, events)
+        elif not events:
+            self._selector.unregister(connection)
+        else:
+            self._selector.modify(connection, events)
+        self._watched[connection] = events
+
+    def unwatch(self, connection: ClientConnection) -> None:
+        """Stop watching *connection*."""
+        if self._watched.pop(connection, 0):
+            self._selector.unregister(connection)
+
+    def ready(self, timeout: float) -> Iterator[tuple[ClientConnection, int]]:
+        """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads."""
+        for key, events in self._selector.select(timeout):
+            if key.fileobj is self._wakeups:
+                self._run_callbacks()
+            elif key.fileobj in self._watched:  # an earlier event may have removed it
+                yield key.fileobj, events
+
+    def pending(self) -> set[Any]:
+        """Return the connections that have events now."""
+        return {key.fileobj for key, _ in self._selector.select(0)}
+
+    def run_in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run *work*, which blocks, in a thread; call *then* with its result or exception in the loop's thread."""
+
+        def run() -> None:
+            result = result_of(work)
+            self._callbacks.put(lambda: then(result))
+            self.wake()
+
+        try:
+            Thread(target=run, daemon=True).start()
+        except RuntimeError:  # the thread limit is reached
+            then(NetworkError("no more threads can be started", hint="use fewer --jobs"))
+
+    def close(self) -> None:
+        """Close all watched connections."""
+        for connection in list(self._watched):
+            self.unwatch(connection)
+            connection.close()
+        self._selector.close()
+        self._wakeups.close()
+        self._waker.close()
+
+    def _run_callbacks(self) -> None:
+        with suppress(OSError):
+            self._wakeups.recv(65_536)
+        while True:
+            try:
+                callback = self._callbacks.get_nowait()
+            except Empty:
+                return
+            callback()
+
+
+def result_of(work: Callable[[], Any]) -> Any:
+    """Return the result of *work*, or the exception that it raises."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the caller raises it
+        return error

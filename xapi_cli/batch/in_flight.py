@@ -1,0 +1,50 @@
+"""A request in flight: the input line, the flow of its call, and the connection that carries it."""
+
+import time
+from typing import TYPE_CHECKING
+
+from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.responses import BufferedResponse
+from xapi_cli.errors import (
+    AuthenticationError,
+    ClientStatusError,
+    NetworkError,
+    RedirectError,
+    ServerStatusError,
+    TimeoutExpired,
+)
+from xapi_cli.http.flow import FinalResponse, Flow, Send
+from xapi_cli.request.calls import Call
+
+if TYPE_CHECKING:
+    from xapi_cli.batch.connections import ClientConnection
+
+# These errors are the result of one line; all others end the batch.
+LINE_ERRORS = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
+
+LineError = NetworkError | TimeoutExpired | AuthenticationError | RedirectError | ClientStatusError | ServerStatusError
+Outcome = FinalResponse[BufferedResponse] | LineError
+
+
+class InFlight:
+    """The request of *entry*, driven by *flow* until it has an outcome."""
+
+    __slots__ = ("connection", "data", "entry", "flow", "memory", "started", "step")
+
+    def __init__(self, entry: Entry, flow: Flow[Call, BufferedResponse]) -> None:
+        self.entry, self.flow = entry, flow
+        self.started = time.monotonic()
+        self.connection: ClientConnection | None = None
+        self.step: Send[Call] | None = None  # while it is being sent, or waits for a connection
+        self.data = b""  # the request as it is sent
+        self.memory = entry.size  # bytes, not counting those of its connection
+
+    @property
+    def number(self) -> int:
+        """Return the number of the input line."""
+        return self.entry.number
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Return the milliseconds since the request started."""
+        return round((time.monotonic() - self.started) * 1000)

@@ -1,0 +1,60 @@
+"""Open the input and the journal of a batch; refuse files with two roles, one of which would destroy the other."""
+
+import os
+import stat
+from contextlib import ExitStack, suppress
+from typing import BinaryIO
+
+from xapi_cli.batch.journal import Journal
+from xapi_cli.errors import UsageError
+from xapi_cli.system.render import printable
+from xapi_cli.system.terminal import Terminal
+from xapi_cli.tokens import Identity
+
+
+def open_input(name: str | None, terminal: Terminal, stack: ExitStack) -> BinaryIO:
+    """Return the file *name*, which *stack* closes, or stdin if it is None or `-`; raises UsageError."""
+    if name is None or name == "-":
+        return _open_stdin(terminal)
+    shown = printable(name)
+    try:
+        file = open(name, "rb", buffering=0)  # noqa: SIM115 - the exit stack closes it
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name is not valid"
+        raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
+    stack.enter_context(file)
+    if terminal.stdout_is(os.fstat(file.fileno())):
+        raise UsageError(f"stdout is redirected to {shown}, the input file", hint="redirect it to another file")
+    return file
+
+
+def size_of(source: BinaryIO) -> int | None:
+    """Return the size of *source* in bytes, or None if it is not a regular file."""
+    status = os.fstat(source.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def open_journal(name: str, identity: Identity, source: BinaryIO, terminal: Terminal, stack: ExitStack) -> Journal:
+    """Return the journal *name* for requests of *identity* that are read from *source*; *stack* closes it.
+
+    Raises UsageError if the journal belongs to another account or input, or is the input or stdout.
+    """
+    with suppress(OSError, ValueError):  # the file does not exist yet
+        status = os.stat(name)
+        if os.path.samestat(status, os.fstat(source.fileno())):
+            raise UsageError("FILE and --journal are the same file", hint="use two different files")
+        if terminal.stdout_is(status):
+            raise UsageError("stdout and --journal are the same file", hint="use two different files")
+    journal = stack.enter_context(Journal(name, identity.key))
+    if size_of(source) is not None:
+        journal.check_input(source)
+    return journal
+
+
+def _open_stdin(terminal: Terminal) -> BinaryIO:
+    stdin = terminal.stdin()
+    if stdin is None:
+        raise UsageError("stdin is closed", hint="name an input FILE")
+    if stdin.isatty():
+        terminal.note("reading lines from the terminal; press Ctrl-D to end the input")
+    return stdin

@@ -1,0 +1,77 @@
+"""The one place where a failure becomes a line on stderr and an exit code."""
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
+from xapi_cli.system import signals
+from xapi_cli.system.terminal import discard_stdout
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+_RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
+def exit_code(error: BaseException, runtime: "Runtime") -> int:
+    """Report *error* on stderr, unless it is of a silent kind; return the exit code."""
+    if isinstance(error, SystemExit) and not _is_closed_pipe(error):
+        return error.code if isinstance(error.code, int) else 0  # raised by completion; 1 means "none" to fish
+    failure = _as_xapi_error(error)
+    if not isinstance(failure, Interrupted):  # its alarm limits the time until the exit
+        signals.cancel_alarm()
+    if isinstance(failure, OutputError | ClosedPipe):
+        discard_stdout()
+    if not isinstance(failure, ClosedPipe | Interrupted):
+        failure.hint = runtime.with_profile(failure.hint)
+        runtime.terminal.fail(failure)
+    if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
+        runtime.terminal.print_stderr(_traceback(error))
+    return failure.exit_code
+
+
+def _as_xapi_error(error: BaseException) -> XapiError:
+    """Return *error* as an exception that has an exit code and a message without secrets."""
+    if isinstance(error, XapiError):
+        return error
+    if isinstance(error, signals.Terminated):
+        return error.failure
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted()
+    if _is_closed_pipe(error):
+        return ClosedPipe("stdout was closed early")
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number in _RESOURCE_LIMITS:
+        return XapiError("not enough memory or file descriptors", hint="check the limits with `ulimit -a`")
+    if number in _WRITE_ERRORS:
+        return OutputError(f"stdout cannot be written: {os.strerror(number)}", hint="redirect it elsewhere")
+    return XapiError(
+        f"unexpected failure ({type(error).__name__}{_location(error)})",
+        hint="this is a bug; set XAPI_DEBUG=1 to see where it occurred",
+    )
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    """Return whether Typer ended the program because stdout was closed while it printed the help."""
+    return isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+
+
+def _location(error: BaseException) -> str:
+    from traceback import extract_tb
+
+    frames = extract_tb(error.__traceback__)
+    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback of *error*: files, lines and types; no messages or values, which may contain secrets."""
+    from traceback import extract_tb, format_list
+
+    lines: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        lines += [*format_list(extract_tb(current.__traceback__)), f"{type(current).__name__}\n"]
+        current = current.__cause__ or current.__context__
+    return "".join(lines).rstrip()

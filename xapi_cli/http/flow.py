@@ -1,0 +1,241 @@
+"""The flow of one API call: replays after a 401, retries and redirects, up to the final response.
+
+The flow is a generator without I/O, which tests can drive directly: it yields the next step, and a driver performs
+the step and sends the result back. There are three drivers: `request.send` blocks, `batch.engine` runs many flows in
+one thread, and `library` is an `httpx.Auth`.
+"""
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from xapi_cli.errors import NetworkError, RedirectError
+from xapi_cli.http import retry, urls
+from xapi_cli.tokens import Token
+
+RawHeader = tuple[bytes, bytes]
+
+if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class Call(Protocol):
+        """The properties of a request that the flow uses."""
+
+        @property
+        def method(self) -> str:
+            """The method, as it is sent."""
+
+        @property
+        def url(self) -> str:
+            """The absolute URL."""
+
+        @property
+        def display_url(self) -> str:
+            """The URL for use in messages, without secrets."""
+
+    class Response(Protocol):
+        """The properties of a response that the flow uses."""
+
+        @property
+        def status(self) -> int:
+            """The status code."""
+
+        @property
+        def raw_headers(self) -> Sequence[RawHeader]:
+            """The names and values of the header fields, in the order received."""
+
+    class LoginTokens(Protocol):
+        """The source of the tokens for `Login` steps; both methods raise the error of a login that fails."""
+
+        def current(self) -> Token | None:
+            """Return the token to send."""
+
+        def renew(self, rejected: Token, /) -> Token | None:
+            """Return a token to replace *rejected*, or None if the 401 is final."""
+
+    class SharedTokens(Protocol):
+        """The token that many calls share; both members return immediately."""
+
+        @property
+        def cached(self) -> Token | None:
+            """The token to send, or None if there is none yet."""
+
+        def accepted(self, token: Token, /) -> None:
+            """Record that the response to a request with *token* was not 401."""
+
+
+C = TypeVar("C", bound="Call")
+R = TypeVar("R", bound="Response")
+AnyResponse = TypeVar("AnyResponse")
+
+
+class Send(NamedTuple, Generic[C]):
+    """Send *call* with *token*.
+
+    The result is a Response. If there is none, the driver raises NetworkError or TimeoutExpired in the flow.
+    With *to_api* False, the call has left the API's origin; the headers and the body of the user MUST be omitted.
+    The driver may omit the body of the response if *needs_body* returns False for its status and headers.
+    """
+
+    call: C
+    token: Token | None
+    to_api: bool
+    needs_body: "Callable[[Response], bool]"
+
+
+class Login(NamedTuple):
+    """Get a token to replace *rejected*, or the first token if that is None.
+
+    The result is the token, or None if the 401 is final. An error of the login ends the flow.
+    """
+
+    rejected: Token | None
+
+    def token_from(self, tokens: "LoginTokens") -> Token | None:
+        """Return the result of this step, obtained from *tokens*; blocks during a login."""
+        return tokens.current() if self.rejected is None else tokens.renew(self.rejected)
+
+
+class Wait(NamedTuple):
+    """Wait for *seconds* before a retry. The result is None."""
+
+    seconds: float
+
+
+class FinalResponse(NamedTuple, Generic[AnyResponse]):
+    """The final response of a call.
+
+    *from_api* is False if the redirects left the API's origin before it. *refused_redirect* is the reason why the
+    response is a redirect that was not followed.
+    """
+
+    response: AnyResponse
+    from_api: bool = True
+    refused_redirect: RedirectError | None = None
+
+
+Step = Send[C] | Login | Wait
+Flow = Generator[Step[C], Any, FinalResponse[R]]
+
+
+class Policy(NamedTuple, Generic[C]):
+    """The rules for the calls of one command.
+
+    *replays* is the maximum number of replays after a 401, each with a newer token; retries and redirects reset the
+    count. *retries* is the maximum number of retries after transient failures, none of which starts after *deadline*,
+    a time of `time.monotonic`; *note* receives a line about each. *shared_tokens* is None if the calls share no token.
+
+    *redirected* returns the call that follows the redirect in a response, or None if the response is not a redirect;
+    it raises RedirectError if the redirect is not followed. It also receives the number of consecutive redirects.
+    """
+
+    base_url: str
+    replays: int
+    retries: int = 0
+    deadline: float | None = None
+    shared_tokens: "SharedTokens | None" = None
+    redirected: "Callable[[C, Response, int], C | None]" = lambda call, response, redirects: None
+    note: Callable[[str], None] = lambda text: None
+
+    def flow(self, call: C, *, authenticated: bool) -> Flow[C, Any]:
+        """Yield the steps of *call* and return its final response.
+
+        Without *authenticated*, no token is sent, and a 401 is final. Raises NetworkError, TimeoutExpired and the
+        errors of a login.
+        """
+        to_api, retries, redirects = True, 0, 1
+        while True:
+            attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
+            result = yield from attempt.result(authenticated=authenticated and to_api)
+            delay = attempt.retry_delay(result)
+            if delay is not None:
+                retries += 1
+                self.note(f"{attempt.failure(result)}; retrying in {delay:.1f} s ({retries} of {self.retries})")
+                yield Wait(delay)
+                continue
+            if isinstance(result, NetworkError):
+                raise result
+            try:
+                next_call = self.redirected(call, result, redirects)
+            except RedirectError as error:
+                return FinalResponse(result, to_api, error)
+            if next_call is None:
+                return FinalResponse(result, to_api)
+            call, redirects = next_call, redirects + 1
+            to_api = to_api and urls.same_origin(call.url, self.base_url)
+
+
+class _Attempt(Generic[C]):
+    """One attempt of *call*, after *retries* retries; a redirect in its response is number *redirects* in a row.
+
+    The delay before a retry is random. It is computed only once, because it decides whether the body of the response
+    may be omitted.
+    """
+
+    __slots__ = ("_call", "_delays", "_policy", "_redirects", "_retries", "_to_api")
+
+    def __init__(self, policy: Policy[C], call: C, retries: int, redirects: int, *, to_api: bool) -> None:
+        self._policy, self._call, self._to_api = policy, call, to_api
+        self._retries, self._redirects = retries, redirects
+        self._delays: dict[str | None, float | None] | None = None  # by Retry-After
+
+    def result(self, *, authenticated: bool) -> "Generator[Step[C], Any, Response | NetworkError]":
+        """Return the response after any replays, or the error if there is none; raise the errors of a login."""
+        shared = self._policy.shared_tokens
+        token = shared.cached if authenticated and shared is not None else None
+        if authenticated and token is None:
+            token = yield Login(None)
+        replays = 0
+        while True:
+            try:
+                response: Response = yield Send(self._call, token, self._to_api, self._needs_body)
+            except NetworkError as error:
+                return error
+            if token is None:
+                return response
+            if response.status != 401:
+                if shared is not None:
+                    shared.accepted(token)
+                return response
+            newer = (yield Login(token)) if replays < self._policy.replays else None
+            if newer is None:
+                return response
+            token, replays = newer, replays + 1
+
+    def retry_delay(self, result: "Response | NetworkError") -> float | None:
+        """Return the seconds to wait before a retry after *result*, or None if the request is not retried."""
+        if isinstance(result, NetworkError):
+            return None if result.headers_received else self._delay(None)
+        return self._delay(_header(result, b"retry-after")) if result.status in retry.STATUSES else None
+
+    def failure(self, result: "Response | NetworkError") -> str:
+        """Return a description of the transient failure *result*."""
+        if isinstance(result, NetworkError):
+            return result.message
+        return f"{self._call.display_url} responded with {result.status}"
+
+    def _needs_body(self, response: "Response") -> bool:
+        """Return whether the body of *response* can be needed: not before a replay, a retry or the next redirect."""
+        if self._to_api and response.status == 401:  # the request is replayed, or the call fails
+            return False
+        if self.retry_delay(response) is not None:
+            return False
+        try:
+            return self._policy.redirected(self._call, response, self._redirects) is None
+        except RedirectError:
+            return True
+
+    def _delay(self, retry_after: str | None) -> float | None:
+        self._delays = self._delays or {}
+        if retry_after not in self._delays:
+            policy = self._policy
+            self._delays[retry_after] = retry.next_delay(
+                self._call.method, self._retries, policy.retries, retry_after=retry_after, deadline=policy.deadline
+            )
+        return self._delays[retry_after]
+
+
+def _header(response: "Response", name: bytes) -> str | None:
+    """Return the value of the header *name*, in lower case; repeated values are joined (RFC 9110, section 5.3)."""
+    values = [value.decode("latin-1") for key, value in response.raw_headers if key.lower() == name]
+    return ", ".join(values) if values else None

@@ -1,0 +1,74 @@
+"""The users of the test server, their tokens, and counts of logins and requests."""
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+
+MONTH = 30 * 24 * 60 * 60  # seconds
+
+
+@dataclass(frozen=True)
+class User:
+    """A user account; with *master* rights, the user can call the API."""
+
+    number: int
+    email: str
+    name: str
+    master: bool
+    password: str = field(repr=False)
+
+
+# Each password contains characters that fail unless they are percent-encoded.
+MASTER = User(1, "master@example.com", "Mara Master", master=True, password="correct horse + b%20ttery & stäple=1")
+MEMBER = User(2, "member@example.com", "Mika Member", master=False, password="ein Träger & 100% + mehr=?#")
+
+
+class Accounts:
+    """Issues and checks tokens with a lifetime of *expires_in* seconds; can be used from several threads."""
+
+    def __init__(self, expires_in: int) -> None:
+        self.expires_in = expires_in
+        self.login_attempts = 0
+        self.logins = 0
+        self.requests = 0  # API requests without logins, including rejected ones
+        self.unauthorized = 0
+        self._tokens: dict[str, tuple[User, float]] = {}
+        self._lock = threading.Lock()
+
+    def log_in(self, username: str, password: str) -> str | None:
+        """Return a new token, or None if *username* and *password* do not match."""
+        user = next((user for user in (MASTER, MEMBER) if user.email == username), None)
+        with self._lock:
+            self.login_attempts += 1
+            if user is None or not secrets.compare_digest(user.password.encode(), password.encode()):
+                return None
+            self.logins += 1
+            token = secrets.token_urlsafe(675)  # 900 characters: opaque and long, as documented
+            self._remove_expired()
+            self._tokens[token] = (user, time.monotonic() + self.expires_in)
+            return token
+
+    def user_of(self, token: str) -> User | None:
+        """Return the user of *token*, or None if it is unknown, expired or revoked."""
+        with self._lock:
+            user, expires_at = self._tokens.get(token, (None, 0.0))
+            return user if time.monotonic() < expires_at else None
+
+    def revoke_tokens(self) -> int:
+        """Revoke all tokens; return the number of tokens that were valid."""
+        with self._lock:
+            self._remove_expired()
+            revoked = len(self._tokens)
+            self._tokens.clear()
+            return revoked
+
+    def count(self, status: int) -> None:
+        """Count an API request with the response *status*."""
+        with self._lock:
+            self.requests += 1
+            self.unauthorized += status == 401
+
+    def _remove_expired(self) -> None:
+        now = time.monotonic()
+        self._tokens = {token: owner for token, owner in self._tokens.items() if now < owner[1]}

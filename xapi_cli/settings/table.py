@@ -1,0 +1,255 @@
+"""The table of settings: one row per setting, from which everything else that concerns it derives.
+
+These derive from a row: the flag and its text in `--help` and its completion (`cli.options`), the environment variable
+(`resolve`) and `xapi help environment`, the key of a profile (`config_file`, `xapi profile`), the parameters of
+`open_client`, and the table in `docs/settings.md`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
+
+from xapi_cli.http import urls
+from xapi_cli.settings import values
+from xapi_cli.store import registry
+
+DEFAULT_TIMEOUT = 30.0
+
+# The commands that have the flag of a setting: all that use an account, those that send requests, or only the named
+# one, which passes the name of the setting to `settings_flags`.
+Commands = Literal["all", "network", "login", "request"]
+
+
+class Setting(NamedTuple):
+    """How users give one setting, in which form, and what the documentation says about it."""
+
+    title: str  # the name of the setting in messages and in the table of docs/settings.md; empty: not in that table
+    help: str  # one sentence without its period, for `--help` and `xapi help environment`
+    type: values.Text = values.Text()
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    commands: Commands = "all"
+    variables: tuple[str, ...] = ()  # the first that is not empty counts
+    secret: bool = False  # child processes do not inherit the variables
+    in_profile: bool = False  # whether a profile has a key for it, of the same name
+    top_level_key: str | None = None  # its key outside the profiles
+    in_library: bool = False  # whether `open_client` takes it
+    default: str = "none"  # what documentation shows if the field has no default value
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The possible values, if they are few."""
+        return self.type.names if isinstance(self.type, values.Choice) else ()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value."""
+        return isinstance(self.type, values.Switch)
+
+
+_PROMPTED = "`login` prompts for it on a terminal; otherwise exit code 2"
+
+
+class Settings(NamedTuple):
+    """All settings, resolved and validated; times are in seconds. Each field with a Setting is a row of the table."""
+
+    profile: Annotated[
+        str,
+        Setting(
+            "profile",
+            "Profile to use",
+            values.Text(values.profile_name),
+            flags=("--profile", "-p"),
+            metavar="NAME",
+            variables=("XAPI_PROFILE",),
+            top_level_key="default_profile",
+        ),
+    ] = "default"
+    base_url: Annotated[
+        str | None,
+        Setting(
+            "base URL",
+            "Base URL of the API",
+            values.Text(urls.base_url),
+            flags=("--base-url",),
+            metavar="URL",
+            variables=("XAPI_BASE_URL",),
+            in_profile=True,
+            in_library=True,
+            default=_PROMPTED,
+        ),
+    ] = None
+    username: Annotated[
+        str | None,
+        Setting(
+            "username",
+            "Username, an email address",
+            values.Text(values.username),
+            flags=("--username", "-u"),
+            metavar="EMAIL",
+            variables=("XAPI_USERNAME",),
+            in_profile=True,
+            in_library=True,
+            default=_PROMPTED,
+        ),
+    ] = None
+    password: Annotated[
+        str | None,
+        Setting(
+            "password",
+            "Password for logins, so that xapi does not prompt for it",
+            flags=("--password-stdin",),  # takes no value: `login` reads stdin
+            commands="login",
+            variables=("XAPI_PASSWORD",),
+            secret=True,
+            default="prompt on a terminal",
+        ),
+    ] = None
+    password_command: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            "command that prints the password",
+            "Run CMD to get the password; stored in the profile",
+            values.Command(),
+            flags=("--password-command",),
+            metavar="CMD",
+            commands="login",
+            in_profile=True,
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        Setting(
+            "token supplied by the user",
+            "Access token to use as is; it is never stored and never renewed",
+            values.Text(values.access_token),
+            variables=("XAPI_TOKEN",),
+            secret=True,
+        ),
+    ] = None
+    token_base_url: Annotated[
+        str | None,
+        Setting(
+            "base URL of `XAPI_TOKEN`",
+            "Base URL that XAPI_TOKEN is for; with another base URL, xapi exits with code 2 and sends nothing",
+            values.Text(urls.base_url),
+            variables=("XAPI_TOKEN_BASE_URL",),
+            default="any",
+        ),
+    ] = None
+    storage: Annotated[
+        str,
+        Setting(
+            "storage",
+            f"Where to store the token: {registry.alternatives()}",
+            values.Choice("storage", registry.names()),
+            flags=("--storage",),
+            metavar="STORAGE",
+            variables=("XAPI_STORAGE",),
+            in_profile=True,
+            in_library=True,
+        ),
+    ] = registry.AUTO
+    timeout: Annotated[
+        float,
+        Setting(
+            "timeout",
+            "Timeout of each network operation, and of a login as a whole",
+            values.TimeLimit(),
+            flags=("--timeout",),
+            metavar="DURATION",
+            commands="network",
+            variables=("XAPI_TIMEOUT",),
+            in_profile=True,
+            in_library=True,
+        ),
+    ] = DEFAULT_TIMEOUT
+    max_time: Annotated[
+        float | None,
+        Setting(
+            "time limit for the whole command",
+            "Time limit of the whole command",
+            values.TimeLimit(),
+            flags=("--max-time",),
+            metavar="DURATION",
+            commands="network",
+            variables=("XAPI_MAX_TIME",),
+            in_profile=True,
+        ),
+    ] = None
+    ca_bundle: Annotated[
+        str | None,
+        Setting(
+            "trusted certificates",
+            "Certificates to trust instead of those of the operating system: a PEM file or a directory",
+            values.CertificatePath(),
+            flags=("--ca-bundle",),
+            metavar="PATH",
+            commands="network",
+            variables=("SSL_CERT_FILE", "SSL_CERT_DIR"),
+            in_profile=True,
+            in_library=True,
+            default="those of the operating system",
+        ),
+    ] = None
+    no_input: Annotated[
+        bool,
+        Setting(
+            "never prompt",
+            "Never prompt",
+            values.Switch(),
+            flags=("--no-input",),
+            variables=("XAPI_NO_INPUT",),
+        ),
+    ] = False
+    password_command_mismatch: str | None = None  # why the profile's password_command must not run
+
+    def __repr__(self) -> str:
+        return f"Settings(profile={self.profile!r}, …)"  # some of the others are secrets, and more may contain one
+
+
+SETTINGS: Mapping[str, Setting] = {
+    name: row
+    for name, annotation in Settings.__annotations__.items()
+    for row in getattr(annotation, "__metadata__", ())
+}
+
+VARIABLES: tuple[Setting, ...] = (
+    Setting(
+        "proxy",
+        "Proxies; NO_PROXY lists hosts that are reached without one",
+        variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    ),
+    Setting(
+        "directory of `config.toml`",
+        "Directory of config.toml",
+        variables=("XAPI_CONFIG_DIR",),
+        default="see [The config file](#the-config-file)",
+    ),
+    Setting(
+        "directory that contains the state directory `xapi`",
+        "Directory that contains xapi/, the directory for locks and the file storage",
+        variables=("XAPI_STATE_DIR",),
+        default="see [Storage](storage.md#files)",
+    ),
+    Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
+    Setting("", "Any value: no colors on a terminal; a pipe never receives colors", variables=("NO_COLOR",)),
+    Setting(
+        "",
+        "true: `xapi token show` makes the runner mask the token in its logs",
+        variables=("GITHUB_ACTIONS",),
+    ),
+    Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
+)
+"""Other variables, which no flag and no profile overrides; the code that uses them reads them itself."""
+
+SECRET_VARIABLES = tuple(name for row in SETTINGS.values() if row.secret for name in row.variables)
+PROFILE_KEYS = tuple(name for name, row in SETTINGS.items() if row.in_profile)
+LIBRARY_PARAMETERS = tuple(name for name, row in SETTINGS.items() if row.in_library)
+
+
+def default_text(name: str) -> str:
+    """Return the default value of the setting *name* as the user can write it; empty if it has none."""
+    value = Settings._field_defaults[name]
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}s" if isinstance(value, float) else value or ""

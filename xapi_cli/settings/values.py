@@ -1,0 +1,203 @@
+"""The types of settings: how a value is written as text and in the config file, and which values are valid."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from xapi_cli.errors import UsageError
+from xapi_cli.settings import durations
+from xapi_cli.system.render import printable
+
+_PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
+
+
+class Text:
+    """A text, converted and checked by *parse*, which raises UsageError for an invalid one.
+
+    It is the base of all types. The methods that take text or a value from the config file raise UsageError too.
+    """
+
+    toml_types: tuple[type, ...] = (str,)
+    toml_description = "a string"
+
+    def __init__(self, parse: Callable[[str], Any] = str) -> None:
+        self.parse = parse
+
+    def from_variable(self, text: str) -> Any:
+        """Return the value that the environment variable *text* sets."""
+        return self.parse(text)
+
+    def accepts(self, value: object) -> bool:
+        """Return whether *value* has a TOML type that is valid in the config file."""
+        return type(value) in self.toml_types
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return the value for *value* in a config file in *directory*."""
+        return self.parse(value)
+
+    def to_profile(self, text: str) -> object:
+        """Return what the config file contains for *text*, as given to `xapi profile set`."""
+        return self.parse(text)
+
+
+class Choice(Text):
+    """One of *names*; *description* is what they name."""
+
+    def __init__(self, description: str, names: Sequence[str]) -> None:
+        super().__init__(self._check)
+        self._description, self.names = description, tuple(names)
+
+    def _check(self, text: str) -> str:
+        if text not in self.names:
+            raise UsageError(
+                f"{printable(text)!r} is not a valid {self._description}",
+                hint=f"use {', '.join(self.names[:-1])} or {self.names[-1]}",
+            )
+        return text
+
+
+class TimeLimit(Text):
+    """A DURATION above zero, as a number of seconds; the config file may contain it as a number or as a string."""
+
+    toml_types = (int, float, str)
+    toml_description = "a number of seconds or a duration such as '90s'"
+
+    def __init__(self) -> None:
+        super().__init__(durations.time_limit)
+
+    def to_profile(self, text: str) -> object:
+        """Return a number for a number, otherwise the duration as it was given."""
+        value = durations.time_limit(text)
+        if text.strip()[-1].isalpha():
+            return text.strip()
+        return int(value) if value.is_integer() else value
+
+
+class Switch(Text):
+    """On or off. The flag takes no value; of the values of a variable, empty, 0, false, no and off mean off."""
+
+    toml_types = (bool,)
+    toml_description = "true or false"
+
+    def __init__(self) -> None:
+        super().__init__(is_on)
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return *value*, which is a boolean already."""
+        return value
+
+
+class FilePath(Text):
+    """An absolute path; in the config file, a relative path is relative to the directory of that file."""
+
+    def __init__(self) -> None:
+        super().__init__(absolute)
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return *value* as an absolute path."""
+        return _in_directory(value, directory)
+
+
+class CertificatePath(FilePath):
+    """The path of trusted certificates; its variables are those of OpenSSL."""
+
+    def from_variable(self, text: str) -> Any:
+        """Return None: the variable takes precedence over the profile, but `http.tls` reads it."""
+        return None
+
+
+class Command(Text):
+    """A program and its arguments: an array in the config file, otherwise one text that is split as in a shell."""
+
+    toml_types = (list,)
+    toml_description = "an array of strings"
+
+    def __init__(self) -> None:
+        super().__init__(self._split)
+
+    def accepts(self, value: object) -> bool:
+        """Return whether *value* is an array of strings that is not empty."""
+        return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return program and arguments, a relative program path in *directory*; None if the program is empty."""
+        program, *arguments = value
+        if not program:
+            return None
+        path = _in_directory(program, directory) if _is_path(program) else program
+        return (path, *arguments)
+
+    def to_profile(self, text: str) -> object:
+        """Return an array of program and arguments."""
+        return list(self._split(text))
+
+    def _split(self, text: str) -> tuple[str, ...]:
+        from xapi_cli.settings.password_command import split
+
+        program, *arguments = split(text)
+        return (absolute(program) if _is_path(program) else program, *arguments)
+
+
+def username(text: str) -> str:
+    """Return *text* if it is a valid username, that is, any printable text; raise UsageError otherwise."""
+    if not text.strip() or not text.isprintable():
+        raise UsageError("the username is empty or contains control characters", hint="give an email address")
+    return text
+
+
+def access_token(text: str) -> str:
+    """Return *text* if it can be sent as a bearer token, that is, visible ASCII; raise UsageError otherwise."""
+    from xapi_cli.tokens import is_access_token
+
+    if not is_access_token(text):
+        raise UsageError(
+            "the value contains characters that are not allowed in a token",
+            hint="set it to the token alone, without spaces or a newline",
+        )
+    return text
+
+
+def profile_name(text: str) -> str:
+    """Return *text* if it is a valid profile name; raise UsageError otherwise."""
+    if not is_profile_name(text):
+        raise UsageError(
+            f"{printable(text)!r} is not a valid profile name", hint="use letters, digits and the characters . _ - + @"
+        )
+    return text
+
+
+def is_profile_name(text: str) -> bool:
+    """Return whether *text* is a valid profile name."""
+    return _PROFILE_NAME.fullmatch(text) is not None
+
+
+def is_on(text: str) -> bool:
+    """Return whether *text* switches a setting on: all values but empty, 0, false, no and off do."""
+    return text.strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def absolute(path: str) -> str:
+    """Return *path* for storage: absolute, because the next command may run elsewhere, and with `~` expanded.
+
+    Raises UsageError if it is empty, or relative to a directory that was deleted.
+    """
+    if not path:
+        raise UsageError("the path is empty", hint="give a path")
+    try:
+        return str(Path(os.path.expanduser(path)).absolute())
+    except OSError as error:
+        raise UsageError(
+            "the path is relative, and the current directory was deleted", hint="give an absolute path"
+        ) from error
+
+
+def _in_directory(path: str, directory: Path) -> str:
+    """Return *path*, relative to *directory*, as an absolute path: the current directory is untrusted."""
+    return os.path.join(directory.absolute(), os.path.expanduser(path))
+
+
+def _is_path(program: str) -> bool:
+    """Return whether *program* is a path; otherwise it is searched for in PATH."""
+    return bool(os.path.dirname(program))

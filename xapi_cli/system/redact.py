@@ -1,0 +1,87 @@
+"""Remove secrets from all output: known secrets from text, and likely ones from headers and URLs."""
+
+import re
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+REDACTED = "***"
+
+_MIN_LENGTH = 4  # characters; redacting a shorter secret would change unrelated text and reveal the secret
+
+
+class Redactor:
+    """A set of known secrets, which a server or a backend may echo."""
+
+    def __init__(self) -> None:
+        self._secrets: set[str] = set()
+
+    def add(self, secret: str | None) -> None:
+        """Redact *secret* from now on, as it is and percent-encoded; None and very short secrets are ignored."""
+        if secret and len(secret) >= _MIN_LENGTH:
+            self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
+
+    def redact(self, text: str) -> str:
+        """Return *text* with all known secrets replaced by `***`."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
+
+def redact_header(name: str, value: str) -> str:
+    """Return the header *value* for display: redacted if *name* denotes a secret, else with its URLs redacted."""
+    if not _patterns().secret_name.search(name) or name.lower() == "www-authenticate":
+        return redact_url(value)
+    scheme, space, _ = value.partition(" ")
+    return f"{scheme} {REDACTED}" if space and name.lower().endswith("authorization") else REDACTED
+
+
+def redact_url(text: str) -> str:
+    """Return *text*, a URL or a value with URLs in it, with user info and the values of secret parameters redacted.
+
+    A parameter is secret if its name denotes a secret, or if its value is an encoded URL with secrets. It can be in a
+    query, in a fragment or after a semicolon.
+    """
+    patterns = _patterns()
+    text = patterns.user_info.sub(f"//{REDACTED}@", text)
+    redacted, start = "", 0
+    for parameter in patterns.parameter.finditer(text):
+        if parameter.start() < start:
+            continue
+        ending = patterns.end_of_value.search(text, parameter.end())
+        end = ending.start() if ending else len(text)
+        if patterns.secret_name.search(parameter[1].strip()) or _encodes_secrets(text[parameter.end() : end]):
+            redacted += text[start : parameter.end()] + REDACTED
+            start = end
+    return redacted + text[start:]
+
+
+class _Patterns(NamedTuple):
+    secret_name: re.Pattern[str]
+    user_info: re.Pattern[str]
+    parameter: re.Pattern[str]
+    end_of_value: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Return the patterns, compiled on first use: most commands need none, and compiling them takes 0.6 ms."""
+    return _Patterns(
+        secret_name=re.compile(
+            r"auth|cookie|token|secret|passw|credential|session|signature|assertion|saml|ticket|api[-_]?key"
+            r"|^(?:key|sig|code|pwd|jwt|otp)$",
+            re.IGNORECASE,
+        ),
+        user_info=re.compile(r"//[^/?#\s<>\"]*@"),
+        parameter=re.compile(r"[?&#;]([^=?&#;]*)="),
+        end_of_value=re.compile(r"[&#>]|$"),  # >: a Link header has its URL in angle brackets
+    )
+
+
+def _encodes_secrets(value: str) -> bool:
+    if "%" not in value:
+        return False
+    from urllib.parse import unquote
+
+    decoded = unquote(value)
+    return decoded != value and (redact_url(decoded) != decoded or _encodes_secrets(decoded))

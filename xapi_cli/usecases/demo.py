@@ -1,0 +1,150 @@
+"""Run the main workflow against a sandbox server, explain each step, and check that it worked."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from shutil import get_terminal_size
+from tempfile import TemporaryDirectory
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import XapiError
+from xapi_cli.sandbox import MASTER, Sandbox
+
+if TYPE_CHECKING:
+    from xapi_cli.system.terminal import Terminal
+
+_TIMEOUT = 30  # seconds for each command
+_IGNORED = frozenset({"CI", "GITHUB_ACTIONS", "DBUS_SESSION_BUS_ADDRESS", "SSL_CERT_FILE", "SSL_CERT_DIR"})
+
+
+def run(terminal: "Terminal", environ: Mapping[str, str]) -> None:
+    """Run the demo; raises XapiError if a step has another result than expected."""
+    with Sandbox() as server, TemporaryDirectory(prefix="xapi-demo-") as directory:
+        _Demo(terminal, server, Path(directory), _isolated(environ, Path(directory))).run()
+
+
+class _Demo:
+    """Runs each command as a separate process, prints it with its output, and checks the result."""
+
+    def __init__(self, terminal: "Terminal", server: Sandbox, directory: Path, environ: Mapping[str, str]) -> None:
+        self._print = terminal.print
+        self._server = server
+        self._directory = directory
+        self._environ = environ
+
+    def run(self) -> None:
+        self._print("A sandbox server now runs on this machine. Your keyring,")
+        self._print("configuration and state are not used.")
+        self._log_in()
+        first_token = self._show_token()
+        response = self._send_request()
+        self._invalidate_token()
+        self._send_request_again(response)
+        self._expect("a new stored token", self._token() not in {"", first_token})
+        self._print("\nThe demo is complete. To use your own server: xapi login")
+
+    def _log_in(self) -> None:
+        self._print("\n1. Log in. The password comes from XAPI_PASSWORD, as in CI;")
+        self._print("   on a terminal, xapi prompts for it.\n")
+        self._xapi("login", "--base-url", self._server.base_url, "--username", MASTER.email)
+        self._expect("one login", self._server.logins == 1)
+
+    def _show_token(self) -> str:
+        self._print("\n2. Print the token, for other tools. It is stored.\n")
+        self._xapi("token", "show", shown=_masked)
+        token = self._token()
+        self._expect("a token that the server accepts", self._server.user_of(token) is not None)
+        return token
+
+    def _send_request(self) -> str:
+        self._print("\n3. Send a request with the token.\n")
+        response = self._xapi("request", "/x-api/me").stdout
+        self._expect("a response with the user", f'"email":"{MASTER.email}"' in response)
+        self._expect("no other login", self._server.logins == 1)
+        return response
+
+    def _invalidate_token(self) -> None:
+        self._print("\n4. The server invalidates the token before it expires.\n")
+        revoked = self._server.revoke_tokens()
+        self._print(f"   (on the server: {revoked} token invalidated)")
+        self._expect("one invalidated token", revoked == 1)
+
+    def _send_request_again(self, response: str) -> None:
+        self._print("\n5. Send the same request. It gets 401: xapi logs in again")
+        self._print("   automatically and resends it.\n")
+        again = self._xapi("request", "/x-api/me")
+        self._expect("the same response", again.stdout == response)
+        self._expect("a note on stderr", again.stderr.startswith("xapi: "))
+        self._expect("one 401", self._server.unauthorized == 1)
+        self._expect("one more login", self._server.logins == 2)
+
+    def _xapi(self, *args: str, shown: Callable[[str], str] = str) -> "subprocess.CompletedProcess[str]":
+        """Run xapi with *args* and print the command and its output; raises XapiError if it fails."""
+        self._print_indented(f"$ xapi {' '.join(args)}")
+        done = self._completed(args)
+        for line in (done.stderr + shown(done.stdout)).splitlines():
+            self._print_indented(line)
+        self._expect(f"exit code 0 of `xapi {args[0]}`, not {done.returncode}", done.returncode == 0)
+        return done
+
+    def _token(self) -> str:
+        return self._completed(("token", "show", "--no-login")).stdout.rstrip("\n")
+
+    def _completed(self, args: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+        try:
+            return subprocess.run(
+                [sys.executable, "-m", "xapi_cli", *args],
+                cwd=self._directory,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                encoding="utf-8",
+                timeout=_TIMEOUT,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise XapiError(f"the demo failed: `xapi {args[0]}` did not complete within {_TIMEOUT} s") from error
+
+    def _print_indented(self, line: str) -> None:
+        width = min(get_terminal_size().columns, 80)
+        lines = wrap(
+            line, width, initial_indent="   ", subsequent_indent="     ", break_long_words=False, break_on_hyphens=False
+        )
+        self._print("\n".join(lines))
+
+    def _expect(self, expectation: str, is_met: bool) -> None:
+        if not is_met:
+            raise XapiError(f"the demo failed: expected {expectation}", hint="see the output above")
+
+
+def _isolated(environ: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return *environ* without settings of xapi, with *directory* for all files."""
+    inherited = {name: value for name, value in environ.items() if not _is_setting(name)}
+    return inherited | {
+        "HOME": str(directory),
+        "USERPROFILE": str(directory),
+        "PYTHONPATH": _import_path(environ),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+        "XAPI_CONFIG_DIR": str(directory / "config"),
+        "XAPI_PASSWORD": MASTER.password,
+        "XAPI_STATE_DIR": str(directory / "state"),
+        "XAPI_STORAGE": "file",
+    }
+
+
+def _is_setting(name: str) -> bool:
+    name = name.upper()
+    return name.startswith(("XAPI_", "XDG_")) or name.endswith("_PROXY") or name in _IGNORED
+
+
+def _import_path(environ: Mapping[str, str]) -> str:
+    """Return a module search path with which child processes import this package, also from a checkout."""
+    package = Path(__file__).parent.parent
+    return os.pathsep.join(filter(None, [str(package.parent), environ.get("PYTHONPATH")]))
+
+
+def _masked(token: str) -> str:
+    return f"{token[:4]}… ({len(token.rstrip())} characters, masked here)"

@@ -1,0 +1,83 @@
+"""Checks of the login: the store, the stored token, the password source of an automatic login."""
+
+import os
+from contextlib import suppress
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store import registry
+from xapi_cli.system.render import until
+from xapi_cli.usecases.doctor.check import Check
+from xapi_cli.usecases.doctor.findings import Findings
+from xapi_cli.usecases.token_status import state_of
+
+_ALTERNATIVE = "use --storage file, or set XAPI_STORAGE=file"
+
+
+def check_store(findings: Findings) -> Check:
+    """Write, read and delete an item in the keyring or another service; a missing keyring is a warning with `auto`."""
+    storage, setting = findings.storage, findings.storage_setting
+    if not findings.storage_is_a_service:
+        return Check("keyring", "pass", f"not used: the storage is {setting}")
+    findings.check_state_is_usable()
+    try:
+        reports = findings.probe_store()
+    except StoreError as error:
+        return Check(storage.name, "warn" if setting == registry.AUTO else "fail", error.message, error.hint)
+    if reports.warnings:
+        return Check(storage.name, "warn", "; ".join(reports.warnings), _ALTERNATIVE)
+    backend = findings.probed_repository.backend if findings.probed_repository else None
+    without_lock = ", without a lock" if reports.lock_failures else ""  # the state check reports why
+    message = f"{backend or 'a backend'}: an item was written, read and deleted{without_lock}"
+    return Check(storage.name, "pass", message)
+
+
+def check_token(findings: Findings) -> Check:
+    """Report the state of the stored token, without a login."""
+    settings, now = findings.settings, findings.runtime.now()
+    if settings.token:
+        return Check("token", "pass", "from XAPI_TOKEN; its expiry time is unknown")
+    repository = findings.repository()
+    if repository is None:
+        hint = f"make {findings.storage.place} work, or {_ALTERNATIVE}"
+        return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
+    record = repository.read()
+    if record is None:
+        hint = "run `xapi login`; if a password source is available, commands log in automatically"
+        return Check("token", "warn", "no stored token", hint)
+    state = state_of(record.token, now, 0)
+    message = f"{state}, in storage {repository.storage}, expires {until(record.token.expires_at, now)}"
+    if state == "valid":
+        return Check("token", "pass", message)
+    return Check("token", "warn", message, "run `xapi login`")
+
+
+def check_password(findings: Findings) -> Check:
+    """Report where an automatic login would get the password."""
+    settings = findings.settings
+    if settings.token:
+        return Check("password", "pass", "not needed: XAPI_TOKEN is set, and xapi does not log in")
+    if settings.password:
+        return Check("password", "pass", "from XAPI_PASSWORD")
+    if command := findings.runtime.password_command:
+        command.check()
+        return _check_command(findings, command.argv[0])
+    repository = findings.repository()
+    record = repository.read() if repository else None
+    if record and record.password:
+        return Check("password", "pass", f"remembered in {findings.storage.place}")
+    if findings.runtime.terminal.interactive:
+        return Check("password", "pass", "from a prompt on this terminal")
+    hint = "set XAPI_PASSWORD or the profile's password_command"
+    return Check("password", "warn", "no source for an automatic login", hint)
+
+
+def _check_command(findings: Findings, name: str) -> Check:
+    """Check that the password command *name* exists; it is not run, because it may prompt the user."""
+    from xapi_cli.auth import password_command
+
+    with suppress(OSError, ValueError):
+        if os.access(password_command.find(name, findings.runtime.environ), os.X_OK):
+            return Check("password", "pass", "from the profile's password_command (not run here)")
+    return Check(
+        "password", "fail", f"password_command: program {name!r} not found", "install it, or correct password_command"
+    )
