@@ -2,6 +2,7 @@
 
 import signal
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.commands.api import bearing, response
 from tests.program import PROGRAM, Outcome, Xapi
 from tests.servers import OK, Server, drip, hang, request, send
 from tests.threads import Gate
+from xapi_cli.cli import failures
+from xapi_cli.runtime import Runtime
 from xapi_cli.sandbox import Sandbox
 
 CANARY = "canary-of-a-password"
@@ -162,3 +165,17 @@ def test_a_missing_or_foreign_home_directory_causes_no_crash(xapi: Xapi) -> None
 
     assert (process.returncode, out, err) == (0, b"ok", b"")
     assert not (xapi.home / "missing").exists()
+
+
+def test_memory_that_does_not_suffice_for_the_report_is_one_error_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(traceback, "extract_tb", exhausted)
+
+    code = failures.exit_code(ImportError("a module of Python"), Runtime({}))
+
+    assert code == 1
+    assert capfd.readouterr().err == "xapi: error: not enough memory; check the limits with `ulimit -a`\n"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
@@ -12,11 +13,21 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 _RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_OUT_OF_MEMORY = b"xapi: error: not enough memory; check the limits with `ulimit -a`\n"
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def exit_code(error: BaseException, runtime: "Runtime") -> int:
     """Report *error* on stderr, unless it is of a silent kind; return the exit code."""
+    try:
+        return _report(error, runtime)
+    except MemoryError:  # the report itself needs memory: imports, a message, its redaction
+        with suppress(OSError):
+            os.write(2, _OUT_OF_MEMORY)
+        return XapiError.exit_code
+
+
+def _report(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(error, SystemExit) and not _is_closed_pipe(error):
         return error.code if isinstance(error.code, int) else 0  # raised by completion; 1 means "none" to fish
     failure = _as_xapi_error(error)
