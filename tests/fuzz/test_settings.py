@@ -28,7 +28,7 @@ VALUES = st.one_of(
     st.sampled_from(["", "0", "off", "yes", "-1", "nan", "1e9", "1_0", "file", "keyring", "https://api.test", "x@y"]),
     st.text(st.sampled_from("/\\:@?#%.[]ahtps0127 \n\x1bé=&"), max_size=20).map(lambda text: text.replace("\0", "")),
 )
-NAMES = ["BASE_URL", "USERNAME", "STORAGE", "TIMEOUT", "MAX_TIME", "NO_INPUT", "PROFILE"]
+NAMES = ["BASE_URL", "USERNAME", "STORAGE", "TIMEOUT", "MAX_TIME", "NO_INPUT", "QUIET", "PROFILE"]
 FLAGS = ["base_url", "username", "storage", "timeout", "max_time", "profile", "ca_bundle", "password_command"]
 
 per_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its own file

@@ -51,6 +51,7 @@ VARIABLES = {
     "XAPI_PASSWORD": " env ",
     "XAPI_TOKEN": "token",
     "XAPI_NO_INPUT": "yes",
+    "XAPI_QUIET": "1",
 }
 
 
@@ -69,6 +70,7 @@ def test_without_other_sources_the_defaults_apply(environ: dict[str, str]) -> No
         max_time=None,
         ca_bundle=None,
         no_input=False,
+        quiet=False,
         password_command_mismatch=None,
     )
     assert _resolve({"XAPI_CONFIG_DIR": "/nonexistent"}) == Settings("default")
@@ -91,6 +93,7 @@ def test_the_environment_takes_precedence_over_the_profile(environ: dict[str, st
         password=" env ",
         token="token",
         no_input=True,
+        quiet=True,
         ca_bundle="/profile.pem",
         password_command=("profile", "a b"),
         password_command_mismatch="it belongs to https://profile.test, not to http://env.test",
@@ -122,6 +125,7 @@ def test_a_flag_takes_precedence_over_all_other_sources(environ: dict[str, str])
         token="token",
         password_command=("flag", "c d"),
         no_input=True,
+        quiet=True,
     )
 
 

@@ -34,6 +34,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "max_time": ("2h", 7200.0),
     "ca_bundle": ("/ca.pem", "/ca.pem"),
     "no_input": ("1", True),
+    "quiet": ("1", True),
 }
 NOWHERE = {"XAPI_CONFIG_DIR": "/nonexistent"}
 
@@ -130,7 +131,7 @@ def test_the_keys_of_a_profile_complete(xapi: Xapi) -> None:
 
 
 def test_the_groups_derive_from_the_rows() -> None:
-    assert set(options.ACCOUNT) >= {"profile", "base_url", "username", "storage", "no_input"}
+    assert set(options.ACCOUNT) >= {"profile", "base_url", "username", "storage", "no_input", "quiet"}
     assert set(options.NETWORK) >= {"timeout", "max_time", "ca_bundle"}
     assert not {"password", "password_command", "token"} & {*options.ACCOUNT, *options.NETWORK}
     assert set(SECRET_VARIABLES) >= {"XAPI_PASSWORD", "XAPI_TOKEN"}

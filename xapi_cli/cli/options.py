@@ -9,6 +9,7 @@ import typer
 
 from xapi_cli.cli import help_format
 from xapi_cli.errors import XapiError
+from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
 from xapi_cli.system import signals
 
@@ -37,6 +38,7 @@ def settings_flags(
             runtime: Runtime = ctx.obj
             runtime.flags = {name: _text(given.pop(name)) for name in ordered}
             runtime.may_create_profile = may_create_profile
+            runtime.terminal.is_quiet = resolve.is_quiet(runtime.flags, runtime.environ)
             if set(ACCOUNT) <= set(names):
                 _limit_time(runtime)
             command(ctx, **given)

@@ -32,6 +32,7 @@ Key = Annotated[
 Value = Annotated[str, typer.Argument(metavar="VALUE", help="The new value.", show_default=False)]
 
 
+@settings_flags("quiet")
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles.
 
@@ -54,7 +55,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
         runtime.terminal.note("no profiles; `xapi login` creates one")
 
 
-@settings_flags("profile")
+@settings_flags("profile", "quiet")
 def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -> None:
     """Show one profile.
 
@@ -83,6 +84,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
         runtime.terminal.note(f"profile {selected} has no settings; `xapi login` writes them")
 
 
+@settings_flags("quiet")
 def use(ctx: typer.Context, name: Name) -> None:
     """Set the default profile.
 
@@ -103,7 +105,7 @@ def use(ctx: typer.Context, name: Name) -> None:
     runtime.terminal.note(f"the default profile is now {name}")
 
 
-@settings_flags("profile")
+@settings_flags("profile", "quiet")
 def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     """Set KEY of a profile to VALUE.
 
@@ -134,6 +136,7 @@ if set_.__doc__:  # None with `python -OO`
     set_.__doc__ = set_.__doc__.replace("PROFILE_KEYS", ", ".join(PROFILE_KEYS))
 
 
+@settings_flags("quiet")
 def remove(ctx: typer.Context, name: Name) -> None:
     """Remove a profile from the config file.
 

@@ -43,6 +43,11 @@ def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 
+def is_quiet(flags: Flags, environ: Mapping[str, str]) -> bool:
+    """Return whether `quiet` is on; this needs no config file, because errors in the file concern other settings."""
+    return _Sources(flags, environ, "", {}, Path()).value("quiet") or False
+
+
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
     (variable,) = SETTINGS["profile"].variables

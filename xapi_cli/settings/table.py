@@ -201,6 +201,16 @@ class Settings(NamedTuple):
             variables=("XAPI_NO_INPUT",),
         ),
     ] = False
+    quiet: Annotated[
+        bool,
+        Setting(
+            "no notes and no progress",
+            "Print no notes and no progress on stderr, only warnings and errors",
+            values.Switch(),
+            flags=("--quiet",),
+            variables=("XAPI_QUIET",),
+        ),
+    ] = False
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
 
     def __repr__(self) -> str:

@@ -27,6 +27,7 @@ class Terminal:
         self._environ = environ
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
+        self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
         self._stdout: BinaryIO | None = _open_stdout(1) if has_streams else None
         self._stderr = _duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
@@ -98,8 +99,9 @@ class Terminal:
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
-        """Write a message about what xapi did to stderr, as one line."""
-        self.print_stderr(f"xapi: {printable(self.redactor.redact(text))}")
+        """Write a message about what xapi did to stderr, as one line; a quiet terminal omits it."""
+        if not self.is_quiet:
+            self.print_stderr(f"xapi: {printable(self.redactor.redact(text))}")
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr, as one line; the same warning is written only once."""
@@ -138,8 +140,9 @@ class Terminal:
 
     @cached_property
     def shows_progress(self) -> bool:
-        """Whether stderr is a terminal that can overwrite a line."""
-        return self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
+        """Whether stderr is a terminal that can overwrite a line, and is not quiet."""
+        can_overwrite = self.has_streams and self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
+        return can_overwrite and not self.is_quiet
 
     @property
     def columns(self) -> int:
