@@ -10,6 +10,7 @@ PICTURE = ROOT / "docs" / "pictures" / "layers.svg"
 _CAPTIONS = {
     "__main__": "starts the program",
     "commands": "one file per command: arguments in, one call",
+    "agent": "warm processes that run commands",
     "cli": "command table, options, help, exit codes",
     "usecases": "what a command does",
     "library": "open_client, the Python API",

@@ -1,0 +1,1 @@
+"""Warm processes that run commands without the start of an interpreter."""
