@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-batch bench-memory check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
+.PHONY: demo test soak bench bench-agent bench-batch bench-memory check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -78,6 +78,11 @@ build/peers/.ready-$(HERE): requirements-bench.txt
 bench: $(DEVELOPMENT) $(INSTALLED) build/peers/.ready-$(HERE)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" PATH="$(CURDIR)/build/peers/bin:$$PATH" \
 	  $(VENV)/bin/python -m tests.benchmarks.start_up $(BENCH_ARGS)
+	@echo
+	@$(MAKE) --no-print-directory bench-agent
+
+bench-agent: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.warm $(BENCH_ARGS)
 
 bench-batch: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.batch
@@ -142,7 +147,8 @@ help:
 	@echo "demo      show the main workflow"
 	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
 	@echo "soak      run the long tests, and 10,000 new examples for each property test"
-	@echo "bench     measure the time of commands and imports, compared with HTTPie and others"
+	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
+	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"
 	@echo "bench-batch  measure thousands of calls, compared with curl (requires nginx and curl)"
 	@echo "bench-memory  measure the memory that bodies of 2 GiB need"
 	@echo "check     check style, types and imports"

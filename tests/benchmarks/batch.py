@@ -7,7 +7,6 @@ The second table is for a server that waits 20 ms before each response.
 
 import os
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,33 +14,17 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tests.benchmarks.nginx import TOKEN, nginx
 
 LINES = 20_000
 LOOPED = 4_000  # calls in a loop, which is slower
 CURLS = 800  # curl processes that xargs starts, one per call
-TOKEN = "t" * 900
 RUNS = 3
 WAIT = 0.02  # seconds
 
-_NGINX = """
-worker_processes 1; daemon off; pid {directory}/pid; error_log {directory}/error.log;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; keepalive_requests 1000000;
-  client_body_temp_path {directory}/a; proxy_temp_path {directory}/b; fastcgi_temp_path {directory}/c;
-  uwsgi_temp_path {directory}/d; scgi_temp_path {directory}/e;
-  server {{
-    listen 127.0.0.1:{port}; default_type application/json;
-    location / {{
-      if ($http_authorization = "") {{ return 401 "{{}}"; }}
-      return 200 '{{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}}';
-    }}
-  }}
-}}
-"""
 _LOOP = """
 import sys, httpx
 with httpx.Client(base_url=sys.argv[1], headers={"Authorization": "Bearer " + sys.argv[2]}) as client:
@@ -49,23 +32,6 @@ with httpx.Client(base_url=sys.argv[1], headers={"Authorization": "Bearer " + sy
         client.get(f"/x-api/items/{number}").raise_for_status()
 """
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n" + b'{"ok":true}'
-
-
-@contextmanager
-def _nginx(directory: Path) -> Iterator[str]:
-    """Run nginx in *directory*; yield its URL."""
-    port = _free_port()
-    configuration = directory / "nginx.conf"
-    configuration.write_text(_NGINX.format(directory=directory, port=port))
-    nginx = shutil.which("nginx") or "/usr/sbin/nginx"
-    with subprocess.Popen(
-        [nginx, "-p", str(directory), "-c", str(configuration)], stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            _wait_for(port)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
 
 
 class _Slow:
@@ -165,8 +131,8 @@ class _Contest:
 def main() -> int:
     """Print the tables; return 1 if `xapi batch` is slower than required."""
     good = True
-    with tempfile.TemporaryDirectory() as name, _nginx(Path(name)) as url:
-        contest = _Contest(url, Path(name))
+    with tempfile.TemporaryDirectory() as name, nginx(Path(name)) as port:
+        contest = _Contest(f"http://127.0.0.1:{port}", Path(name))
         rows: dict[str, Callable[[], float]] = {
             "xargs -P 8 curl": contest.xargs,
             "curl --parallel --parallel-max 32": contest.curl,
@@ -194,21 +160,6 @@ def main() -> int:
             good = good and share >= 0.9
             print(f"| {jobs} | {rate:,.0f} | {share:.2f} |", flush=True)
     return 0 if good else 1
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(200):
-        with socket.socket() as sock:
-            if sock.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise SystemExit("nginx did not start")
 
 
 if __name__ == "__main__":
