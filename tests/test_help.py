@@ -206,6 +206,9 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
         ("token renew", "xapi token show --fresh"),
         ("profile ls", "xapi profile list"),
         ("profile delete staging", "xapi profile remove"),
+        ("profile renam a b", "xapi profile rename"),
+        ("profile mv a b", "xapi profile rename"),
+        ("profile clear timeout", "xapi profile unset"),
         ("help exit", "xapi help exit-codes"),
         ("help token stat", "xapi help token status"),
     ],
@@ -215,6 +218,20 @@ def test_an_unknown_command_gets_a_suggestion(xapi: Xapi, args: str, meant: str)
 
     assert outcome.code == 2
     assert outcome.err.endswith(f"; did you mean `{meant}`?\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "group"),
+    [("profile remov a", " profile"), ("profile remane a", " profile"), ("profile usnet a", " profile"),
+     ("logou", ""), ("revok", "")],
+)  # fmt: skip
+def test_a_typo_does_not_lead_to_a_destructive_command(xapi: Xapi, args: str, group: str) -> None:
+    outcome = xapi(*args.split())
+
+    assert outcome.code == 2
+    assert not re.search(r"remove|unset|logout", outcome.err), outcome
+    assert "did you mean" not in outcome.err or "rename" in outcome.err
+    assert f"xapi{group}" in outcome.err
 
 
 def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:

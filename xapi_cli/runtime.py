@@ -12,7 +12,6 @@ from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     import httpx
-    from tomlkit import TOMLDocument
 
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.credentials import Credentials
@@ -70,7 +69,7 @@ class Runtime:
         """The path of config.toml."""
         return paths.config_path(self.environ)
 
-    def edit_config(self, change: "Callable[[TOMLDocument], None]") -> None:
+    def edit_config(self, change: "config_file.Change") -> None:
         """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
         config_file.edit(self.config_path, change, lock=self.state_directory / "locks" / "config.lock")
 
@@ -87,7 +86,7 @@ class Runtime:
     def base_url(self) -> str:
         """The base URL; raises UsageError if it is not set."""
         if self.settings.base_url is None:
-            raise resolve.missing("base_url")
+            raise self._missing("base_url")
         return self.settings.base_url
 
     @property
@@ -97,8 +96,11 @@ class Runtime:
 
         base_url = self.base_url
         if self.settings.username is None:
-            raise resolve.missing("username")
+            raise self._missing("username")
         return Identity(base_url, self.settings.username)
+
+    def _missing(self, key: str) -> Exception:
+        return resolve.missing_in_profile(key, self.settings.profile, config_file.load(self.config_path))
 
     def account(
         self, identity: "Identity | None" = None, *, repository: "TokenRepository | None" = None, automatic: bool = True

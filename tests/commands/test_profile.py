@@ -1,6 +1,7 @@
 """`xapi profile`: reads and edits the config file."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -222,11 +223,121 @@ def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:
     assert xapi("profile", "use", "default").code == 0
 
 
-@pytest.mark.parametrize("verb", ["use", "remove", "show"])
-def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(xapi: Xapi, verb: str) -> None:
+def test_unset_removes_one_key_and_preserves_the_rest_of_the_file(xapi: Xapi) -> None:
     _written(xapi)
 
-    assert xapi("profile", verb, "nowhere") == Outcome(
+    assert xapi("profile", "unset", "username") == Outcome(0, "", "xapi: removed username from profile work\n")
+    assert _config(xapi) == WRITTEN.replace('username = "me@example.com"\n', "")
+    assert xapi("profile", "unset", "timeout", "-p", "home").code == 0
+    assert _config(xapi).endswith("[profiles.home]\n")
+    assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home"}
+
+
+@pytest.mark.parametrize(("args", "name"), [((), "work"), (("-p", "home"), "home"), (("-p", "default"), "default")])
+def test_unset_of_a_key_that_is_not_set_changes_nothing(xapi: Xapi, args: tuple[str, ...], name: str) -> None:
+    _written(xapi)
+
+    assert xapi("profile", "unset", "storage", *args) == Outcome(0, "", f"xapi: storage is not set in profile {name}\n")
+    assert _config(xapi) == WRITTEN
+
+
+def test_unset_of_the_base_url_warns_if_the_password_command_is_no_longer_bound_to_it(xapi: Xapi) -> None:
+    _written(xapi)
+
+    assert xapi("profile", "unset", "base_url") == Outcome(
+        0,
+        "",
+        "xapi: warning: the password_command of profile work now runs for any base URL\n"
+        "xapi: removed base_url from profile work\n",
+    )
+
+
+def test_unset_of_an_unknown_key_exits_with_2(xapi: Xapi) -> None:
+    _written(xapi)
+
+    outcome = xapi("profile", "unset", "timout")
+    assert (outcome.code, outcome.err.partition("?")[0]) == (
+        2,
+        "xapi: error: unknown setting 'timout'; did you mean timeout",
+    )
+    assert _config(xapi) == WRITTEN
+
+
+FORMS = {
+    "tables": WRITTEN,
+    "comments": "[profiles.work] # one\n# two\ntimeout = 1 # three\n\n# four\n[profiles.home]\n",
+    "one table": "[profiles]\n  work = { timeout = 1 } # one\nhome = {}\n",
+    "explicit parent": "[profiles]\n# one\n[profiles.work]\n[profiles.home]\n",
+    "dotted keys": 'profiles.work.timeout = 1 # one\ndefault_profile = "work"\nprofiles.work.storage = "file"\n'
+    "profiles.home.timeout = 2\n",
+    "dotted keys in a table": '[profiles]\nwork.timeout = 1 # one\nwork.storage = "file"\nhome.timeout = 2\n',
+    "inline": 'default_profile="work"\nprofiles = {work = {timeout = 1}, home = {}}\n',
+    "spaces": "  [ profiles . work ] # one\n   timeout  =  1\n[profiles.home]\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "written"), [("office", "office"), ("me@work", '"me@work"')])
+def test_rename_changes_the_name_and_the_default_profile_and_no_other_text(
+    xapi: Xapi, form: str, name: str, written: str
+) -> None:
+    _written(xapi, FORMS[form])
+
+    assert xapi("profile", "rename", "work", name) == Outcome(0, "", f"xapi: renamed profile work to {name}\n")
+    default = FORMS[form].replace('"work"', f'"{name}"')
+    assert _config(xapi) == re.sub(r"\bwork(?=[.\]\s])", written, default)
+    assert [each["name"] for each in json.loads(xapi("profile", "list", "--json").out)] == [name, "home"]
+
+
+def test_the_renamed_default_profile_stays_selected(xapi: Xapi) -> None:
+    _written(xapi, "# mine\n[profiles.default]\ntimeout = 1\n")
+
+    assert xapi("profile", "rename", "default", "work").code == 0
+    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "work", "timeout": 1}
+    assert xapi("profile", "rename", "work", "default").code == 0
+    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "default", "timeout": 1}
+    assert _config(xapi) == 'default_profile = "default"\n\n# mine\n[profiles.default]\ntimeout = 1\n'
+
+
+def test_a_profile_with_an_invalid_name_can_be_renamed(xapi: Xapi) -> None:
+    _written(xapi, "[profiles.'a b']\ntimeout = 1\n")
+
+    assert xapi("profile", "rename", "a b", "ab") == Outcome(0, "", "xapi: renamed profile a b to ab\n")
+    assert _config(xapi) == "[profiles.ab]\ntimeout = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("work", "home"), "profile 'home' already exists; choose another name"),
+        (("work", "work"), "profile 'work' already exists; choose another name"),
+        (("work", "a b"), "'a b' is not a valid profile name; use letters, digits and the characters . _ - + @"),
+        (("work", ""), "'' is not a valid profile name; use letters, digits and the characters . _ - + @"),
+    ],
+)
+def test_rename_to_an_invalid_or_existing_name_exits_with_2(xapi: Xapi, args: tuple[str, str], error: str) -> None:
+    _written(xapi)
+
+    assert xapi("profile", "rename", *args) == Outcome(2, "", f"xapi: error: {error}\n")
+    assert _config(xapi) == WRITTEN
+
+
+def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
+    _written(xapi)
+
+    assert xapi("profile", "rename", "home", "flat", env={"XAPI_PROFILE": "home"}) == Outcome(
+        0, "", "xapi: warning: XAPI_PROFILE is still home; set it to flat\nxapi: renamed profile home to flat\n"
+    )
+
+
+@pytest.mark.parametrize("verb", [("use",), ("remove",), ("show",), ("unset", "timeout", "-p"), ("rename",)])
+def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
+    xapi: Xapi, verb: tuple[str, ...]
+) -> None:
+    _written(xapi)
+
+    more = ("new",) if verb == ("rename",) else ()
+    assert xapi("profile", *verb, "nowhere", *more) == Outcome(
         2,
         "",
         "xapi: error: profile 'nowhere' does not exist;"
@@ -238,7 +349,8 @@ def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
 def test_every_command_reports_an_invalid_file_and_leaves_it_unchanged(xapi: Xapi) -> None:
     _written(xapi, "[profiles.work]\nbaseurl = 'x'\n")
 
-    for args in (("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("remove", "work")):
+    verbs = [("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("unset", "timeout"), ("remove", "work")]
+    for args in (*verbs, ("rename", "work", "home")):
         outcome = xapi("profile", *args)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err.startswith(f"xapi: error: {xapi.config}/config.toml: unknown key profiles.work.baseurl; ")

@@ -33,7 +33,7 @@ HEADINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "exec": (),
     },
     "Configuration and help": {
-        "profile": ("list", "show", "use", "set", "remove"),
+        "profile": ("list", "show", "use", "set", "unset", "rename", "remove"),
         "doctor": (),
         "help": (),
     },
@@ -159,7 +159,7 @@ def _prepare_completion(args: Sequence[str]) -> None:
     if "--install-completion" in options:
         _check_home()
     if {"--install-completion", "--show-completion"} & options:
-        from xapi_cli.cli.completion import fix_scripts
+        from xapi_cli.cli.completion_scripts import fix_scripts
 
         fix_scripts()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xapi_cli.cli import help_format
+from xapi_cli.cli.completion import profile_names
 from xapi_cli.errors import XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
@@ -49,20 +50,6 @@ def settings_flags(
         return with_settings
 
     return decorate
-
-
-def profile_names(incomplete: str) -> list[str]:
-    """Return the profiles whose names begin with *incomplete*; on any error, return an empty list."""
-    import os
-
-    from xapi_cli.settings import config_file, paths, values
-
-    try:
-        found = config_file.load(paths.config_path(os.environ))
-    except Exception:  # noqa: BLE001 - an invalid config must not break the shell
-        return []
-    is_safe = values.is_profile_name  # the shell evaluates the completions
-    return [name for name in found.profiles if name.startswith(incomplete) and is_safe(name)]
 
 
 def _parameter(name: str) -> inspect.Parameter:

@@ -42,9 +42,12 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("get", "cat", "current", "print", "status"), "show"),
         **dict.fromkeys(("switch", "select", "default", "activate"), "use"),
         **dict.fromkeys(("add", "create", "edit", "new", "config"), "set"),
+        **dict.fromkeys(("clear", "reset"), "unset"),
+        **dict.fromkeys(("mv", "move"), "rename"),
         **dict.fromkeys(("rm", "del", "delete"), "remove"),
     },
 }
+_DESTRUCTIVE = frozenset({"logout", "remove", "unset"})  # suggested only for a command of another tool, not for a typo
 # Options of curl and HTTPie that xapi expresses differently.
 _EQUIVALENTS = {
     **dict.fromkeys(("-X", "--request", "--method"), "give METHOD before PATH: `xapi request POST /path`"),
@@ -167,10 +170,12 @@ def _accepted(error: Any) -> str | None:
 
 
 def _equivalent(path: str, word: str, names: Sequence[str]) -> str | None:
-    """Return the xapi equivalent of *word*, or None if it is unknown."""
+    """Return the xapi equivalent of *word*, or None if it is unknown or only resembles a destructive command."""
     synonyms = SYNONYMS.get(path, {})
     if path == "xapi" and (word.startswith("/") or "://" in word):
         return "request PATH"
     known = {**synonyms, **{name: name for name in names}}
     match = closest(word, known)
-    return known[match] if match else None
+    if match is None or (known[match] in _DESTRUCTIVE and word not in synonyms):
+        return None
+    return known[match]

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.options import profile_names, settings_flags
+from xapi_cli.cli.completion import profile_keys, profile_names, stored_keys, values_of_key
+from xapi_cli.cli.options import settings_flags
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
+from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,9 +29,20 @@ OptionalName = Annotated[
 ]
 Key = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="The setting.", autocompletion=lambda: list(PROFILE_KEYS), show_default=False),
+    typer.Argument(metavar="KEY", help="The setting.", autocompletion=profile_keys, show_default=False),
 ]
-Value = Annotated[str, typer.Argument(metavar="VALUE", help="The new value.", show_default=False)]
+StoredKey = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="The setting.", autocompletion=stored_keys, show_default=False),
+]
+OldName = Annotated[
+    str, typer.Argument(metavar="OLD", help="The profile.", autocompletion=profile_names, show_default=False)
+]
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)]
+Value = Annotated[
+    str,
+    typer.Argument(metavar="VALUE", help="The new value.", autocompletion=values_of_key, show_default=False),
+]
 
 
 @settings_flags("quiet")
@@ -132,8 +145,63 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime.terminal.note(f"set {key} of profile {name}")
 
 
-if set_.__doc__:  # None with `python -OO`
-    set_.__doc__ = set_.__doc__.replace("PROFILE_KEYS", ", ".join(PROFILE_KEYS))
+@settings_flags("profile")
+def unset(ctx: typer.Context, key: StoredKey) -> None:
+    """Remove KEY from a profile.
+
+    The variable or the default applies again. KEY is one of PROFILE_KEYS.
+
+    Examples:
+
+    \b
+      xapi profile unset timeout
+      xapi profile unset password_command --profile staging
+    """
+    runtime: Runtime = ctx.obj
+    _check_key(key)
+    found = config_file.load(runtime.config_path)
+    name = resolve.selected_profile(runtime.flags, runtime.environ, found)
+    if name != "default":
+        _require(name, found)
+    profile = found.profiles.get(name, {})
+    if key not in profile:
+        runtime.terminal.note(f"{key} is not set in profile {name}")
+        return
+
+    def change(document: "TOMLDocument") -> None:
+        document.get("profiles", {}).get(name, {}).pop(key, None)
+
+    runtime.edit_config(change)
+    if key == "base_url" and "password_command" in profile:
+        runtime.terminal.warn(f"the password_command of profile {name} now runs for any base URL")
+    runtime.terminal.note(f"removed {key} from profile {name}")
+
+
+def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
+    """Rename a profile.
+
+    If OLD is the default profile, NEW becomes the default profile. The token
+    remains valid, because it belongs to the account, not to the profile.
+
+    Examples:
+
+    \b
+      xapi profile rename staging stage
+    """
+    runtime: Runtime = ctx.obj
+    values.profile_name(new)
+
+    def change(document: "TOMLDocument") -> "TOMLDocument":
+        profiles = document.get("profiles", {})
+        _require(old, config_file.Config(profiles=profiles))
+        if new in profiles:
+            raise UsageError(f"profile {new!r} already exists", hint="choose another name")
+        return config_file.with_profile_renamed(document, old, new)
+
+    runtime.edit_config(change)
+    if runtime.environ.get("XAPI_PROFILE") == old:
+        runtime.terminal.warn(f"XAPI_PROFILE is still {printable(old)}; set it to {new}")
+    runtime.terminal.note(f"renamed profile {printable(old)} to {new}")
 
 
 @settings_flags("quiet")
@@ -199,11 +267,20 @@ def _cell(value: object) -> str:
     return shlex.join(value) if isinstance(value, list) else str(value)
 
 
-def _checked(key: str, text: str) -> object:
-    """Return what the config file contains for *text*; raise UsageError if the key or the value is not valid."""
+def _check_key(key: str) -> None:
     if key not in PROFILE_KEYS:
         raise UsageError(
             f"unknown setting {key!r}",
             hint=did_you_mean(key, PROFILE_KEYS, f"the settings are {', '.join(PROFILE_KEYS)}"),
         )
+
+
+def _checked(key: str, text: str) -> object:
+    """Return what the config file contains for *text*; raise UsageError if the key or the value is not valid."""
+    _check_key(key)
     return resolve.prefixed(key, SETTINGS[key].type.to_profile, text)
+
+
+for command in (set_, unset):
+    if command.__doc__:  # None with `python -OO`
+        command.__doc__ = command.__doc__.replace("PROFILE_KEYS", ", ".join(PROFILE_KEYS))

@@ -18,7 +18,9 @@ from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
-    from tomlkit.items import Table
+    from tomlkit.items import Key, Table
+
+    Change = Callable[[TOMLDocument], TOMLDocument | None]
 
 _VARIABLE = "XAPI_CONFIG_DIR"
 _LARGEST = 1024 * 1024  # bytes
@@ -50,11 +52,12 @@ def load(path: Path) -> Config:
     return _validated(document, path)
 
 
-def edit(path: Path, change: Callable[["TOMLDocument"], None], *, lock: Path | None = None) -> None:
+def edit(path: Path, change: "Change", *, lock: Path | None = None) -> None:
     """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
-    *lock* is the file with which concurrent processes exclude each other. Raises UsageError if the existing file is
-    not valid (it is not overwritten), OutputError if the file cannot be written.
+    *change* modifies the document, or returns another one that replaces it. *lock* is the file with which concurrent
+    processes exclude each other. Raises UsageError if the existing file is not valid (it is not overwritten),
+    OutputError if the file cannot be written.
     """
     with ExitStack() as stack:
         if lock is not None:
@@ -74,6 +77,32 @@ def profile_table(document: "TOMLDocument", name: str) -> "Table":
     profiles = document.setdefault("profiles", tomlkit.table(is_super_table=True))
     inline = isinstance(profiles, tomlkit.items.InlineTable)  # cannot contain regular tables
     return cast("Table", profiles.setdefault(name, tomlkit.inline_table() if inline else tomlkit.table()))
+
+
+def with_profile_renamed(document: "TOMLDocument", old: str, new: str) -> "TOMLDocument":
+    """Return *document* with the name *new* for the profile *old*, which exists; all other text is preserved.
+
+    If *old* is the default profile, *new* becomes the default profile. Raises ValueError for a form that is not
+    supported.
+    """
+    import tomlkit
+
+    expected = {new if name == old else name: profile for name, profile in document.unwrap()["profiles"].items()}
+    for container in [item.value for key, item in document.body if key is not None and key.key == "profiles"]:
+        for index, (key, profile) in enumerate(container.body):
+            if key is not None and key.key == old:
+                container.body[index] = (_renamed(key, new), profile)
+                if isinstance(profile, tomlkit.items.Table):
+                    profile.display_name = None  # the header as it was read
+    renamed = tomlkit.parse(tomlkit.dumps(document))  # *document* still has the old name in its indexes
+    if list(renamed.unwrap()["profiles"].items()) != list(expected.items()):
+        raise ValueError("the profile was not renamed")
+    if (document.get("default_profile") or "default") != old:
+        return renamed
+    if "default_profile" not in renamed:  # tomlkit would add it between the first table and the comment above that
+        return tomlkit.parse(f"default_profile = {tomlkit.item(new).as_string()}\n\n{tomlkit.dumps(renamed)}")
+    renamed["default_profile"] = new
+    return renamed
 
 
 def _read_text(path: Path) -> str | None:
@@ -151,7 +180,18 @@ def _unknown_key(path: Path, key: str) -> UsageError:
     )
 
 
-def _edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
+def _renamed(key: "Key", new: str) -> "Key":
+    """Return a key with the name *new*, written with the spaces around *key*."""
+    from tomlkit.items import SingleKey
+
+    written = key.as_string()
+    before, _, after = written.partition(written.strip())
+    renamed = SingleKey(new, sep=key.sep, original=before + SingleKey(new).as_string() + after)
+    renamed._dotted = key.is_dotted()  # noqa: SLF001 - tomlkit has no public function for it
+    return renamed
+
+
+def _edit(path: Path, change: "Change") -> None:
     import tomllib
 
     import tomlkit
@@ -160,7 +200,7 @@ def _edit(path: Path, change: Callable[["TOMLDocument"], None]) -> None:
     before = _read_text(path) or ""
     try:
         document = tomlkit.parse(before)
-        change(document)
+        document = change(document) or document
         after = tomlkit.dumps(document)
         is_intact = tomllib.loads(after) == document.unwrap()
     except ValueError:  # the errors of tomlkit and tomllib are subclasses

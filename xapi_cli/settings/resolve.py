@@ -1,6 +1,6 @@
 """Resolve the settings, in order of precedence: flag, environment variable, profile, default."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
 
 def missing_profile(name: str, found: config_file.Config) -> UsageError:
     """Return the error for the profile *name*, which is not in the config file."""
-    known = ", ".join(printable(each) for each in found.profiles) or "none"
+    known = _listed(found.profiles) or "none"
     return UsageError(
         f"profile {printable(name)!r} does not exist",
         hint=did_you_mean(name, found.profiles, f"existing profiles: {known}; `xapi login --profile NAME` creates one"),
@@ -70,6 +70,22 @@ def missing(name: str, *, or_log_in: bool = True) -> UsageError:
     flag, variable = setting.flags[0], setting.variables[0]
     hint = f"give {flag}, set {variable}, or run `xapi login`" if or_log_in else f"give {flag}, or set {variable}"
     return UsageError(f"no {setting.title}", hint=hint)
+
+
+def missing_in_profile(key: str, name: str, found: config_file.Config) -> UsageError:
+    """Return the error for the setting *key*, which no source has; name the profiles that have it.
+
+    *name* is the selected profile.
+    """
+    error, others = missing(key), [other for other, profile in found.profiles.items() if profile.get(key)]
+    if not others:
+        return error
+    where = f"in profile {printable(name)}"
+    return UsageError(f"{error.message} {where}", hint=f"select a profile with -p ({_listed(others)}), {error.hint}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, names))
 
 
 def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
