@@ -34,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]  # settings of the developer must not affect the tests
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rerun a test if the keyring that tests share aborted during it: gnome-keyring then comes back locked."""
+    for item in items:
+        if "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "[keyring]" in item.name:
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun="the keyring is locked"))  # GNOME/gnome-keyring#190
+
+
 def _restore_signals() -> None:
     """Restore ignored signals, as in a background job of a shell or under nohup, because children inherit them."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
