@@ -1,6 +1,7 @@
 """Runs the program as users do: a process with arguments, streams, an environment and, if necessary, a terminal."""
 
 import os
+import re
 import select
 import signal
 import struct
@@ -23,6 +24,8 @@ REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the int
 
 # Makes a terminal the controlling terminal of a new session, as a terminal emulator does, and executes the program.
 _SET_CONTROLLING_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
+
+_COLOR = re.compile(rb"\x1b\[[\d;]*m|\x1b(?:\[[\d;]*)?\Z")  # at the end, possibly only a part of one
 
 Environ = Mapping[str, str | None]
 
@@ -214,19 +217,31 @@ class OnTerminal:
         """Return whether typed characters are echoed."""
         return bool(termios.tcgetattr(self._screen)[3] & termios.ECHO)
 
+    @property
+    def text(self) -> str:
+        """Everything that was written to the screen, without colors."""
+        return _COLOR.sub(b"", self.seen).decode(errors="replace")
+
     def expect(self, text: str, timeout: float = 10) -> str:
-        """Wait until *text* appears after the previously expected text; return everything up to its end."""
-        wanted, end = text.encode(), time.monotonic() + timeout
-        while (found := self.seen.find(wanted, self._expected_to)) < 0:
+        """Wait until *text* appears after the previously expected text; return everything up to its end.
+
+        Colors are ignored.
+        """
+        end = time.monotonic() + timeout
+        while (found := self.text.find(text, self._expected_to)) < 0:
             ended = self.process.poll() is not None
             if not self._read(0.05) and (ended or time.monotonic() > end):
                 raise AssertionError(f"{text!r} did not appear: {self.seen.decode(errors='replace')}")
-        start, self._expected_to = self._expected_to, found + len(wanted)
-        return self.seen[start : self._expected_to].decode(errors="replace")
+        start, self._expected_to = self._expected_to, found + len(text)
+        return self.text[start : self._expected_to]
 
     def type(self, text: str) -> None:
         """Press the keys of *text*; a newline is the Enter key."""
         os.write(self._keyboard, text.replace("\n", "\r").encode())
+
+    def resize(self, columns: int, rows: int = 24) -> None:
+        """Change the size of the terminal."""
+        ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""

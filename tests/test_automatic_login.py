@@ -157,7 +157,9 @@ def test_the_terminal_prompts_while_the_body_comes_from_a_pipe(xapi: Xapi, sandb
     reading, writing = os.pipe()
     os.write(writing, b"the body\n")
     os.close(writing)
-    with xapi.on_terminal("request", "/x-api/echo", "-d", "@-", "-o", "answer.json", stdin=reading) as terminal:
+    with xapi.on_terminal(
+        "request", "/x-api/echo", "-d", "@-", "-o", "answer.json", stdin=reading, columns=200
+    ) as terminal:
         os.close(reading)
         terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}")
         assert not terminal.echoes

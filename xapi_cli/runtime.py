@@ -165,9 +165,11 @@ class Runtime:
     @cached_property
     def verbose_log(self) -> "VerboseLog | None":
         """The log of request and response headers for --verbose, None without --verbose."""
+        if not self.verbose:
+            return None
         from xapi_cli.request.verbose import VerboseLog
 
-        return VerboseLog(self.terminal.print_stderr, self.terminal.redactor) if self.verbose else None
+        return VerboseLog(self.terminal.print_stderr, self.terminal.redactor, self.terminal.stderr_style)
 
     @cached_property
     def http_client(self) -> "httpx.Client":

@@ -39,9 +39,9 @@ def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi:
 
 
 def test_the_store_is_probed_before_the_first_prompt(xapi: Xapi) -> None:
-    with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}) as terminal:
+    with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}, columns=200) as terminal:
         assert terminal.wait() == 13
-    assert terminal.seen.decode().splitlines() == [
+    assert terminal.text.splitlines() == [
         "xapi: error: no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file"
     ]
 
@@ -149,11 +149,7 @@ def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_onc
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
         assert terminal.wait() == 10
-    assert (
-        terminal.seen.decode()
-        .splitlines()[-1]
-        .endswith(" was rejected (400 invalid_grant); check username and password")
-    )
+    assert terminal.text.splitlines()[-1].endswith(" was rejected (400 invalid_grant); check username and password")
     assert sandbox.login_attempts == 2
     assert not xapi.config.exists()
 
@@ -171,7 +167,7 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
         terminal.expect(question)
         terminal.type("\x04")
         assert terminal.wait() == 10
-    assert terminal.seen.decode().splitlines()[-1] == (
+    assert terminal.text.splitlines()[-1] == (
         "xapi: error: the prompt was not answered; run it again and answer the prompt, or see `xapi help environment`"
     )
 
@@ -182,7 +178,7 @@ def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi
 
     with xapi.on_terminal(*args, columns=200) as terminal:
         assert terminal.wait() == 10
-    shown = terminal.seen.decode().splitlines()
+    shown = terminal.text.splitlines()
     assert shown[0] == "insert the key"
     assert shown[1].startswith(failed)
 
@@ -205,7 +201,7 @@ def test_the_user_is_asked_once_for_consent_to_remember_the_password(
                 terminal.expect(question)
                 terminal.type(response)
             assert terminal.wait() == 0
-            assert terminal.seen.count(question.encode()) == (0 if again and is_stored else 1)
+            assert terminal.text.count(question) == (0 if again and is_stored else 1)
         assert ("correct horse" in (xapi.home / "items.json").read_text()) is is_stored
 
 

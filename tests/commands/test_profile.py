@@ -32,7 +32,7 @@ def _config(xapi: Xapi) -> str:
 def test_list_marks_the_selected_profile_with_a_star(xapi: Xapi) -> None:
     _written(xapi)
 
-    listed = "*  work  me@example.com  https://api.test\n   home  -               -\n"
+    listed = "*  work  me@example.com  https://api.test  none  -\n   home  -               -                 -     -\n"
     assert xapi("profile", "list") == Outcome(0, listed, "")
     starred = xapi("profile", "list", env={"XAPI_PROFILE": "home"}).out
     assert [line[0] for line in starred.splitlines()] == [" ", "*"]
@@ -50,8 +50,10 @@ def test_list_prints_json_for_scripts(xapi: Xapi) -> None:
             "base_url": "https://api.test",
             "username": "me@example.com",
             "password_command": ["pass", "it's"],
+            "state": "none",
+            "expires_at": None,
         },
-        {"name": "home", "current": False, "timeout": 2.5},
+        {"name": "home", "current": False, "timeout": 2.5, "state": None, "expires_at": None},
     ]
 
 
@@ -208,8 +210,8 @@ def test_set_creates_the_profile_and_changes_the_selected_one(xapi: Xapi) -> Non
 
     names = json.loads(xapi("profile", "list", "--json").out)
     assert names == [
-        {"name": "new", "current": True, "username": "a", "timeout": 5},
-        {"name": "other", "current": False, "username": "b"},
+        {"name": "new", "current": True, "username": "a", "timeout": 5, "state": None, "expires_at": None},
+        {"name": "other", "current": False, "username": "b", "state": None, "expires_at": None},
     ]
 
 

@@ -15,8 +15,8 @@ JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "\\u00e9",\n    null\n  ]\n}\n'
 
 
-def _screen(seen: bytes) -> str:
-    return seen.decode().replace("\r\n", "\n")
+def _screen(text: str) -> str:
+    return text.replace("\r\n", "\n")
 
 
 def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
@@ -25,10 +25,10 @@ def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
         xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
     ):
         assert terminal.wait() == 0
-        colored = _screen(terminal.seen)
+        colored = _screen(terminal.seen.decode())
 
     assert colored == (
-        '{\n  \x1b[34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
+        '{\n  \x1b[1;34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[1;34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
         '    \x1b[32m"\\u00e9"\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n'
     )
 
@@ -41,7 +41,7 @@ def test_no_escape_sequence_is_printed_on_a_terminal_without_colors(xapi: Xapi, 
     ):
         assert terminal.wait() == 0
 
-    assert _screen(terminal.seen) == INDENTED
+    assert _screen(terminal.seen.decode()) == INDENTED
 
 
 NASTY = "".join(map(chr, [*range(9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0x200B, 0x200E, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF, 0x2028, 0xE0001]))[1:]  # fmt: skip  # noqa: E501 - a list of code points
@@ -64,7 +64,7 @@ def test_control_characters_are_neutralized_on_a_terminal(xapi: Xapi, kind: str)
         with xapi.on_terminal(*args, env=bearing(server) | {"NO_COLOR": "1"}) as terminal:
             terminal.wait()
 
-    seen = _screen(terminal.seen)
+    seen = _screen(terminal.seen.decode())
     assert seen.replace("\n", "").isprintable()
     assert "[/x]" not in seen
 
@@ -77,7 +77,7 @@ def test_text_is_neither_interpreted_nor_wrapped_on_a_terminal(xapi: Xapi, text:
     ):
         assert terminal.wait() == 0
 
-    assert _screen(terminal.seen) == text + "\n"
+    assert _screen(terminal.text) == text + "\n"
 
 
 def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi) -> None:
@@ -88,7 +88,7 @@ def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi) -> No
     ):
         assert terminal.wait() == 0
 
-    assert _screen(terminal.seen) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
+    assert _screen(terminal.text) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
 
 
 def test_a_declared_charset_is_decoded_on_a_terminal_only(xapi: Xapi) -> None:
@@ -99,7 +99,7 @@ def test_a_declared_charset_is_decoded_on_a_terminal_only(xapi: Xapi) -> None:
             assert terminal.wait() == 0
         assert xapi("request", "/", env=env).body == b"caf\xe9s \x9b"
 
-    assert _screen(terminal.seen) == "cafés \\x9b\n"
+    assert _screen(terminal.text) == "cafés \\x9b\n"
 
 
 def test_text_appears_on_a_terminal_as_it_arrives(xapi: Xapi) -> None:
@@ -113,7 +113,7 @@ def test_text_appears_on_a_terminal_as_it_arrives(xapi: Xapi) -> None:
         seen.set()
         assert terminal.wait() == 0
 
-    assert _screen(terminal.seen) == "first line\nsecond\n"
+    assert _screen(terminal.text) == "first line\nsecond\n"
 
 
 def test_an_error_body_on_a_stderr_terminal_is_readable_and_neutralized(xapi: Xapi) -> None:
@@ -124,7 +124,7 @@ def test_an_error_body_on_a_stderr_terminal_is_readable_and_neutralized(xapi: Xa
             assert terminal.process.stdout
             assert terminal.process.stdout.read() == b""
 
-    assert _screen(terminal.seen) == f'{{\n  "a": "\\u009b"\n}}\nxapi: error: GET {server.url}/ responded with 400 No\n'
+    assert _screen(terminal.text) == f'{{\n  "a": "\\u009b"\n}}\nxapi: error: GET {server.url}/ responded with 400 No\n'
 
 
 def test_download_progress_is_shown_on_a_terminal_only(xapi: Xapi, tmp_path: Path) -> None:
@@ -141,6 +141,23 @@ def test_download_progress_is_shown_on_a_terminal_only(xapi: Xapi, tmp_path: Pat
     assert (tmp_path / "out").read_bytes() == body
 
 
+def test_start_lines_and_headers_have_colors_on_a_terminal(xapi: Xapi) -> None:
+    version = b"\x1b[34mHTTP\x1b[0m/\x1b[34m1.1\x1b[0m"
+    with (
+        Server([request(), send(response("404 Not Found", b"{}", "X-A: b:c"))]) as server,
+        xapi.on_terminal("request", "/a", "-iv", env=bearing(server), columns=200) as terminal,
+    ):
+        assert terminal.wait() == 4
+
+    status = version + b" \x1b[31m404 Not Found\x1b[0m"
+    lines = terminal.seen.splitlines()
+    assert b"\x1b[2m>\x1b[0m \x1b[32mGET\x1b[0m \x1b[1m/a\x1b[0m " + version in lines
+    assert b"\x1b[2m>\x1b[0m \x1b[36mAuthorization\x1b[0m: Bearer ***" in lines
+    assert b"\x1b[2m<\x1b[0m " + status in lines
+    assert status in lines
+    assert b"\x1b[36mX-A\x1b[0m: b:c" in lines
+
+
 def test_verbose_and_curl_print_no_token_on_a_terminal(xapi: Xapi) -> None:
     with (
         Server([request(), send(OK)]) as server,
@@ -149,4 +166,4 @@ def test_verbose_and_curl_print_no_token_on_a_terminal(xapi: Xapi) -> None:
         assert terminal.wait() == 0
 
     assert TOKEN.encode() not in terminal.seen
-    assert b"> Authorization: Bearer ***" in terminal.seen
+    assert "> Authorization: Bearer ***" in terminal.text

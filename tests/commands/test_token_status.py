@@ -141,9 +141,10 @@ def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
 
     with xapi.on_terminal("token", "status") as terminal:
         assert terminal.wait() == 0
-    lines = terminal.seen.decode().splitlines()
+    lines = terminal.text.splitlines()
     assert [line.split()[0] for line in lines] == ["state", "username", "base", "profile", "expires", "storage"]
     assert lines[0].split() == ["state", "valid"]
+    assert b"\x1b[32mvalid\x1b[0m" in terminal.seen
     assert lines[1].split() == ["username", MASTER.email]
     assert lines[4].endswith(" UTC (in 30 days)")
 

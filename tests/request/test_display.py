@@ -96,7 +96,7 @@ def test_names_strings_numbers_and_literals_have_different_colors() -> None:
     text, _ = _shown(b'{"a":["s",-1.5e3,true,null]}', colors=True)
 
     assert text == (
-        "{\n  \x1b[34m\"a\"\x1b[0m: [\n    \x1b[32m\"s\"\x1b[0m,\n    \x1b[36m-1.5e3\x1b[0m,\n"
+        "{\n  \x1b[1;34m\"a\"\x1b[0m: [\n    \x1b[32m\"s\"\x1b[0m,\n    \x1b[36m-1.5e3\x1b[0m,\n"
         "    \x1b[35mtrue\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n"
     )  # fmt: skip
 

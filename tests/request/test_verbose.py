@@ -4,11 +4,14 @@ import httpx
 
 from xapi_cli.request.verbose import VerboseLog
 from xapi_cli.system.redact import Redactor
+from xapi_cli.system.style import Style
+
+PLAIN = Style(enabled=False)
 
 
 def _logged(request: httpx.Request, response: httpx.Response | None = None) -> str:
     lines: list[str] = []
-    log = VerboseLog(lines.append, Redactor())
+    log = VerboseLog(lines.append, Redactor(), PLAIN)
     (before,), (after,) = log.hooks["request"], log.hooks["response"]
     before(request)
     if response is not None:
@@ -53,7 +56,7 @@ def test_known_secrets_are_redacted_in_headers_and_connection_traces() -> None:
     lines: list[str] = []
     redactor = Redactor()
     redactor.add("canary-password")
-    log = VerboseLog(lines.append, redactor)
+    log = VerboseLog(lines.append, redactor, PLAIN)
 
     log.trace("* connected to canary-password\x1b[2J")
     log.hooks["request"][0](httpx.Request("GET", "https://api.test/canary-password"))

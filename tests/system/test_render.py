@@ -59,16 +59,6 @@ def test_json_line_keeps_text_readable_and_is_one_line() -> None:
     assert json.loads(render.json_line(["\x1b"])) == ["\x1b"]
 
 
-def test_a_table_has_its_values_in_one_column() -> None:
-    assert render.table([("a", "1"), ("long name", "\x1b"), ("b", "")]) == "a          1\nlong name  \\x1b\nb"
-    assert render.table([]) == ""
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert render.columns([["a", "bb", "c"], ["aaa", "b\x07", ""]]) == "a    bb     c\naaa  b\\x07"
-    assert render.columns([]) == ""
-
-
 def test_an_instant_is_rfc_3339() -> None:
     assert render.instant(datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2026-01-02T03:04:05Z"
 

@@ -90,10 +90,10 @@ class PasswordSources(NamedTuple):
 
 
 def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
-    """Prompt for the password of *identity* until it is not empty, and return it; *reason* is part of the prompt."""
-    why = f" ({reason})" if reason else ""
+    """Prompt for the password of *identity* until it is not empty, and return it; *reason* precedes it."""
+    why = f"{reason[0].upper()}{reason[1:]}. " if reason else ""
     while not (
-        password := terminal.prompt(f"Password for {identity.username} at {identity.base_url}{why}: ", hidden=True)
+        password := terminal.prompt(f"{why}Password for {identity.username} at {identity.base_url}: ", hidden=True)
     ):
         terminal.note("the password is empty; try again, or press Ctrl-C")
     return password

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.credentials import Source
-from xapi_cli.system.render import instant, json_line, shell_quoted, table, until
+from xapi_cli.system.render import instant, json_line, shell_quoted, until
 from xapi_cli.tokens import Token
+
+if TYPE_CHECKING:
+    from xapi_cli.system.style import Style
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,20 @@ def metadata(token: Token | None, subject: Subject, now: datetime) -> dict[str, 
     }
 
 
-def status_table(state: str, token: Token | None, subject: Subject, now: datetime) -> str:
-    """Return the token status as a small human-readable table."""
-    rows = [
-        ("state", state),
+def status_table(state: str, token: Token | None, subject: Subject, now: datetime, paint: "Style") -> str:
+    """Return the token status as a small human-readable table, in the colors of *paint*."""
+    from xapi_cli.system.layout import Cell, table
+    from xapi_cli.system.style import of_state
+
+    rows: list[tuple[str, str | Cell]] = [
+        ("state", Cell(state, of_state(state))),
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),
         ("expires", until(token.expires_at, now) if token else "-"),
         ("storage", "environment (XAPI_TOKEN)" if subject.source == "env" else subject.storage),
     ]
-    return table(rows)
+    return table(rows, paint)
 
 
 def _exec_credential(token: Token) -> dict[str, Any]:

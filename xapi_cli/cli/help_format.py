@@ -1,7 +1,7 @@
 """The format of `--help`: plain text that fits the terminal, with styled headings and names where supported.
 
-A help page ends with its examples, so that they are next to the prompt on a terminal. The styled page adds only bold
-and underline to the plain one: terminals, pipes and screen readers receive the same text.
+A help page ends with its examples, so that they are next to the prompt on a terminal. The styled page adds only colors
+to the plain one: terminals, pipes and screen readers receive the same text.
 """
 
 import inspect
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperCommand, TyperGroup
 
 from xapi_cli.cli import usage_errors
+from xapi_cli.system.style import Style
 
 if TYPE_CHECKING:
     from xapi_cli.cli.help_topics import Topic
@@ -33,7 +34,7 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
-        return styled(super().get_help(ctx)) if ctx.obj.terminal.colors else super().get_help(ctx)
+        return _styled_for(ctx, super().get_help(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page: usage, description, options, examples."""
@@ -57,7 +58,7 @@ class Group(TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
-        return styled(super().get_help(ctx)) if ctx.obj.terminal.colors else super().get_help(ctx)
+        return _styled_for(ctx, super().get_help(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page: usage, description, commands, options, examples, footer."""
@@ -110,12 +111,22 @@ def split_examples(text: str | None) -> tuple[str, list[str]]:
     return description.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
 
 
-def styled(page: str) -> str:
-    """Return the plain *page* with its headings underlined and its names in bold."""
-    page = _HEADING.sub(
-        lambda found: found[0].replace(found[1] or found[2], f"\x1b[4m{found[1] or found[2]}\x1b[0m"), page
-    )
-    return _NAME.sub(lambda found: f"  \x1b[1m{found[1]}\x1b[0m", page)
+def styled(page: str, paint: Style) -> str:
+    """Return the plain *page* with its headings and names, and the commands in its text, set off by *paint*."""
+    page = _NAME.sub(lambda found: f"  {paint('name', found[1])}", page)
+    page = _HEADING.sub(lambda found: found[0].replace(*_both(paint, found[1] or found[2])), page)
+    return paint.commands(page)
+
+
+def _styled_for(ctx: Any, page: str) -> str:
+    paint = ctx.obj.terminal.style
+    ctx.color = paint.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
+    return styled(page, paint)
+
+
+def _both(paint: Style, heading: str) -> tuple[str, str]:
+    """Return *heading*, plain and as a heading."""
+    return heading, paint("heading", heading)
 
 
 def _write_text(formatter: Any, text: str) -> None:

@@ -43,7 +43,7 @@ def help_(ctx: typer.Context, topic: Topic = None) -> None:
     """
     runtime: Runtime = ctx.obj
     page = _page(ctx, topic or [])
-    runtime.terminal.print(help_format.styled(page) if runtime.terminal.colors else page)
+    runtime.terminal.print(help_format.styled(page, runtime.terminal.style))
 
 
 def _page(ctx: typer.Context, names: list[str]) -> str:

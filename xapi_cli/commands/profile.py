@@ -47,9 +47,10 @@ Value = Annotated[
 
 @settings_flags("quiet")
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
-    """List the profiles.
+    """List the profiles, and the state of their tokens.
 
-    A star marks the selected profile.
+    A star marks the selected profile. The state is that of the stored token, as
+    in `xapi token status`; nothing is sent.
 
     Examples:
 
@@ -57,15 +58,10 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
+    from xapi_cli.usecases.profile_list import show_profiles
+
     runtime: Runtime = ctx.obj
-    found = config_file.load(runtime.config_path)
-    selected = resolve.selected_profile(runtime.flags, runtime.environ, found)
-    if json:
-        runtime.terminal.print_json(_list_as_json(found, selected))
-    elif found.profiles:
-        runtime.terminal.print(_list_as_table(found, selected))
-    else:
-        runtime.terminal.note("no profiles; `xapi login` creates one")
+    show_profiles(runtime, as_json=json)
 
 
 @settings_flags("profile", "quiet")
@@ -80,7 +76,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
       xapi profile show
       xapi profile show staging --json | jq -r .base_url
     """
-    from xapi_cli.system.render import table
+    from xapi_cli.system.layout import table
 
     runtime: Runtime = ctx.obj
     found = config_file.load(runtime.config_path)
@@ -92,7 +88,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     if json:
         runtime.terminal.print_json(profile)
     else:
-        runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()]))
+        runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], runtime.terminal.style))
     if selected not in found.profiles:
         runtime.terminal.note(f"profile {selected} has no settings; `xapi login` writes them")
 
@@ -232,28 +228,6 @@ def _require(name: str, found: config_file.Config) -> None:
     """Raise UsageError if the config file does not contain the profile *name*."""
     if name not in found.profiles:
         raise resolve.missing_profile(name, found)
-
-
-def _list_as_json(found: config_file.Config, selected: str) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "current": name == selected, **_settings_of(profile)} for name, profile in found.profiles.items()
-    ]
-
-
-def _list_as_table(found: config_file.Config, selected: str) -> str:
-    from xapi_cli.system.render import columns
-
-    return columns(
-        [
-            (
-                "*" if name == selected else " ",
-                name,
-                str(profile.get("username", "-")),
-                str(profile.get("base_url", "-")),
-            )
-            for name, profile in found.profiles.items()
-        ]
-    )
 
 
 def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,23 +62,30 @@ class ResponseOutput:
         status_line = f"{version} {response.status_code} ".encode() + reason
         lines = [status_line.rstrip(), *(name + b": " + value for name, value in response.headers.raw), b""]
         if self.terminal.stdout_is_terminal:
-            self.terminal.print("\n".join(printable(line.decode("utf-8", "backslashreplace")) for line in lines))
+            self.terminal.print("\n".join(self._colored(lines)))
         else:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
+
+    def _colored(self, lines: Sequence[bytes]) -> Iterator[str]:
+        from xapi_cli.request.heads import colored_header, colored_status_line
+
+        for index, line in enumerate(lines):
+            color = colored_header if index else colored_status_line
+            yield color(printable(line.decode("utf-8", "backslashreplace")), self.terminal.style)
 
     def _write_to_stdout(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         if not self.terminal.stdout_is_terminal:
             for chunk in chunks:
                 self.terminal.write(chunk)
             return
-        for text in self._displayed(response, chunks, colors=self.terminal.colors):
+        for text in self._displayed(response, chunks, colors=self.terminal.style.enabled):
             self.terminal.write(text.encode("utf-8", "backslashreplace"))
 
     def _write_to_stderr(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         """Write the body as it would be written to stdout; end its last line, because a message follows."""
         last = b"\n"
         if self.terminal.stderr_is_terminal:
-            texts = self._displayed(response, chunks, colors=False)
+            texts = self._displayed(response, chunks, colors=self.terminal.stderr_style.enabled)
             chunks = (text.encode("utf-8", "backslashreplace") for text in texts)
         for chunk in chunks:
             self.terminal.write_result_to_stderr(chunk)

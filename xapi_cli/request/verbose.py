@@ -4,22 +4,28 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from xapi_cli.request.heads import colored_header, colored_request_line, colored_status_line
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
+from xapi_cli.system.style import Style
 
 if TYPE_CHECKING:
     import httpx
 
 
+Color = Callable[[str, Style], str]
+
+
 class VerboseLog:
-    """httpx event hooks that write requests and responses with *write_line*.
+    """httpx event hooks that write requests and responses with *write_line*, in the colors of *paint*.
 
     *redactor* holds the secrets to redact; the credentials of each request are added to it.
     """
 
-    def __init__(self, write_line: Callable[[str], None], redactor: Redactor) -> None:
+    def __init__(self, write_line: Callable[[str], None], redactor: Redactor, paint: Style) -> None:
         self._write_line = write_line
         self._redactor = redactor
+        self._paint = paint
         self._started = 0.0
 
     @property
@@ -29,27 +35,36 @@ class VerboseLog:
 
     def trace(self, line: str) -> None:
         """Write a *line* about the connection."""
-        self._write(line)
+        self._write_remark(line)
 
     def _log_request(self, request: "httpx.Request") -> None:
         authorization = request.headers.get("Authorization", "")
         self._redactor.add(authorization.partition(" ")[2] or authorization)
         target = request.url.raw_path.decode("ascii", "replace")
         self._started = time.monotonic()
-        self._write_message(">", f"{request.method} {redact_url(target)} HTTP/1.1", request.headers.raw)
+        line = f"{request.method} {redact_url(target)} HTTP/1.1"
+        self._write_message(">", line, colored_request_line, request.headers.raw)
 
     def _log_response(self, response: "httpx.Response") -> None:
         version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
         reason = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
-        self._write(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
-        self._write_message("<", f"{version} {response.status_code} {reason}".rstrip(), response.headers.raw)
+        self._write_remark(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
+        line = f"{version} {response.status_code} {reason}".rstrip()
+        self._write_message("<", line, colored_status_line, response.headers.raw)
 
-    def _write_message(self, prefix: str, start_line: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self._write(f"{prefix} {start_line}")
+    def _write_message(
+        self, prefix: str, start_line: str, color: Color, headers: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        mark = self._paint("faint", prefix)
+        self._write_line(f"{mark} {color(self._shown(start_line), self._paint)}")
         for raw_name, raw_value in headers:
             name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "backslashreplace")
-            self._write(f"{prefix} {name}: {redact_header(name, value)}".rstrip())
-        self._write(prefix)
+            line = self._shown(f"{name}: {redact_header(name, value)}".rstrip())
+            self._write_line(f"{mark} {colored_header(line, self._paint)}")
+        self._write_line(mark)
 
-    def _write(self, line: str) -> None:
-        self._write_line(printable(self._redactor.redact(line)))
+    def _write_remark(self, line: str) -> None:
+        self._write_line(self._paint("faint", self._shown(line)))
+
+    def _shown(self, line: str) -> str:
+        return printable(self._redactor.redact(line))

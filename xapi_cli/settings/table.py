@@ -242,7 +242,13 @@ VARIABLES: tuple[Setting, ...] = (
         default="see [Storage](storage.md#files)",
     ),
     Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
-    Setting("", "Any value: no colors on a terminal; a pipe never receives colors", variables=("NO_COLOR",)),
+    Setting("", "Any value: no colors", variables=("NO_COLOR",)),
+    Setting("", "0: no colors on a terminal", variables=("CLICOLOR",)),
+    Setting(
+        "",
+        "1: colors in messages, help and tables also in a pipe; responses and JSON in a pipe never have colors",
+        variables=("CLICOLOR_FORCE", "FORCE_COLOR"),
+    ),
     Setting(
         "",
         "true: `xapi token show` makes the runner mask the token in its logs",

@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
 
-_RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
+_RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
@@ -108,21 +108,6 @@ def escape_command(command: str) -> str:
 def _printf_call(char: str) -> str:
     octal = "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
     return f"'\"$(printf '{octal}')\"'"
-
-
-def table(rows: Sequence[tuple[str, str]]) -> str:
-    """Return *rows* of name and value as text, with the values aligned in one column."""
-    width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{name:<{width}}  {printable(value)}".rstrip() for name, value in rows)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return *rows* as text, with each column as wide as its widest cell."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))] if cells else []
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
 
 
 def instant(moment: datetime) -> str:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, UsageError, XapiError
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_command, escape_json, json_line, printable
+from xapi_cli.system.style import Name, Style, is_wanted
 
 
 class Terminal:
@@ -99,19 +100,29 @@ class Terminal:
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
-        """Write a message about what xapi did to stderr, as one line; a quiet terminal omits it."""
+        """Write a message about what xapi did to stderr; a quiet terminal omits it."""
         if not self.is_quiet:
-            self.print_stderr(f"xapi: {printable(self.redactor.redact(text))}")
+            self._message("", text, "faint")
 
     def warn(self, text: str) -> None:
-        """Write a warning to stderr, as one line; the same warning is written only once."""
+        """Write a warning to stderr; the same warning is written only once."""
         if text not in self._warned:
             self._warned.add(text)
-            self.print_stderr(f"xapi: warning: {printable(self.redactor.redact(text))}")
+            self._message("warning:", text, "warning")
 
     def fail(self, error: XapiError) -> None:
-        """Write the error message to stderr, as one line."""
-        self.print_stderr(f"xapi: error: {printable(self.redactor.redact(str(error)))}")
+        """Write the error message to stderr."""
+        self._message("error:", str(error), "error")
+
+    def _message(self, label: str, text: str, color: Name) -> None:
+        """Write *text* as one line, on a terminal as a paragraph; *color* is that of its *label* or of the whole."""
+        line = " ".join(filter(None, ("xapi:", label, printable(self.redactor.redact(text)))))
+        if self.stderr_is_terminal:
+            line = _wrapped(line, self.columns)
+        paint = self.stderr_style
+        if paint.enabled:
+            line = paint.commands(line).replace(label, paint(color, label), 1) if label else paint(color, line)
+        self.print_stderr(line)
 
     def _write_stderr(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -147,15 +158,22 @@ class Terminal:
     @property
     def columns(self) -> int:
         """The current width of stderr in columns, 80 if it is unknown."""
-        try:
-            return os.get_terminal_size(self._stderr).columns or 80
-        except OSError:
-            return 80
+        return _columns_of(self._stderr)
+
+    @property
+    def stdout_columns(self) -> int:
+        """The current width of stdout in columns, 80 if it is unknown."""
+        return 80 if self._stdout is None else _columns_of(self._stdout.fileno())
 
     @cached_property
-    def colors(self) -> bool:
-        """Whether stdout shows color: it is a capable terminal, and NO_COLOR (https://no-color.org) is not set."""
-        return self.stdout_is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+    def style(self) -> Style:
+        """The colors of text for people on stdout; results for programs never have colors."""
+        return Style(enabled=is_wanted(self._environ, is_terminal=self.stdout_is_terminal))
+
+    @cached_property
+    def stderr_style(self) -> Style:
+        """The colors of text on stderr."""
+        return Style(enabled=is_wanted(self._environ, is_terminal=self.stderr_is_terminal))
 
     # prompts
 
@@ -166,8 +184,10 @@ class Terminal:
         which must never be used as a password. Raises LoginNeeded at end of file
         or if the terminal is closed.
         """
+        paint = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
+        shown = paint("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
         try:
-            reply = _prompt_without_echo(question) if hidden else _prompt_with_echo(question)
+            reply = _prompt_without_echo(shown) if hidden else _prompt_with_echo(shown)
         except (EOFError, OSError) as error:
             self.print_stderr("")  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
@@ -185,6 +205,10 @@ class Terminal:
             reply = self.prompt(f"{question} {choices} ").strip().lower()
             if reply in ("y", "yes", "n", "no", ""):
                 return reply.startswith("y") if reply else default
+
+    @property
+    def _prompt_columns(self) -> int:
+        return _columns_of(self._stderr if self.stderr_is_terminal else 0)
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as a binary stream, None if it is closed."""
@@ -247,6 +271,19 @@ def _duplicate_of_stderr() -> int:
         return 2
 
 
+def _columns_of(descriptor: int) -> int:
+    try:
+        return os.get_terminal_size(descriptor).columns or 80
+    except OSError:
+        return 80
+
+
+def _wrapped(text: str, width: int) -> str:
+    from xapi_cli.system.layout import wrapped  # only for terminals
+
+    return wrapped(text, width)
+
+
 def _isatty(number: int) -> bool:
     return number not in _CLOSED_AT_START and os.isatty(number)
 
@@ -265,7 +302,7 @@ def _prompt_without_echo(question: str) -> str:
     from getpass import getpass
 
     try:
-        return getpass(printable(question))  # uses /dev/tty; `interactive` has checked that it can be opened
+        return getpass(question)  # uses /dev/tty; `interactive` has checked that it can be opened
     except UnicodeDecodeError:
         raise UsageError(  # from None, because the original error contains the input
             "the input is not valid in the terminal's character set", hint="check LANG, or use --password-stdin"
@@ -274,9 +311,9 @@ def _prompt_without_echo(question: str) -> str:
 
 def _prompt_with_echo(question: str) -> str:
     if sys.platform == "win32":
-        return input(printable(question))
+        return input(question)
     with open("/dev/tty", "r+b", buffering=0) as raw:
-        raw.write(printable(question).encode("utf-8", "backslashreplace"))
+        raw.write(question.encode("utf-8", "backslashreplace"))
         line = raw.readline()
     if not line:
         raise EOFError

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
 from xapi_cli.system import process_hardening, signals
 from xapi_cli.system.render import printable
@@ -68,11 +69,11 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
-        terminal.print_stderr(f"xapi: error: {name}: not found; check the name and PATH")
+        terminal.fail(UsageError(f"{name}: not found", hint="check the name and PATH"))
         return _NOT_FOUND
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
-        terminal.print_stderr(f"xapi: error: {name}: cannot be executed: {reason}; is it an executable file?")
+        terminal.fail(UsageError(f"{name}: cannot be executed: {reason}", hint="is it an executable file?"))
         return _NOT_EXECUTABLE
 
 

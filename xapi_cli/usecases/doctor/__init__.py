@@ -4,7 +4,7 @@ Each check performs the real operation, with a timeout: ten seconds for the netw
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import XapiError
@@ -14,6 +14,7 @@ from xapi_cli.usecases.doctor.findings import Findings
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
 
 _CHECKS: tuple[tuple[str, Callable[[Findings], Check]], ...] = (
     ("python", installation.check_python),
@@ -29,17 +30,20 @@ _CHECKS: tuple[tuple[str, Callable[[Findings], Check]], ...] = (
     ("password", tokens.check_password),
 )
 
+_LAST_OF_SETTINGS = "profile"
+
 
 def doctor(runtime: "Runtime", *, as_json: bool) -> None:
     """Print the result of each check as soon as it is available; raises XapiError if a check failed."""
-    checks = []
+    checks, report = [], _Report(runtime.terminal)
     for check in _results(runtime):
         checks.append(check)
         if not as_json:
-            _print(runtime, check)
+            report.add(check)
+    report.end()
     failed = [check.name for check in checks if check.status == "fail"]
     if as_json:
-        runtime.terminal.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+        runtime.terminal.print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
     if failed:
         raise XapiError(
             f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}",
@@ -54,17 +58,46 @@ def _results(runtime: "Runtime") -> Iterator[Check]:
         try:
             check = run(findings)
         except NotChecked as error:
-            check = Check(name, "warn", error.message, error.hint)
+            check = Check(name, "warn", error.message, error.hint, depends_on=error.cause)
         except XapiError as error:
             check = Check(name, "fail", error.message, error.hint)
         yield replace(check, hint=runtime.with_profile(check.hint))
 
 
-def _print(runtime: "Runtime", check: Check) -> None:
-    from shutil import get_terminal_size
+class _Report:
+    """Prints each check: as one line, on a terminal as a paragraph.
 
-    terminal = runtime.terminal
-    if terminal.stdout_is_terminal:
-        terminal.print(check.wrapped(get_terminal_size().columns, colors=terminal.colors))
-    else:
-        terminal.print(check.line())
+    On a terminal, a failure of the settings comes before the checks that passed, and checks that cannot run because
+    of it are listed in one line at the end. The checks of the settings take no time; all others are printed at once.
+    """
+
+    def __init__(self, terminal: "Terminal") -> None:
+        self._terminal = terminal
+        self._held_back: list[Check] | None = []  # until the settings have been checked
+        self._not_checked: dict[str, list[str]] = {}  # names, by the failed check that they depend on
+
+    def add(self, check: Check) -> None:
+        """Print *check*, now or later."""
+        if not self._terminal.stdout_is_terminal:
+            self._terminal.print(check.line(self._terminal.style))
+        elif check.depends_on:
+            self._not_checked.setdefault(check.depends_on, []).append(check.name)
+        elif self._held_back is None:
+            self._print(check)
+        else:
+            self._held_back.append(check)
+        if check.name == _LAST_OF_SETTINGS:
+            self._release()
+
+    def end(self) -> None:
+        """Print what has not been printed."""
+        for cause, names in self._not_checked.items():
+            self._print(Check("", "skip", f"not checked because of {cause}: {', '.join(names)}"))
+
+    def _release(self) -> None:
+        held_back, self._held_back = self._held_back or [], None
+        for check in sorted(held_back, key=lambda check: check.status != "fail"):
+            self._print(check)
+
+    def _print(self, check: Check) -> None:
+        self._terminal.print(check.wrapped(self._terminal.stdout_columns, self._terminal.style))

@@ -4,51 +4,51 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xapi_cli.errors import XapiError
+from xapi_cli.system.layout import wrapped
 from xapi_cli.system.render import printable
+from xapi_cli.system.style import Name, Style
 
-Status = Literal["pass", "warn", "fail"]
+Status = Literal["pass", "warn", "fail", "skip"]
 
-_COLORS: dict[Status, str] = {"pass": "\x1b[1;32m", "warn": "\x1b[1;33m", "fail": "\x1b[1;31m"}
+_COLORS: dict[Status, Name] = {"pass": "good", "warn": "warning", "fail": "error", "skip": "faint"}
 _INDENT = " " * 16  # width of the status and name columns
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check, and a hint for the user."""
+    """The result of a check, and a hint for the user; *depends_on* is the failed check without which it cannot run."""
 
     name: str
     status: Status
     message: str
     hint: str | None = None
+    depends_on: str | None = None
 
-    def line(self) -> str:
+    def as_json(self) -> dict[str, str | None]:
+        """Return the result for scripts."""
+        return {"name": self.name, "status": self.status, "message": self.message, "hint": self.hint}
+
+    def line(self, paint: Style) -> str:
         """Return the result as one line, for scripts."""
         hint = f"; {self.hint}" if self.hint else ""
-        return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
+        return self._colored(printable(f"{self.status}  {self.name:<8}  {self.message}{hint}"), paint)
 
-    def wrapped(self, columns: int, *, colors: bool) -> str:
+    def wrapped(self, columns: int, paint: Style) -> str:
         """Return the result for a terminal, wrapped to *columns* where the length of the words allows it."""
-        from textwrap import fill
-
-        paragraphs = [(f"{self.status}  {self.name:<8}  ", self.message)]
+        text = wrapped(printable(f"{self.status}  {self.name:<8}  {self.message}"), columns, indent=_INDENT)
         if self.hint:
-            paragraphs.append((_INDENT, self.hint if self.status == "pass" else f"To do: {self.hint}"))
-        text = "\n".join(
-            fill(
-                printable(paragraph),
-                max(columns, 40),
-                initial_indent=indent,
-                subsequent_indent=_INDENT,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for indent, paragraph in paragraphs
-        )
-        return f"{_COLORS[self.status]}{text[:4]}\x1b[0m{text[4:]}" if colors else text
+            hint = printable(self.hint if self.status == "pass" else f"To do: {self.hint}")
+            text += f"\n{wrapped(_INDENT + hint, columns, indent=_INDENT)}"
+        return self._colored(text, paint)
+
+    def _colored(self, text: str, paint: Style) -> str:
+        length = len(self.status)
+        return paint(_COLORS[self.status], text[:length]) + paint.commands(text[length:])
 
 
 class NotChecked(XapiError):
-    """A check cannot run because the check named *see* has failed."""
+    """A check cannot run because the check *cause* has failed."""
 
-    def __init__(self, why: str, see: str) -> None:
-        super().__init__(f"not checked: {why}", hint=f"see {see}")
+    def __init__(self, why: str, cause: str) -> None:
+        super().__init__(f"not checked: {why}", hint=f"see {cause}")
+        self.cause = cause

@@ -1,0 +1,116 @@
+"""The profiles, each with the state of the stored token of its account; no token is shown, and nothing is sent."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.settings import config_file, resolve
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
+from xapi_cli.store.repository import StoreReports
+from xapi_cli.system.layout import Cell, columns
+from xapi_cli.system.render import instant, relative
+from xapi_cli.system.style import of_state
+from xapi_cli.tokens import Identity
+from xapi_cli.usecases.token_status import state_of
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.tokens import Token
+
+_HEADER = ("", "PROFILE", "USERNAME", "BASE URL", "TOKEN", "EXPIRES")
+_IGNORED = ("profile", "base_url", "username", "token", "token_base_url")  # their variables select another account
+_UNKNOWN = "unknown"  # the store cannot be read
+
+
+class Row(NamedTuple):
+    """One profile: its settings, and the *state* of its token, None if the profile identifies no account."""
+
+    name: str
+    is_current: bool
+    settings: Mapping[str, Any]
+    state: str | None
+    expires_at: datetime | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for scripts."""
+        settings = {key: self.settings[key] for key in PROFILE_KEYS if key in self.settings}
+        expires_at = instant(self.expires_at) if self.expires_at else None
+        return {
+            "name": self.name,
+            "current": self.is_current,
+            **settings,
+            "state": self.state,
+            "expires_at": expires_at,
+        }
+
+
+def show_profiles(runtime: "Runtime", *, as_json: bool) -> None:
+    """Print the profiles as a table or as JSON; a store that cannot be read is only a warning."""
+    found = config_file.load(runtime.config_path)
+    selected = resolve.selected_profile(runtime.flags, runtime.environ, found)
+    tokens = _Tokens(runtime)
+    rows = [_row(name, name == selected, profile, tokens) for name, profile in found.profiles.items()]
+    terminal = runtime.terminal
+    if as_json:
+        terminal.print_json([row.as_json() for row in rows])
+    elif not rows:
+        terminal.note("no profiles; `xapi login` creates one")
+    elif terminal.stdout_is_terminal:
+        cells = [_cells(row, relative(row.expires_at - runtime.now()) if row.expires_at else "-") for row in rows]
+        terminal.print(columns(cells, terminal.style, header=_HEADER, width=terminal.stdout_columns))
+    else:
+        cells = [_cells(row, instant(row.expires_at) if row.expires_at else "-") for row in rows]
+        terminal.print(columns(cells, terminal.style))
+
+
+def _row(name: str, is_current: bool, profile: Mapping[str, Any], tokens: "_Tokens") -> Row:
+    state, token = tokens.state_of(name)
+    return Row(name, is_current, profile, state, token.expires_at if token else None)
+
+
+def _cells(row: Row, expires: str) -> tuple[Cell, ...]:
+    return (
+        Cell("*" if row.is_current else " ", "good"),
+        Cell(row.name, "strong" if row.is_current else None),
+        Cell(str(row.settings.get("username", "-"))),
+        Cell(str(row.settings.get("base_url", "-"))),
+        Cell(row.state or "-", of_state(row.state) if row.state else "faint"),
+        Cell(expires),
+    )
+
+
+class _Tokens:
+    """The stored tokens of all profiles; a storage that has failed is not tried again, because that takes seconds."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
+        self._environ = {name: value for name, value in runtime.environ.items() if name not in ignored}
+        self._failed: set[str] = set()
+
+    def state_of(self, profile: str) -> tuple[str | None, "Token | None"]:
+        """Return the state of the token of *profile*, and the token, if there is one."""
+        try:
+            settings = resolve.resolve({"profile": profile}, self._environ)
+        except UsageError:  # the settings of this profile are not valid, which `doctor` and its commands report
+            return None, None
+        if settings.base_url is None or settings.username is None:
+            return None, None
+        if settings.storage in self._failed:
+            return _UNKNOWN, None
+        try:
+            token = self._stored(Identity(settings.base_url, settings.username), settings.storage)
+        except XapiError as error:
+            self._failed.add(settings.storage)
+            self._runtime.terminal.warn(str(error))
+            return _UNKNOWN, None
+        return state_of(token, self._runtime.now(), 0), token
+
+    def _stored(self, identity: Identity, storage: str) -> "Token | None":
+        reports = StoreReports([], [])
+        record = self._runtime.repository(identity, storage=storage, reports=reports).read()
+        for warning in reports.warnings:
+            self._failed.add(storage)
+            self._runtime.terminal.warn(warning)
+        return record.token if record else None
