@@ -1,6 +1,7 @@
 """The interface that every store implements, and what a store is opened with."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -27,6 +28,16 @@ class Store(Protocol):
         """Delete everything that is stored for *identity*; return whether there was anything."""
 
 
+class LockingStore(Store, Protocol):
+    """A store whose row in the registry says `has_own_lock`."""
+
+    def begin(self, identity: Identity) -> None:
+        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""
+
+    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
+        """Hold the login lock of *identity*, in place of a lock file; raises LockTimeout after *timeout* seconds."""
+
+
 class StoreOptions(NamedTuple):
     """What a storage may need in order to open its store.
 
@@ -47,6 +58,10 @@ class StoreOptions(NamedTuple):
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state!r}, …)"  # the environment contains secrets
+
+
+class LoggedOut(Exception):
+    """The account was logged out after the login that wants to store a record had begun."""
 
 
 class NoBackend(StoreError):

@@ -28,10 +28,11 @@ def path(environ: "Mapping[str, str]", name: str) -> str | None:
     return found if len(os.fsencode(found)) <= _MAX_PATH else None
 
 
-def connect(path: str) -> "socket | None":
+def connect(path: str, *, raise_if_full: bool = False) -> "socket | None":
     """Return a connection to the socket at *path*, None unless a process of this user listens there.
 
-    Never waits: a listener whose queue is full is treated as absent. Nothing is sent.
+    Never waits: a listener whose queue is full is treated as absent; with *raise_if_full*, BlockingIOError is raised.
+    Nothing is sent.
     """
     try:
         os.stat(path)  # usually there is no agent, and importing _socket takes longer
@@ -46,8 +47,10 @@ def connect(path: str) -> "socket | None":
         if peer(connection)[1] == os.geteuid():
             connection.setblocking(True)
             return connection
-    except OSError:
-        pass  # no process listens, or not for this user
+    except OSError as error:  # no process listens, or not for this user
+        if raise_if_full and isinstance(error, BlockingIOError):
+            connection.close()
+            raise
     connection.close()
     return None
 

@@ -1,0 +1,415 @@
+"""The keeper as a process: limits, slow and hostile clients, locks, its memory, its end."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.keeper_process import KeeperProcess
+from tests.ownership import OTHER_USER, needs_root
+from tests.skips import IMPOSSIBLE
+from xapi_cli.agent import held_records, keeper
+from xapi_cli.errors import StoreError
+from xapi_cli.store.agent import messages
+from xapi_cli.store.agent.client import KeeperClient, NotRunning
+from xapi_cli.store.agent.messages import Request, key_of
+from xapi_cli.system.lock import LockTimeout
+from xapi_cli.tokens import Identity
+
+KEY = key_of(Identity("https://api.test", "me"))
+OTHER_KEY = key_of(Identity("https://api.test", "other"))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[KeeperProcess]:
+    with KeeperProcess(tmp_path / "run") as started:
+        yield started
+
+
+@pytest.fixture
+def client(process: KeeperProcess) -> KeeperClient:
+    return KeeperClient(process.environ, timeout=20)
+
+
+def connected(process: KeeperProcess) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(process.path))  # without a timeout, it waits while the queue is full
+    sock.settimeout(30)
+    return sock
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Wait until the keeper closes the connection, without a response."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def number(key: int) -> bytes:
+    return f"a{key:032x}".encode()
+
+
+# records
+
+
+def test_a_record_is_stored_returned_replaced_and_erased(client: KeeperClient) -> None:
+    assert client.get(KEY)[0] is None
+    assert client.put(KEY, b"first")
+    assert client.put(KEY, b"second record")
+    assert client.get(KEY)[0] == b"second record"
+    assert client.erase(KEY)
+    assert client.get(KEY)[0] is None
+    assert not client.erase(KEY)
+
+
+def test_a_record_with_the_generation_before_an_erasure_is_not_stored(client: KeeperClient) -> None:
+    before = client.get(KEY)[1]
+    assert client.put(KEY, b"one", expected=before)
+    assert client.put(KEY, b"two", expected=before)  # storing does not change it
+    client.erase(KEY)
+
+    assert not client.put(KEY, b"three", expected=before)
+    assert client.get(KEY)[0] is None
+    assert client.put(OTHER_KEY, b"other", expected=client.get(OTHER_KEY)[1])
+    assert client.put(KEY, b"four", expected=client.get(KEY)[1])
+
+
+def test_an_erasure_that_is_long_ago_is_still_detected(client: KeeperClient) -> None:
+    before = client.get(KEY)[1]
+    client.erase(KEY)
+    for key in range(held_records.MAX_ERASED + 1):
+        client.erase(number(key))
+
+    assert not client.put(KEY, b"late", expected=before)
+
+
+def test_a_restarted_keeper_holds_nothing_and_has_other_generations(
+    process: KeeperProcess, client: KeeperClient
+) -> None:
+    client.put(KEY, b"record")
+    before = client.get(KEY)[1]
+    process.kill()
+    with pytest.raises(NotRunning):
+        client.get(KEY)
+    process.start()
+
+    assert client.get(KEY)[0] is None
+    assert not client.put(KEY, b"record", expected=before)
+
+
+def test_the_list_contains_sizes_and_no_records(process: KeeperProcess, client: KeeperClient) -> None:
+    client.put(KEY, b"CANARY" * 10)
+    client.put(OTHER_KEY, b"x")
+
+    assert [(each.key, each.size) for each in client.held()] == [(KEY, 60), (OTHER_KEY, 1)]
+    with closing(connected(process)) as sock:
+        sock.sendall(messages.pack_request(Request(messages.LIST)))
+        assert b"CANARY" not in b"".join(iter(lambda: sock.recv(4096), b""))
+
+
+# limits
+
+
+def test_a_record_beyond_the_limit_of_records_is_refused_and_the_others_remain(client: KeeperClient) -> None:
+    for key in range(held_records.MAX_RECORDS):
+        assert client.put(number(key), b"record")
+
+    with pytest.raises(StoreError, match="no space"):
+        client.put(KEY, b"one more")
+    assert client.put(number(7), b"replaced")
+    assert client.erase(number(8))
+    assert client.put(KEY, b"one more")
+    assert len(client.held()) == held_records.MAX_RECORDS
+
+
+def test_the_largest_records_in_all_places_need_bounded_memory(process: KeeperProcess, client: KeeperClient) -> None:
+    record = bytes(range(256)) * (messages.MAX_BODY // 256)
+    for _ in range(2):
+        for key in range(held_records.MAX_RECORDS):
+            client.put(number(key), record)
+
+    assert client.get(number(5))[0] == record
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    peak = int(re.findall(r"VmHWM:\s+(\d+)", status)[0])
+    assert peak < 160 * 1024  # KiB: 65 MiB of records, and the interpreter
+
+
+def test_a_longer_record_is_refused_before_it_is_received(process: KeeperProcess) -> None:
+    with closing(connected(process)) as sock:
+        header = bytearray(messages.pack_request(Request(messages.PUT, KEY, length=messages.MAX_BODY)))
+        header[-4:] = (messages.MAX_BODY + 1).to_bytes(4, "big")
+        sock.sendall(header)
+        assert messages.parse_response(sock.recv(messages.RESPONSE_SIZE)).status == messages.INVALID
+        assert is_closed(sock)
+
+
+def test_incomplete_bodies_beyond_the_limit_drop_the_oldest(process: KeeperProcess, client: KeeperClient) -> None:
+    fitting = keeper.MAX_RECEIVING // messages.MAX_BODY
+    with ExitStack() as stack:
+        slow = [stack.enter_context(closing(connected(process))) for _ in range(fitting + 2)]
+        for key, sock in enumerate(slow):
+            sock.sendall(messages.pack_request(Request(messages.PUT, number(key), length=messages.MAX_BODY)) + b"x")
+        assert [is_closed(sock) for sock in slow[:2]] == [True, True]
+        assert client.put(KEY, b"r" * messages.MAX_BODY)
+        assert client.get(KEY)[0] == b"r" * messages.MAX_BODY
+
+
+def test_more_connections_than_the_limit_do_not_block_a_client(process: KeeperProcess, client: KeeperClient) -> None:
+    client.put(KEY, b"record")
+    with ExitStack() as stack:
+        silent = [stack.enter_context(closing(connected(process))) for _ in range(keeper.MAX_CONNECTIONS + 50)]
+        assert client.get(KEY)[0] == b"record"
+        assert [is_closed(sock) for sock in silent[:50]] == [True] * 50
+
+
+def test_a_client_that_never_completes_its_request_is_disconnected(process: KeeperProcess) -> None:
+    with closing(connected(process)) as silent, closing(connected(process)) as slow:
+        slow.sendall(messages.pack_request(Request(messages.PUT, KEY, length=10)) + b"12345")
+        assert is_closed(silent)
+        assert is_closed(slow)
+
+
+def test_clients_that_do_not_receive_their_response_delay_no_other(
+    process: KeeperProcess, client: KeeperClient
+) -> None:
+    record = b"r" * messages.MAX_BODY
+    client.put(KEY, record)
+    with ExitStack() as stack:
+        for _ in range(100):
+            sock = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(str(process.path))
+            sock.sendall(messages.pack_request(Request(messages.GET, KEY)))
+        assert client.get(KEY)[0] == record
+        assert client.erase(KEY)  # while it is being sent
+        assert client.get(KEY)[0] is None
+
+
+def test_a_response_in_progress_is_complete_although_the_record_is_erased(
+    process: KeeperProcess, client: KeeperClient
+) -> None:
+    record = b"r" * messages.MAX_BODY
+    client.put(KEY, record)
+    with closing(connected(process)) as sock:
+        sock.sendall(messages.pack_request(Request(messages.GET, KEY)))
+        first = sock.recv(messages.RESPONSE_SIZE)
+        client.erase(KEY)
+        rest = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert messages.parse_response(first).length == len(record)
+    assert rest == record
+
+
+# locks
+
+
+def test_a_lock_is_exclusive_and_released_with_its_connection(client: KeeperClient) -> None:
+    with client.locked(KEY, 20):
+        with pytest.raises(LockTimeout), client.locked(KEY, 0.1):
+            raise AssertionError("two holders")
+        with client.locked(OTHER_KEY, 20):
+            pass
+    with client.locked(KEY, 20):
+        pass
+
+
+def test_waiting_clients_get_the_lock_in_order_of_arrival_even_if_one_has_gone(process: KeeperProcess) -> None:
+    request = messages.pack_request(Request(messages.LOCK, KEY))
+    with ExitStack() as stack:
+        holder, gone, first, second = (stack.enter_context(closing(connected(process))) for _ in range(4))
+        holder.sendall(request)
+        assert messages.parse_response(holder.recv(messages.RESPONSE_SIZE)).status == messages.OK
+        for sock in (gone, first, second):
+            sock.sendall(request)
+            _is_served(process)
+        gone.close()
+        holder.close()
+        assert messages.parse_response(first.recv(messages.RESPONSE_SIZE)).status == messages.OK
+        second.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            second.recv(1)
+        second.settimeout(20)
+        first.close()
+        assert messages.parse_response(second.recv(messages.RESPONSE_SIZE)).status == messages.OK
+
+
+def _is_served(process: KeeperProcess) -> None:
+    """Wait until the keeper has handled what was sent before."""
+    KeeperClient(process.environ, timeout=20).held()
+
+
+def test_waiting_for_locks_leaves_space_for_other_clients(process: KeeperProcess, client: KeeperClient) -> None:
+    request = messages.pack_request(Request(messages.LOCK, KEY))
+    with ExitStack() as stack:
+        for _ in range(keeper.MAX_CONNECTIONS // 2):
+            stack.enter_context(closing(connected(process))).sendall(request)
+        _is_served(process)
+        with pytest.raises(StoreError, match="no space"), client.locked(KEY, 20):
+            raise AssertionError("the lock is held")
+        assert client.put(KEY, b"record")
+
+
+# who may connect
+
+
+@needs_root
+def test_a_process_of_another_user_gets_nothing(process: KeeperProcess, client: KeeperClient) -> None:
+    client.put(KEY, b"CANARY")
+    assert stat.S_IMODE(process.path.stat().st_mode) == 0o600
+    for path in (process.path, *process.path.parents):
+        if path.stat().st_uid == os.getuid() and not path.stat().st_mode & stat.S_ISVTX:
+            path.chmod(path.stat().st_mode | 0o077)  # as if the permissions did not protect it
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgid(OTHER_USER)
+            os.setuid(OTHER_USER)
+            with closing(connected(process)) as sock:
+                sock.sendall(messages.pack_request(Request(messages.GET, KEY)))
+                os.write(write_end, sock.recv(100))
+            code = 0
+        except (BrokenPipeError, ConnectionResetError):
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write_end)
+    with open(read_end, "rb") as received:
+        assert received.read() == b""
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# its memory
+
+
+def _memory(pid: int) -> bytes:
+    """Return the writable memory of the process *pid*."""
+    found = []
+    try:
+        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+            for start, end, _ in re.findall(
+                r"^(\w+)-(\w+) rw(.*)$", Path(f"/proc/{pid}/maps").read_text(), re.MULTILINE
+            ):
+                memory.seek(int(start, 16))
+                found.append(memory.read(int(end, 16) - int(start, 16)))
+    except PermissionError:
+        pytest.skip(f"{IMPOSSIBLE}only root can read the memory of the keeper")
+    return b"".join(found)
+
+
+def test_a_record_is_in_its_memory_once_and_no_longer_after_it_was_erased(
+    process: KeeperProcess, client: KeeperClient
+) -> None:
+    secret = os.urandom(16).hex().encode()
+    client.put(KEY, secret * 3)
+    assert client.get(KEY)[0] == secret * 3
+    assert _memory(process.pid).count(secret) == 3
+    client.erase(KEY)
+    client.get(KEY)
+    assert _memory(process.pid).count(secret) == 0
+
+
+def test_other_processes_of_the_user_cannot_read_its_memory_and_it_dumps_no_core(process: KeeperProcess) -> None:
+    assert re.search(r"Max core file size +0 ", Path(f"/proc/{process.pid}/limits").read_text())
+    if os.getuid() != 0:  # root can read it in any case
+        assert Path(f"/proc/{process.pid}/mem").stat().st_uid == 0
+        with pytest.raises(PermissionError):
+            Path(f"/proc/{process.pid}/mem").read_bytes()
+
+
+def test_records_are_locked_in_memory_as_far_as_the_limit_allows(tmp_path: Path) -> None:
+    page = resource.getpagesize()
+    without_capability = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock") if os.getuid() == 0 else ()
+    limited = ("prlimit", f"--memlock={2 * page}:{2 * page}", *without_capability)
+    with KeeperProcess(tmp_path / "run", prefix=limited) as process:
+        client = KeeperClient(process.environ, timeout=20)
+        for key in range(4):
+            client.put(number(key), b"record")
+        assert [each.is_locked for each in client.held()] == [True, True, False, False]
+        assert f"VmLck:\t{2 * page // 1024:8} kB" in Path(f"/proc/{process.pid}/status").read_text()
+        client.erase(number(0))
+        client.put(number(5), b"record")
+        assert [each.is_locked for each in client.held()] == [True, False, False, True]
+
+
+# its end
+
+
+def test_it_ends_with_the_agent(process: KeeperProcess, client: KeeperClient) -> None:
+    client.put(KEY, b"record")
+    assert process.cut_lifeline() == 0
+    with pytest.raises(NotRunning):
+        client.get(KEY)
+
+
+def test_it_ends_when_it_is_told_to(process: KeeperProcess, client: KeeperClient) -> None:
+    client.put(KEY, b"record")
+    with closing(connected(process)) as silent:
+        client.stop()
+        assert process.wait() == 0
+        assert is_closed(silent)
+
+
+def test_ctrl_c_does_not_end_it(process: KeeperProcess, client: KeeperClient) -> None:
+    process.signal(signal.SIGINT)
+    assert client.get(KEY)[0] is None
+    assert process.exit_code is None
+
+
+# fuzzing
+
+_HEADERS = st.builds(
+    lambda operation, key, generation, length: messages.pack_request(Request(operation, key, generation, length)),
+    st.sampled_from(sorted([messages.GET, messages.PUT, messages.ERASE, messages.LIST, messages.LOCK]))
+    | st.binary(min_size=1, max_size=1),
+    st.sampled_from([KEY, OTHER_KEY, bytes(33)]) | st.binary(min_size=33, max_size=33),
+    st.binary(min_size=16, max_size=16) | st.just(messages.ANY),
+    st.sampled_from([0, 1, 10, messages.MAX_BODY, 2**32 - 1]) | st.integers(0, 2**32 - 1),
+)
+_INPUTS = st.lists(_HEADERS | st.binary(max_size=200), max_size=4).map(b"".join)
+
+
+@settings(max_examples=max(300, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_INPUTS)
+def test_any_input_leaves_it_running_with_a_record_intact(
+    process: KeeperProcess, client: KeeperClient, data: bytes
+) -> None:
+    kept = number(1)
+    client.put(kept, b"kept")
+    with closing(connected(process)) as sock:
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        try:
+            received = b"".join(iter(lambda: sock.recv(65536), b""))
+        except ConnectionResetError:
+            received = b""
+    if received:
+        messages.parse_response(received[: messages.RESPONSE_SIZE])
+    assert client.get(kept)[0] == b"kept"
+    assert process.exit_code is None
+
+
+def test_requests_as_bytes_are_the_requests_that_were_packed() -> None:
+    for operation, length in ((messages.GET, 0), (messages.PUT, 10), (messages.ERASE, 0), (messages.LOCK, 0)):
+        request = Request(operation, KEY, bytes(range(16)), length)
+        assert messages.parse_request(messages.pack_request(request)) == request
+
+
+@settings(max_examples=max(300, settings().max_examples))
+@given(st.binary(max_size=messages.REQUEST_SIZE + 5) | _HEADERS)
+def test_a_header_is_valid_or_malformed(data: bytes) -> None:
+    for parse in (messages.parse_request, messages.parse_response, messages.parse_held):
+        try:
+            parse(data)
+        except messages.Malformed:
+            pass

@@ -1,0 +1,35 @@
+"""Starts an agent for a login that stores its token there."""
+
+import subprocess
+import sys
+import tempfile
+
+from xapi_cli.errors import StoreError
+from xapi_cli.system.render import printable
+
+_TIME_LIMIT = 15.0  # seconds
+_COMMAND = ("-P", "-m", "xapi_cli", "agent", "start")  # -P: never import from the current directory
+
+
+def start_agent() -> None:
+    """Run `xapi agent start` in this environment, which contains no secrets; raise StoreError if it fails."""
+    with tempfile.TemporaryFile() as errors:  # not a pipe, which the agent could keep open
+        try:
+            process = subprocess.run(
+                [sys.executable, *_COMMAND],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                timeout=_TIME_LIMIT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StoreError(
+                f"the agent did not start within {_TIME_LIMIT:g} s", hint="run `xapi agent start`"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"the agent cannot be started: {error.strerror}", hint="run `xapi agent start`") from error
+        if process.returncode != 0:
+            errors.seek(0)
+            reason = printable(errors.read(1000).decode(errors="replace").strip().removeprefix("xapi: error: "))
+            raise StoreError(f"the agent cannot be started: {reason or f'exit code {process.returncode}'}")

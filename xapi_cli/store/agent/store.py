@@ -1,0 +1,82 @@
+"""Storage `agent`: records in the memory of the keeper; without an agent there are none."""
+
+import os
+from contextlib import AbstractContextManager, suppress
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store import record as records
+from xapi_cli.store.agent import messages
+from xapi_cli.store.agent.client import KeeperClient, NotRunning
+from xapi_cli.store.agent.messages import key_of
+from xapi_cli.store.protocol import LoggedOut, StoreOptions
+from xapi_cli.tokens import Identity, Record
+
+
+class AgentStore:
+    """Store records, passwords included, in the keeper."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._client = KeeperClient(options.environ, options.timeout)
+        self._generations: dict[Identity, bytes] = {}  # those that the logins in progress began with
+
+    @property
+    def backend(self) -> str | None:
+        """What the keeper says about its memory, None if there is no keeper."""
+        with suppress(StoreError):
+            is_locked = all(each.is_locked for each in self._client.held())
+            return "the agent" if is_locked else "the agent, whose memory may be written to swap space (`ulimit -l`)"
+        return None
+
+    def start(self) -> str | None:
+        """Start an agent unless one is running; return a message if it was started, and raise StoreError if not."""
+        try:
+            self._client.held()
+        except NotRunning:
+            from xapi_cli.store.agent.start import start_agent
+
+            start_agent()
+            self._client.held()
+            return "started the agent, which holds tokens in memory until `xapi agent stop`"
+        return None
+
+    def probe(self) -> None:
+        """Raise StoreError unless the keeper stores a record and returns it."""
+        key = key_of(Identity("", os.urandom(8).hex()))
+        record = b"probe"
+        self._client.put(key, record)
+        is_stored = self._client.get(key)[0] == record
+        self._client.erase(key)
+        if not is_stored:
+            raise StoreError("the agent does not return what it has stored", hint="run `xapi agent stop`")
+
+    def begin(self, identity: Identity) -> None:
+        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""
+        try:
+            self._generations[identity] = self._client.get(key_of(identity))[1]
+        except NotRunning:
+            self._generations[identity] = messages.ANY
+
+    def read(self, identity: Identity) -> Record | None:
+        """Return the record of *identity*, or None if there is none."""
+        try:
+            record, _ = self._client.get(key_of(identity))
+        except NotRunning:
+            return None
+        return records.decode(identity, None if record is None else record.decode("ascii", "replace"))
+
+    def write(self, identity: Identity, record: Record) -> None:
+        """Store *record*; after a failure, the previous one is intact."""
+        data = records.encode(identity, record).encode("ascii")
+        if not self._client.put(key_of(identity), data, expected=self._generations.get(identity, messages.ANY)):
+            raise LoggedOut
+
+    def delete(self, identity: Identity) -> bool:
+        """Delete the record of *identity*; return whether there was one."""
+        try:
+            return self._client.erase(key_of(identity))
+        except NotRunning:
+            return False
+
+    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
+        """Hold the keeper's lock of *identity*; raises LockTimeout after *timeout* seconds."""
+        return self._client.locked(key_of(identity), timeout)
