@@ -361,6 +361,7 @@ def test_it_ends_when_it_is_told_to(process: KeeperProcess, client: KeeperClient
 
 
 def test_ctrl_c_does_not_end_it(process: KeeperProcess, client: KeeperClient) -> None:
+    _is_served(process)  # it has started, and ignores the signal
     process.signal(signal.SIGINT)
     assert client.get(KEY)[0] is None
     assert process.exit_code is None
