@@ -181,6 +181,7 @@ class Runtime:
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
             trace=self.verbose_log.trace if self.verbose_log else None,
+            waiting=self.terminal.waiting,
             hooks=self._hooks(),
         )
 

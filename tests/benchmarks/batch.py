@@ -14,7 +14,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.nginx import TOKEN, nginx
@@ -69,6 +70,26 @@ class _Slow:
             sock.close()
 
 
+@contextmanager
+def _terminal() -> Iterator[int]:
+    """Yield a pseudoterminal whose output is read and discarded."""
+    keyboard, screen = os.openpty()
+
+    def read() -> None:
+        while os.read(keyboard, 65_536) != b"\0":  # which no program prints
+            pass
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield screen
+    finally:
+        os.write(screen, b"\0")
+        reader.join()
+        os.close(screen)
+        os.close(keyboard)
+
+
 class _Contest:
     """The programs to compare, with the server at *url* and files in *directory*."""
 
@@ -80,17 +101,22 @@ class _Contest:
         self._header = directory / "header"  # not in argv, as for xapi
         self._header.write_text(f"Authorization: Bearer {TOKEN}\n")
 
-    def batch(self, jobs: int, *options: str, lines: int = LINES) -> float:
+    def batch(self, jobs: int, *options: str, lines: int = LINES, stderr: int = subprocess.DEVNULL) -> float:
         """Return the calls per second of `xapi batch`."""
         source, out = self._directory / "in", self._directory / "out"
         source.write_text("".join(f'{{"id":{n},"path":"/x-api/items/{n}"}}\n' for n in range(lines)))
         with out.open("wb") as file:
-            seconds = self._timed([*self._batch, "-j", str(jobs), *options, str(source)], stdout=file)
+            seconds = self._timed([*self._batch, "-j", str(jobs), *options, str(source)], stdout=file, stderr=stderr)
         with out.open("rb") as file:
             succeeded = sum(b'"status": 200' in line for line in file)
         if succeeded != lines:
             raise SystemExit(f"{succeeded} of {lines} lines succeeded")
         return lines / seconds
+
+    def bar(self, jobs: int) -> float:
+        """Return the calls per second of `xapi batch` on a terminal, which shows the progress."""
+        with _terminal() as screen:
+            return self.batch(jobs, stderr=screen)
 
     def journal(self, jobs: int) -> float:
         """Return the calls per second of `xapi batch --ordered --journal`."""
@@ -115,13 +141,20 @@ class _Contest:
         command = ["curl", "-s", "--parallel", "--parallel-max", "32", "-H", f"@{self._header}", "-K", str(listed)]
         return LINES / self._timed(command)
 
-    def _timed(self, command: Sequence[str], *, text: str = "", stdout: object = subprocess.DEVNULL) -> float:
+    def _timed(
+        self,
+        command: Sequence[str],
+        *,
+        text: str = "",
+        stdout: object = subprocess.DEVNULL,
+        stderr: int = subprocess.DEVNULL,
+    ) -> float:
         start = time.monotonic()
         subprocess.run(
             command,
             input=text.encode(),
             stdout=stdout,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             env=self._environ,
             check=True,  # type: ignore[call-overload]  # a file
         )
@@ -138,6 +171,7 @@ def main() -> int:
             "curl --parallel --parallel-max 32": contest.curl,
             "httpx.Client in a loop": contest.httpx,
             "xapi batch -j 32": lambda: contest.batch(32),
+            "xapi batch -j 32 on a terminal": lambda: contest.bar(32),
             "xapi batch -j 32 --ordered --journal": lambda: contest.journal(32),
         }
         best = dict.fromkeys(rows, 0.0)

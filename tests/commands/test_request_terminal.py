@@ -1,6 +1,7 @@
 """What `xapi request` prints on a terminal."""
 
 import json
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, response
 from tests.program import Xapi
-from tests.servers import OK, Server, close, request, send, wait_for
+from tests.servers import OK, Server, close, head, request, send, sleep, wait_for
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "\\u00e9",\n    null\n  ]\n}\n'
@@ -127,18 +128,103 @@ def test_an_error_body_on_a_stderr_terminal_is_readable_and_neutralized(xapi: Xa
     assert _screen(terminal.text) == f'{{\n  "a": "\\u009b"\n}}\nxapi: error: GET {server.url}/ responded with 400 No\n'
 
 
-def test_download_progress_is_shown_on_a_terminal_only(xapi: Xapi, tmp_path: Path) -> None:
-    body, seen = b"x" * 2_000_000, threading.Event()
-    steps = [request(), send(response("200 OK", body[:1_000_000], "Content-Length: 2000000")), wait_for(seen)]
+BODY = b"x" * 2_000_000
+HALF = response("200 OK", BODY[:1_000_000], "Content-Length: 2000000")
+
+
+def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: Path) -> None:
+    seen, out = threading.Event(), tmp_path / "out"
     with (
-        Server([*steps, send(body[1_000_000:])]) as server,
-        xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server)) as terminal,
+        Server([request(), send(HALF), wait_for(seen), send(BODY[1_000_000:])]) as server,
+        xapi.on_terminal("request", "/", "-o", str(out), env=bearing(server), columns=300) as terminal,
     ):
-        terminal.expect("1.0/2.0 MB")
+        terminal.expect(" 50% received 976.6 KiB/1.9 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 
-    assert (tmp_path / "out").read_bytes() == body
+    assert out.read_bytes() == BODY
+    *_, last = _screen(terminal.text).split("\x1b[K")
+    assert re.fullmatch(rf"xapi: wrote {out}: 1\.9 MiB in \d+\.\d s, [\d.]+ [KM]iB/s\n", last)
+
+
+def test_stdout_redirected_to_a_file_shows_the_progress_of_a_download(xapi: Xapi, tmp_path: Path) -> None:
+    seen = threading.Event()
+    with (
+        Server([request(), send(HALF), wait_for(seen), send(BODY[1_000_000:])]) as server,
+        (tmp_path / "out").open("wb") as out,
+        xapi.on_terminal("request", "/", stdout=out, env=bearing(server)) as terminal,
+    ):
+        terminal.expect("received 976.6 KiB/1.9 MiB, ")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert (tmp_path / "out").read_bytes() == BODY
+    assert terminal.seen.endswith(b"\r\x1b[K")
+
+
+def test_an_upload_shows_its_progress(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"x" * 50_000_000)  # more than the buffers of a connection
+    seen = threading.Event()
+    with (
+        Server([head(), wait_for(seen), request(), send(OK)]) as server,
+        xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("/47.7 MiB, ")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.text).endswith("\r\x1b[Kok\n")
+
+
+def test_a_wait_shows_the_elapsed_time_until_the_response_starts(xapi: Xapi) -> None:
+    seen = threading.Event()
+    with (
+        Server([request(), wait_for(seen), send(OK)]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("waiting for 127.0.0.1, 2 s")
+        terminal.expect("waiting for 127.0.0.1, 3 s")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert _screen(terminal.text).endswith("\r\x1b[Kok\n")
+
+
+def test_a_message_replaces_the_line_of_a_wait(xapi: Xapi) -> None:
+    seen = threading.Event()
+    with (
+        Server([request(), wait_for(seen), close()]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("waiting for 127.0.0.1, 2 s")
+        seen.set()
+        assert terminal.wait() == 11
+
+    assert "\r\x1b[Kxapi: error: " in _screen(terminal.text)
+
+
+@pytest.mark.parametrize("silent", [{"TERM": "dumb"}, {"XAPI_QUIET": "1"}], ids=["dumb", "quiet"])
+def test_a_dumb_or_quiet_terminal_shows_no_progress(xapi: Xapi, tmp_path: Path, silent: dict[str, str]) -> None:
+    with (
+        Server([request(), sleep(2), send(HALF), sleep(1), send(BODY[1_000_000:])]) as server,
+        xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server) | silent) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert terminal.seen == b""
+
+
+def test_rich_is_imported_only_to_show_progress(xapi: Xapi, tmp_path: Path) -> None:
+    with Server([request(), send(OK)]) as server:
+        env = bearing(server) | {"PYTHONPROFILEIMPORTTIME": "1"}
+        piped = xapi("request", "/", "-o", str(tmp_path / "out"), env=env)
+        with xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=env) as terminal:
+            assert terminal.wait() == 0
+
+    assert "xapi_cli.request.output" in piped.err
+    assert "| rich" not in piped.err
+    assert "xapi_cli.system.progress" in terminal.seen.decode()
+    assert "| rich" not in terminal.seen.decode().replace("  ", "")
 
 
 def test_start_lines_and_headers_have_colors_on_a_terminal(xapi: Xapi) -> None:

@@ -7,6 +7,7 @@ from xapi_cli import __version__
 
 if TYPE_CHECKING:
     import ssl
+    from contextlib import AbstractContextManager
 
     import httpx
 
@@ -21,13 +22,15 @@ def open_http(
     ca_bundle: str | None,
     environ: Mapping[str, str],
     trace: Callable[[str], None] | None = None,
+    waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
     hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
 ) -> "httpx.Client":
     """Return a client that sends only explicit requests: it adds no credentials and follows no redirects.
 
     *timeout*, in seconds, limits each phase of a request. *ca_bundle* and the
     proxies in *environ* are read when a connection first needs them. *trace* is
-    called with a line about each connection. *hooks* are httpx event hooks.
+    called with a line about each connection. *waiting* returns a context manager
+    for the wait for a response from a host. *hooks* are httpx event hooks.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -38,7 +41,7 @@ def open_http(
             return request  # httpx would raise for an invalid Location, although redirects are not followed
 
     return Client(
-        transport=open_transport(ca_bundle=ca_bundle, environ=environ, trace=trace),
+        transport=open_transport(ca_bundle=ca_bundle, environ=environ, trace=trace, waiting=waiting),
         timeout=timeout,
         trust_env=False,
         follow_redirects=False,
@@ -49,7 +52,11 @@ def open_http(
 
 
 def open_transport(
-    *, ca_bundle: str | None, environ: Mapping[str, str], trace: Callable[[str], None] | None = None
+    *,
+    ca_bundle: str | None,
+    environ: Mapping[str, str],
+    trace: Callable[[str], None] | None = None,
+    waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
 ) -> "Transport":
     """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
     from xapi_cli.http import proxies
@@ -60,4 +67,4 @@ def open_transport(
 
         return tls.create_context(ca_bundle, environ)
 
-    return Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace)
+    return Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace, waiting)

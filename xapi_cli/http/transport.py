@@ -5,6 +5,7 @@ in which they arrive, DNS lookups, or informational responses.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,17 @@ def _do_nothing() -> None:
     pass
 
 
+def _show_nothing(host: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 class Transport(httpx.BaseTransport):
     """A thread-safe transport that keeps connections open between requests.
 
     *tls* returns the TLS context; it is called once, for the first https request.
     *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
-    called with a line about each connection.
+    called with a line about each connection. *waiting* returns a context manager
+    for the wait until the response headers of a host arrive.
 
     Each request carries its timeouts. In the `timeout` extension of httpx, in
     seconds, `connect` covers everything up to the completed TLS handshake, `write`
@@ -61,8 +67,10 @@ class Transport(httpx.BaseTransport):
         tls: "Callable[[], ssl.SSLContext]",
         proxy: "Callable[[str, str, int], Proxy | None]" = _no_proxy,
         trace: Callable[[str], None] | None = None,
+        waiting: Callable[[str], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._proxy = proxy
+        self._waiting = waiting or _show_nothing
         self._trace = trace or _ignore_trace
         self._dialer = Dialer(_CachedContext(tls), self._trace)
         self._pool = ConnectionPool()
@@ -73,6 +81,10 @@ class Transport(httpx.BaseTransport):
         Raises UsageError, NetworkError or TimeoutExpired.
         """
         route = self._route(request.url)
+        with self._waiting(route.host):
+            return self._exchange(request, route)
+
+    def _exchange(self, request: httpx.Request, route: Route) -> httpx.Response:
         event = request_event(request, route)
         timeouts = Timeouts.of(request.extensions)
         first_error = None

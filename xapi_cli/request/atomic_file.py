@@ -35,7 +35,7 @@ class AtomicFile:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._target: AnchoredPath | None = None  # kept open, so that a later change of the path has no effect
         self._new: AnchoredPath | None = None  # the name of the new file, if it has one
         self._file: BinaryIO | None = None
@@ -84,12 +84,12 @@ class AtomicFile:
 
     def _open_new(self) -> BinaryIO:
         self._is_direct = True
-        if (number := _descriptor(self._name)) is not None:
+        if (number := _descriptor(self.name)) is not None:
             return open(_duplicate(number), "wb", buffering=0)
-        if not self._name or self._name.endswith((os.sep, "/")) or _FOREIGN_DESCRIPTOR.match(self._name):
-            return open(self._name, "wb", buffering=0)  # fails for a directory
-        self._target = target = anchored_path(self._name, follow=True)  # a symbolic link is preserved
-        if os.path.exists(self._name) and not os.path.isfile(self._name):
+        if not self.name or self.name.endswith((os.sep, "/")) or _FOREIGN_DESCRIPTOR.match(self.name):
+            return open(self.name, "wb", buffering=0)  # fails for a directory
+        self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
+        if os.path.exists(self.name) and not os.path.isfile(self.name):
             return self._open_device()
         self._is_direct = False
         if _exists(target) and not target.is_writable():
@@ -98,7 +98,7 @@ class AtomicFile:
 
     def _open_device(self) -> BinaryIO:
         """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
-        descriptor = os.open(self._name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = os.open(self.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EAGAIN, "it was replaced by another file")
@@ -144,7 +144,7 @@ class AtomicFile:
 
     def _error(self, error: OSError | ValueError) -> OutputError:
         reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
-        name = printable(self._name) or "a file without a name"
+        name = printable(self.name) or "a file without a name"
         return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
 
 

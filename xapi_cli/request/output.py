@@ -1,13 +1,13 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xapi_cli.http.content_coding import decode
 from xapi_cli.request.options import ErrorBody
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ class ResponseOutput:
             yield color(printable(line.decode("utf-8", "backslashreplace")), self.terminal.style)
 
     def _write_to_stdout(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
+        if self.terminal.stdout_is_file and self.terminal.shows_progress:
+            self._transfer(response, chunks, self.terminal.write)
+            return
         if not self.terminal.stdout_is_terminal:
             for chunk in chunks:
                 self.terminal.write(chunk)
@@ -100,21 +103,28 @@ class ResponseOutput:
         return displayed(chunks, colors=colors, note=self.terminal.note, content_type=content_type)
 
     def _write_to_file(self, file: "AtomicFile", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
-        with self._progress(response) as advance:
-            for chunk in chunks:
-                file.write(chunk)
-                advance(len(chunk))
+        seconds = self._transfer(response, chunks, file.write)
         file.commit()
+        if self.terminal.shows_progress:
+            rate = size(round(self.size / max(seconds, 0.001)))
+            self.terminal.note(f"wrote {file.name}: {size(self.size)} in {seconds:.1f} s, {rate}/s")
 
-    def _progress(self, response: "httpx.Response") -> AbstractContextManager[Callable[[int], None]]:
-        if not self.terminal.stderr_is_terminal:
-            return nullcontext(_ignore_progress)
-        from xapi_cli.request.progress import bar
+    def _transfer(self, response: "httpx.Response", chunks: Iterator[bytes], write: Callable[[bytes], None]) -> float:
+        """Pass *chunks* to *write*, and show the progress; return the seconds that this took."""
+        if not self.terminal.shows_progress:
+            for chunk in chunks:
+                write(chunk)
+            return 0
+        from xapi_cli.system.progress import Transfer
 
-        coded = "Content-Encoding" in response.headers
-        length = response.headers.get("Content-Length", "")
-        return bar(int(length) if length.isdigit() and not coded else None)
+        with self.terminal.during(Transfer("received", _decoded_length(response))) as transfer:
+            for chunk in chunks:
+                write(chunk)
+                transfer.advance(len(chunk))
+        return time.monotonic() - transfer.started
 
 
-def _ignore_progress(count: int) -> None:
-    """Ignore the progress."""
+def _decoded_length(response: "httpx.Response") -> int | None:
+    """Return the length of the body after decoding, None if it is unknown."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() and "Content-Encoding" not in response.headers else None

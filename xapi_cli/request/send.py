@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from xapi_cli.system.render import printable
 from xapi_cli.tokens import Token
 
 Outcome = FinalResponse[httpx.Response]
+Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+"""Takes the size of a body; the context manager returns a function that records that so many bytes were sent."""
 
 _CLIENT_HINTS = {
     403: "the API serves only users with master rights",
@@ -28,6 +31,10 @@ _SERVER_HINTS = {
     501: "the server does not support the method; check METHOD",
     505: "the server does not support HTTP/1.1",
 }
+
+
+def _show_nothing(length: int) -> AbstractContextManager[Callable[[int], None]]:
+    return nullcontext(lambda count: None)
 
 
 class HttpxResponse:
@@ -58,6 +65,7 @@ class Sender:
 
     Without *credentials*, no token is sent. *retries* is the maximum number of
     retries after transient failures. *deadline* is a time of `time.monotonic`.
+    *uploading* shows the progress of a body.
     """
 
     def __init__(
@@ -70,11 +78,12 @@ class Sender:
         retries: int = 0,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
+        uploading: Uploading = _show_nothing,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._base_url, self._credentials = client, base_url, credentials
         self._follow, self._retries, self._deadline = follow, retries, deadline
-        self._note, self._sleep = note, sleep
+        self._note, self._uploading, self._sleep = note, uploading, sleep
         self.attempts = 1  # the first one, the retries and the replays after a 401
         self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
 
@@ -134,7 +143,7 @@ class Sender:
         return token
 
     def _send(self, step: Send[Call]) -> HttpxResponse:
-        request = _request(step)
+        request = _request(step, self._uploading)
         if self._deadline is not None:
             request.extensions |= {"deadline": self._deadline}
         try:
@@ -181,7 +190,7 @@ def status_error(outcome: Outcome, credentials: Credentials | None, *, check_sta
     return ServerStatusError(message, hint=_SERVER_HINTS.get(status, _SERVER_ERROR)) if status >= 500 else None
 
 
-def _request(step: Send[Call]) -> httpx.Request:
+def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
     """Return the request for *step*; outside the API's origin, it has no body and no header of the user."""
     call, body = step.call, step.call.body if step.to_api else None
     headers = calls.headers_of(call, to_api=step.to_api)
@@ -191,18 +200,21 @@ def _request(step: Send[Call]) -> httpx.Request:
         headers.append((b"Content-Length", b"%d" % body.length))
     if step.token is not None:
         headers.append((b"Authorization", f"Bearer {step.token.access_token}".encode("ascii")))
-    stream = None if body is None else _BodyStream(body)
+    stream = None if body is None else _BodyStream(body, uploading)
     return httpx.Request(call.method, call.url, headers=headers, stream=stream)
 
 
 class _BodyStream(httpx.SyncByteStream):
     """A Body as an httpx stream; each iteration yields the same bytes, so that the request can be resent."""
 
-    def __init__(self, body: Body) -> None:
-        self._body = body
+    def __init__(self, body: Body, uploading: Uploading) -> None:
+        self._body, self._uploading = body, uploading
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
+        with self._uploading(self._body.length) as advance:
+            for chunk in self._body:
+                yield chunk
+                advance(len(chunk))
 
 
 def _reason(response: httpx.Response) -> str:

@@ -6,15 +6,19 @@ import select
 import stat
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from io import FileIO, TextIOWrapper
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, UsageError, XapiError
+from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
+from xapi_cli.system import prompts
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_command, escape_json, json_line, printable
 from xapi_cli.system.style import Name, Style, is_wanted
+
+if TYPE_CHECKING:
+    from xapi_cli.system.progress import AnyActivity, Progress
 
 
 class Terminal:
@@ -32,6 +36,7 @@ class Terminal:
         self._stdout: BinaryIO | None = _open_stdout(1) if has_streams else None
         self._stderr = _duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
+        self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
 
     # stdout
@@ -58,6 +63,8 @@ class Terminal:
             raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
         rest = memoryview(data)
         try:
+            if self._progress is not None and self.stdout_is_terminal:
+                self._progress.erase()
             while rest:
                 written = self._stdout.write(rest)
                 if written is None:  # a full non-blocking pipe: wait until it is writable
@@ -125,6 +132,14 @@ class Terminal:
         self.print_stderr(line)
 
     def _write_stderr(self, data: bytes) -> None:
+        """Write *data* to stderr, in place of the progress."""
+        if self._progress is None:
+            self._write_all_to_stderr(data)
+            return
+        with self._progress.interrupted():
+            self._write_all_to_stderr(data)
+
+    def _write_all_to_stderr(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             try:
@@ -132,12 +147,41 @@ class Terminal:
             except BlockingIOError:
                 select.select([], [self._stderr], [])
 
+    # progress
+
+    def during(self, activity: "AnyActivity") -> "AbstractContextManager[AnyActivity]":
+        """Show the progress of *activity*, if this terminal shows progress, for a `with` block."""
+        if not self.shows_progress:
+            return nullcontext(activity)
+        if self._progress is None:
+            from xapi_cli.system.progress import Progress
+
+            self._progress = Progress(self._write_progress, lambda: self.columns, colors=self.stderr_style.enabled)
+        return self._progress.during(activity)
+
+    def waiting(self, host: str) -> "AbstractContextManager[object]":
+        """Show how long the `with` block has been waiting for *host*, if this terminal shows progress."""
+        if not self.shows_progress:
+            return nullcontext()
+        from xapi_cli.system.progress import Waiting
+
+        return self.during(Waiting(host))
+
+    def pause_progress(self, pauses: bool) -> None:
+        """Show no progress while something else uses the terminal; with *pauses* False, show it again."""
+        if self._progress is not None:
+            (self._progress.pause if pauses else self._progress.resume)()
+
+    def _write_progress(self, data: bytes) -> None:
+        with suppress(OSError):  # the terminal may have been closed
+            self._write_all_to_stderr(data)
+
     # terminal properties
 
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
-        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and _can_open_tty()
+        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and prompts.are_possible()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
@@ -154,6 +198,11 @@ class Terminal:
         """Whether stderr is a terminal that can overwrite a line, and is not quiet."""
         can_overwrite = self.has_streams and self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
         return can_overwrite and not self.is_quiet
+
+    @cached_property
+    def stdout_is_file(self) -> bool:
+        """Whether stdout is a regular file."""
+        return self._stdout is not None and stat.S_ISREG(os.fstat(self._stdout.fileno()).st_mode)
 
     @property
     def columns(self) -> int:
@@ -187,7 +236,7 @@ class Terminal:
         paint = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
         shown = paint("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
         try:
-            reply = _prompt_without_echo(shown) if hidden else _prompt_with_echo(shown)
+            reply = prompts.read_hidden(shown) if hidden else prompts.read(shown)
         except (EOFError, OSError) as error:
             self.print_stderr("")  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
@@ -286,35 +335,3 @@ def _wrapped(text: str, width: int) -> str:
 
 def _isatty(number: int) -> bool:
     return number not in _CLOSED_AT_START and os.isatty(number)
-
-
-def _can_open_tty() -> bool:
-    if sys.platform == "win32":
-        return True
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
-def _prompt_without_echo(question: str) -> str:
-    from getpass import getpass
-
-    try:
-        return getpass(question)  # uses /dev/tty; `interactive` has checked that it can be opened
-    except UnicodeDecodeError:
-        raise UsageError(  # from None, because the original error contains the input
-            "the input is not valid in the terminal's character set", hint="check LANG, or use --password-stdin"
-        ) from None
-
-
-def _prompt_with_echo(question: str) -> str:
-    if sys.platform == "win32":
-        return input(question)
-    with open("/dev/tty", "r+b", buffering=0) as raw:
-        raw.write(question.encode("utf-8", "backslashreplace"))
-        line = raw.readline()
-    if not line:
-        raise EOFError
-    return line.decode("utf-8", "surrogateescape")

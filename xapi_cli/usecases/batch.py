@@ -18,7 +18,6 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
-from xapi_cli.batch.progress import Progress
 from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
 from xapi_cli.batch.tally import Tally
@@ -37,6 +36,7 @@ from xapi_cli.errors import (
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.system import signals
+from xapi_cli.system.progress import Lines
 from xapi_cli.system.render import escape_json, printable
 from xapi_cli.tokens import Identity
 
@@ -81,7 +81,9 @@ class Batch:
         with ExitStack() as stack:
             self._terminal.write(b"")  # raises if stdout is closed, before anything is sent
             source = open_input(self._options.file, self._terminal, stack)
-            self._progress = self._new_progress(source)
+            self._progress = Lines(size_of(source))
+            if not source.isatty():
+                stack.enter_context(self._terminal.during(self._progress))
             self._journal = self._open_journal(source, stack)
             budget = MemoryBudget()
             self._writer = Writer(self._write, self._journal, budget, ordered=self._options.ordered)
@@ -102,11 +104,6 @@ class Batch:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
         return open_journal(self._options.journal, identity, source, self._terminal, stack)
-
-    def _new_progress(self, source: BinaryIO) -> Progress | None:
-        if not self._terminal.shows_progress or source.isatty():
-            return None
-        return Progress(self._terminal.write_stderr, size_of(source), lambda: self._terminal.columns)
 
     def _new_engine(self, budget: MemoryBudget, stack: ExitStack) -> Engine:
         runtime = self._runtime
@@ -138,7 +135,7 @@ class Batch:
             deadline=self._runtime.deadline,
             shared_tokens=self._tokens,
             redirected=partial(redirected_call, base_url=self._base_url),
-            note=self._note,
+            note=self._terminal.note,
         )
 
     @contextmanager
@@ -147,14 +144,11 @@ class Batch:
         try:
             yield
         except XapiError as error:
-            self._hide_progress()
             if error.exit_code not in (14, 141):
                 self._writer.flush()
             raise
         else:
             self._writer.end()
-        finally:
-            self._hide_progress()
 
     # input
 
@@ -248,7 +242,6 @@ class Batch:
 
     def _write(self, data: bytes) -> None:
         if self._terminal.stdout_is_terminal:
-            self._hide_progress()
             text = self._decoder.decode(data)
             data = "\n".join(map(escape_json, text.split("\n"))).encode()
         self._terminal.write(data)
@@ -269,7 +262,7 @@ class Batch:
             _GRACE_PERIOD if number != signal.SIGINT else self._runtime.settings.timeout
         )
         count = self._engine.in_flight
-        self._note(f"interrupted: finishing {count} requests in flight; press Ctrl-C again to cancel them")
+        self._terminal.note(f"interrupted: finishing {count} requests in flight; press Ctrl-C again to cancel them")
         self._engine.wake()
         return True
 
@@ -309,20 +302,11 @@ class Batch:
             return "the lines on stdout are complete; use --journal FILE to be able to resume a batch"
         return "run the same command again to resume"
 
-    def _note(self, text: str) -> None:
-        self._hide_progress()
-        self._terminal.note(text)
-
     def _on_login(self, begins: bool) -> None:
-        if begins:
-            self._hide_progress()
-        elif self._tokens.cached is not None:
+        self._terminal.pause_progress(begins)
+        if not begins and self._tokens.cached is not None:
             self._terminal.redactor.add(self._tokens.cached.access_token)
 
     def _show_progress(self) -> None:
-        if self._progress is not None and not self._engine.is_logging_in:
-            self._progress.show(self._lines.position, self._tally.lines, self._tally.failed)
-
-    def _hide_progress(self) -> None:
-        if self._progress is not None:
-            self._progress.hide()
+        progress = self._progress
+        progress.done, progress.lines, progress.failed = self._lines.position, self._tally.lines, self._tally.failed

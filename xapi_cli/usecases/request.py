@@ -2,7 +2,8 @@
 
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError, XapiError
@@ -141,7 +142,18 @@ class Request:
             retries=self._options.retries,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
+            uploading=self._uploading,
         )
+
+    @contextmanager
+    def _uploading(self, length: int) -> Iterator[Callable[[int], None]]:
+        if not self._runtime.terminal.shows_progress:
+            yield lambda count: None
+            return
+        from xapi_cli.system.progress import Transfer
+
+        with self._runtime.terminal.during(Transfer("sent", length)) as transfer:
+            yield transfer.advance
 
     def _output(self, file: "AtomicFile | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
