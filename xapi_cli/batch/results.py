@@ -18,6 +18,7 @@ class Result:
     """An output line without its newline, and its exit code; *kind* is an error kind or a status code.
 
     A long line has *chunks* instead of *text*; they are generated on each write from *held* bytes in memory.
+    *elapsed_ms* and *message* are parts of the line, for people.
     """
 
     number: int
@@ -28,6 +29,8 @@ class Result:
     is_stored: bool = True  # in a journal; a request without a response is sent again
     chunks: Chunks | None = None
     held: int = 0
+    elapsed_ms: int | None = None  # None without a response, or if the result is from a journal
+    message: str = ""  # of an error
 
     @property
     def size(self) -> int:
@@ -53,7 +56,7 @@ def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> 
         head.json(),
     )
     end = b', "elapsed_ms": %d}' % elapsed_ms
-    result = Result(entry.number, b"", _code(head.status), str(head.status), entry.digest)
+    result = Result(entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms)
     member = bodies.short_member(response)
     if member is None:
         return _long(result, start, response, end)
@@ -86,7 +89,7 @@ def invalid_line(entry: Entry) -> Result:
 def _error(entry: Entry, kind: str, message: str) -> Result:
     error = json_line({"kind": kind, "message": message})
     text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {error}}}'.encode()
-    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind == "size")
+    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind == "size", message=message)
 
 
 def _kind(error: XapiError) -> str:

@@ -12,12 +12,22 @@ _BUFFER_SIZE = 1024 * 1024  # bytes to buffer before a write
 
 
 class Writer:
-    """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `expect`."""
+    """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `expect`.
+
+    With *shown*, pass what it returns for the result instead of the line.
+    """
 
     def __init__(
-        self, write: Callable[[bytes], None], journal: Journal | None, budget: MemoryBudget, *, ordered: bool
+        self,
+        write: Callable[[bytes], None],
+        journal: Journal | None,
+        budget: MemoryBudget,
+        *,
+        ordered: bool,
+        shown: Callable[[Result], bytes] | None = None,
     ) -> None:
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
+        self._shown = shown
         self._expected: deque[int] = deque()
         self._out_of_order: dict[int, Result] = {}
         self._ready: list[Result] = []
@@ -56,6 +66,9 @@ class Writer:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
         for result in ready:
+            if self._shown is not None:
+                self._write(self._shown(result))
+                continue
             if result.chunks is None:
                 self._write(result.text + b"\n")
                 continue

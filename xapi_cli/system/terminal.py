@@ -61,16 +61,9 @@ class Terminal:
         """
         if self._stdout is None:
             raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
-        rest = memoryview(data)
         try:
-            if self._progress is not None and self.stdout_is_terminal:
-                self._progress.erase()
-            while rest:
-                written = self._stdout.write(rest)
-                if written is None:  # a full non-blocking pipe: wait until it is writable
-                    select.select([], [self._stdout], [])
-                    continue
-                rest = rest[written:]
+            with self._progress.interrupted() if self._progress and self.stdout_is_terminal else nullcontext():
+                _write_all(self._stdout, data)
         except OSError as error:
             if error.errno in _CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stdout was closed early") from error
@@ -318,6 +311,16 @@ def _duplicate_of_stderr() -> int:
         return os.dup(2)
     except OSError:
         return 2
+
+
+def _write_all(stream: BinaryIO, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = stream.write(rest)
+        if written is None:  # a full non-blocking pipe: wait until it is writable
+            select.select([], [stream], [])
+            continue
+        rest = rest[written:]
 
 
 def _columns_of(descriptor: int) -> int:

@@ -1,6 +1,5 @@
 """Run `xapi batch`, from the first input line to the exit code."""
 
-import codecs
 import signal
 import time
 from collections.abc import Generator, Iterator
@@ -37,10 +36,11 @@ from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.system import signals
 from xapi_cli.system.progress import Lines
-from xapi_cli.system.render import escape_json, printable
+from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
+    from xapi_cli.batch.call_lines import CallLines
     from xapi_cli.runtime import Runtime
 
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
@@ -71,7 +71,7 @@ class Batch:
         self._base_url = runtime.base_url
         self._tokens = TokenSource(runtime.credentials())
         self._tally = Tally()
-        self._decoder = codecs.getincrementaldecoder("utf-8")()  # for output to a terminal
+        self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
         self._has_stopped_early = False
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
@@ -86,7 +86,8 @@ class Batch:
                 stack.enter_context(self._terminal.during(self._progress))
             self._journal = self._open_journal(source, stack)
             budget = MemoryBudget()
-            self._writer = Writer(self._write, self._journal, budget, ordered=self._options.ordered)
+            shown = self._call_lines.line if self._call_lines else None
+            self._writer = Writer(self._terminal.write, self._journal, budget, ordered=self._options.ordered, shown=shown)
             self._engine = self._new_engine(budget, stack)
             self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
             with self._flushing_results(), signals.graceful_stop(self._on_signal):
@@ -104,6 +105,14 @@ class Batch:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
         return open_journal(self._options.journal, identity, source, self._terminal, stack)
+
+    def _new_call_lines(self) -> "CallLines | None":
+        """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
+        if not self._terminal.stdout_is_terminal:
+            return None
+        from xapi_cli.batch.call_lines import CallLines
+
+        return CallLines(self._base_url, lambda: self._terminal.stdout_columns, self._terminal.style)
 
     def _new_engine(self, budget: MemoryBudget, stack: ExitStack) -> Engine:
         runtime = self._runtime
@@ -186,12 +195,20 @@ class Batch:
         restored = self._journal.restore(line.number, line.digest) if self._journal else None
         self._writer.expect(line.number)
         if restored is not None:
+            if self._call_lines is not None:
+                self._parsed(line)
             self._add_result(restored, is_new=False)
             return None
-        entry = entries.parse(line, self._base_url)
+        entry = self._parsed(line)
         if entry.call is None:
             self._add_result(results.invalid_line(entry))
             return None
+        return entry
+
+    def _parsed(self, line: Line) -> Entry:
+        entry = entries.parse(line, self._base_url)
+        if self._call_lines is not None:
+            self._call_lines.add(entry)
         return entry
 
     # output
@@ -239,12 +256,6 @@ class Batch:
         if result.code and self._options.fail_fast:
             self._has_stopped_early = True
             self._engine.stop()
-
-    def _write(self, data: bytes) -> None:
-        if self._terminal.stdout_is_terminal:
-            text = self._decoder.decode(data)
-            data = "\n".join(map(escape_json, text.split("\n"))).encode()
-        self._terminal.write(data)
 
     # early end
 

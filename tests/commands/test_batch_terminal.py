@@ -1,0 +1,90 @@
+"""What `xapi batch` prints on a terminal: one line for each call."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.batch.server import Api, ReceivedRequest, Reply, jsonl
+from tests.program import Xapi
+from tests.servers import free_port
+
+LINES = jsonl(
+    {"path": "/a", "headers": {"X-Secret": "hunter2"}},
+    {"path": "/missing", "method": "delete"},
+    {"path": "/moved", "json": 1},
+    {"no path": 1},
+)
+
+
+def _reply(received: ReceivedRequest) -> Reply:
+    status = {"/missing": 404, "/moved": 304}.get(received.path, 200)
+    return Reply(b"" if status == 304 else b'{"t": "\xc2\x9b"}', status=status)
+
+
+def _times_removed(text: str) -> list[str]:
+    return re.sub(r" +\d+ ms\b", " N ms", text).splitlines()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "in.jsonl").write_text(LINES)
+    return str(tmp_path / "in.jsonl")
+
+
+def test_each_call_is_one_line_without_headers_and_body(xapi: Xapi, file: str) -> None:
+    with Api(_reply) as api, xapi.on_terminal("batch", "--ordered", file, env=api.settings, columns=120) as terminal:
+        assert terminal.wait() == 4
+
+    shown = [
+        line for line in _times_removed(re.sub(r"\r[^\n]*\x1b\[K", "", terminal.text)) if line[:5].strip().isdigit()
+    ]
+    assert shown == [
+        "    1  200      GET     /a N ms",
+        "    2  404      DELETE  /missing N ms",
+        "    3  304      POST    /moved N ms",
+        "    4  input    -       -  unknown key 'no path'; known keys: id, method, path, query, headers, json, data",
+    ]
+    for color, status in (("32", "200"), ("31", "404"), ("33", "304"), ("31", "input")):
+        assert f"\x1b[{color}m{status:<7}\x1b[0m".encode() in terminal.seen
+    assert b"hunter2" not in terminal.seen
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_long_path_is_shortened_and_a_long_error_is_wrapped(xapi: Xapi, tmp_path: Path, columns: int) -> None:
+    (tmp_path / "in").write_text(jsonl({"path": "/" + "x" * 100 + "?end"}, {"path": "/\u6f22" + "x" * 100}))
+    (tmp_path / "bad").write_text('{"path": "/", "methods": "GET"}\n')
+    with Api() as api, xapi.on_terminal("batch", str(tmp_path / "in"), env=api.settings, columns=columns) as terminal:
+        assert terminal.wait() == 0
+    lines = [line for line in terminal.text.splitlines() if "  200  " in line]
+    assert len(lines) == 2
+    assert {len(line.rpartition("\x1b[K")[2]) for line in lines} == {columns}
+    assert all("…" in line for line in lines)
+
+    with Api() as api, xapi.on_terminal("batch", str(tmp_path / "bad"), env=api.settings, columns=columns) as terminal:
+        assert terminal.wait() == 2
+    lines = terminal.text.partition("xapi: ")[0].rpartition("\x1b[K")[2].splitlines()
+    assert len(lines) > 1
+    assert [line for line in lines if len(line) > columns] == []
+    assert all(line.startswith(" " * 16) for line in lines[1:])
+
+
+def test_a_result_from_a_journal_is_shown_without_a_time(xapi: Xapi, tmp_path: Path, file: str) -> None:
+    args = ("batch", "--ordered", "--journal", str(tmp_path / "journal"), file)
+    with Api(_reply) as api:
+        xapi(*args, env=api.settings)
+        sent = len(api.requests)
+        with xapi.on_terminal(*args, env=api.settings, columns=120) as terminal:
+            assert terminal.wait() == 4
+        assert len(api.requests) == sent
+
+    assert re.search(r"    1  200      GET     /a +journal\r\n", terminal.text)
+
+
+def test_a_failed_connection_is_an_error_on_the_line_of_the_call(xapi: Xapi, file: str) -> None:
+    port = free_port()
+    env = {"XAPI_BASE_URL": f"http://127.0.0.1:{port}", "XAPI_TOKEN": "abc"}
+    with xapi.on_terminal("batch", "--ordered", file, env=env, columns=300) as terminal:
+        assert terminal.wait() == 11
+
+    assert f"    1  network  GET     /a  no connection to 127.0.0.1:{port}: connection refused" in terminal.text
