@@ -2,6 +2,7 @@
 
 import shlex
 import signal
+import socket
 import subprocess
 import time
 
@@ -90,6 +91,39 @@ def test_ctrl_c_on_a_terminal_stops_the_sandbox_immediately(xapi: Xapi) -> None:
         terminal.interrupt()
         assert terminal.wait() == 0
     assert time.monotonic() - pressed < 2
+
+
+def test_a_terminal_shows_the_paths_and_each_response(xapi: Xapi) -> None:
+    with xapi.on_terminal("sandbox", columns=120) as terminal:
+        base_url = terminal.expect("XAPI_USERNAME").split("=")[1].split("\r")[0]
+        terminal.expect("xapi: GET   /x-api/me             the user of the token\r\n")
+        terminal.expect("xapi: POST  /sandbox/kill-tokens  invalidates all tokens\r\n")
+        httpx.get(f"{base_url}/x-api/me?access_token=hunter2", trust_env=False)
+        httpx.post(f"{base_url}/sandbox/kill-tokens", trust_env=False)
+        terminal.expect("401  GET   /x-api/me?access_token=***\r\n")
+        terminal.expect("200  POST  /sandbox/kill-tokens\r\n")
+        with socket.create_connection(("127.0.0.1", int(base_url.rpartition(":")[2]))) as connection:
+            connection.sendall(b"nonsense\x1b[2J\r\n\r\n")
+            terminal.expect("400  -")
+    assert b"\x1b[31m401\x1b[0m  GET" in terminal.seen
+    assert b"\x1b[2J" not in terminal.seen
+
+
+@pytest.mark.parametrize("how", ["pipe", "flag", "variable"])
+def test_nothing_is_logged_in_a_pipe_or_if_it_is_quiet(xapi: Xapi, how: str) -> None:
+    args = ("--quiet",) if how == "flag" else ()
+    env = {"XAPI_QUIET": "1"} if how == "variable" else {}
+    stderr = subprocess.PIPE if how == "pipe" else None
+    with xapi.on_terminal("sandbox", *args, env=env, stderr=stderr) as terminal:
+        base_url = terminal.expect("XAPI_USERNAME").split("=")[1].split("\r")[0]
+        httpx.get(f"{base_url}/x-api/me", trust_env=False)
+        terminal.expect("MEMBER_PASSWORD")
+        terminal.interrupt()
+        assert terminal.wait() == 0
+        assert "401" not in terminal.text
+        assert ("xapi: " in terminal.text) is False
+        if terminal.process.stderr is not None:
+            assert len(terminal.process.stderr.read().splitlines()) == 6
 
 
 def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -4,7 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xapi_cli.cli.options import settings_flags
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xapi_cli.runtime import Runtime
     from xapi_cli.sandbox import Sandbox
     from xapi_cli.system.terminal import Terminal
@@ -17,12 +21,13 @@ ExpiresIn = Annotated[
 ]
 
 
+@settings_flags("quiet")
 def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_000) -> None:
     """Serve the documented API on loopback.
 
     Prints the base URL and test credentials on stdout, as shell assignments,
-    and serves until Ctrl-C. A POST to /sandbox/kill-tokens invalidates all
-    tokens. The second user has no master rights.
+    and serves until Ctrl-C. Lists its paths on stderr and, on a terminal, each
+    request. The second user has no master rights.
 
     Examples:
 
@@ -39,7 +44,8 @@ def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_00
     from xapi_cli.sandbox import Sandbox
 
     runtime: Runtime = ctx.obj
-    with suppress(KeyboardInterrupt), Sandbox(port, expires_in) as server:  # Ctrl-C is the normal way to stop it
+    log = _log(runtime.terminal)
+    with suppress(KeyboardInterrupt), Sandbox(port, expires_in, log) as server:  # Ctrl-C is the normal way to stop it
         _print_settings(server, runtime.terminal)
         _wait()
 
@@ -47,12 +53,29 @@ def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_00
 def _print_settings(server: "Sandbox", terminal: "Terminal") -> None:
     from shlex import quote
 
-    from xapi_cli.sandbox import MEMBER
+    from xapi_cli.sandbox import MEMBER, PATHS
 
     member = {"XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email, "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password}
     assignments = [f"{name}={quote(value)}" for name, value in (server.settings | member).items()]
     terminal.print("\n".join(assignments))
-    terminal.print_stderr("xapi: serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
+    terminal.note("serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
+    for method, path, purpose in PATHS:
+        terminal.note(f"{method:<4}  {path:<20}  {purpose}")
+
+
+def _log(terminal: "Terminal") -> "Callable[[str, str, int], None] | None":
+    """Return the function that logs each response on *terminal*, if there is one and it is not quiet."""
+    if not terminal.stderr_is_terminal or terminal.is_quiet:
+        return None
+    from xapi_cli.system.redact import redact_url
+    from xapi_cli.system.render import printable
+    from xapi_cli.system.style import of_status
+
+    def log(method: str, path: str, status: int) -> None:
+        shown = terminal.stderr_style(of_status(status), str(status))
+        terminal.print_stderr(f"{shown}  {printable(method):<4}  {printable(redact_url(path))}")
+
+    return log
 
 
 def _wait() -> None:

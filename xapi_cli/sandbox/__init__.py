@@ -8,20 +8,22 @@ import threading
 from typing import Self
 
 from xapi_cli.sandbox.accounts import MASTER, MEMBER, MONTH, Accounts, User
-from xapi_cli.sandbox.server import Server
+from xapi_cli.sandbox.api import PATHS
+from xapi_cli.sandbox.server import OnResponse, Server
 
-__all__ = ["MASTER", "MEMBER", "MONTH", "Sandbox", "User"]
+__all__ = ["MASTER", "MEMBER", "MONTH", "PATHS", "Sandbox", "User"]
 
 
 class Sandbox(Accounts):
     """A context manager that serves the API on loopback; *port* 0 selects a free port.
 
-    *expires_in* is the lifetime of tokens in seconds. Raises UsageError if the port cannot be used.
+    *expires_in* is the lifetime of tokens in seconds. Threads call *on_response* with method, path and status of each
+    response. Raises UsageError if the port cannot be used.
     """
 
-    def __init__(self, port: int = 0, expires_in: int = MONTH) -> None:
+    def __init__(self, port: int = 0, expires_in: int = MONTH, on_response: OnResponse | None = None) -> None:
         super().__init__(expires_in)
-        self._server = Server.listening(port, self)
+        self._server = Server.listening(port, self, on_response)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property

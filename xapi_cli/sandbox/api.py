@@ -16,6 +16,13 @@ PROJECTS = (
     {"id": 2, "name": "Spring Open", "status": "active"},
     {"id": 3, "name": "Autumn League", "status": "archived"},
 )
+PATHS = (  # method, path, purpose
+    ("POST", "/x-api/token", "issues a token"),
+    ("GET", "/x-api/me", "the user of the token"),
+    ("GET", "/x-api/projects", "three projects; filter with status==active"),
+    ("any", "/x-api/echo", "repeats the request"),
+    ("POST", "/sandbox/kill-tokens", "invalidates all tokens"),
+)
 _ECHO_LIMIT = 1024 * 1024  # bytes; of a longer body, only the length and the digest are returned
 _FORM_LIMIT = 64 * 1024  # bytes
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, section 5.1

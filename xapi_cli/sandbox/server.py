@@ -1,6 +1,7 @@
 """The HTTP server of the sandbox: passes requests to `api` and sends the responses."""
 
 import json
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Self
@@ -10,6 +11,8 @@ from xapi_cli.sandbox import api
 from xapi_cli.sandbox.accounts import Accounts
 from xapi_cli.sandbox.request_body import InvalidBody, RequestBody
 
+OnResponse = Callable[[str, str, int], None]  # receives method, path and status; both texts are as received
+
 
 class Server(ThreadingHTTPServer):
     """A server with one thread for each connection."""
@@ -18,16 +21,20 @@ class Server(ThreadingHTTPServer):
     block_on_close = False  # idle clients do not delay the shutdown
     request_queue_size = 512  # many processes may connect concurrently
     accounts: Accounts
+    on_response: OnResponse | None
 
     @classmethod
-    def listening(cls, port: int, accounts: Accounts) -> Self:
-        """Return a server for *accounts* that listens on *port*; raises UsageError if it cannot."""
+    def listening(cls, port: int, accounts: Accounts, on_response: OnResponse | None = None) -> Self:
+        """Return a server for *accounts* that listens on *port*; raises UsageError if it cannot.
+
+        Threads call *on_response* before they send a response.
+        """
         try:
             server = cls(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a valid port number"
             raise UsageError(f"cannot listen on 127.0.0.1:{port}: {reason}", hint="choose another --port") from error
-        server.accounts = accounts
+        server.accounts, server.on_response = accounts, on_response
         return server
 
     def server_bind(self) -> None:
@@ -71,6 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Send 100 Continue only when the body is read, so that a 401 can be sent first."""
         self._expects_continue = True
         return True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Report the response to the caller of `Server.listening`."""
+        if self.server.on_response is not None:
+            path = getattr(self, "path", "-")  # missing if the request line is not valid
+            self.server.on_response(self.command or "-", path, int(code))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
         """Log nothing: stderr is for the output of the command."""

@@ -131,10 +131,10 @@ class Progress:
     def interrupted(self) -> Iterator[None]:
         """Erase the line for a `with` block that writes something else to the terminal."""
         with self._lock:
-            self.erase()
+            self._erase()
             yield
 
-    def erase(self) -> None:
+    def _erase(self) -> None:
         """Erase the line until the next update."""
         with self._lock:
             if self._is_shown:
@@ -145,7 +145,7 @@ class Progress:
         """Show nothing until `resume`, because something else uses the terminal: a prompt or another program."""
         with self._lock:
             self._pauses += 1
-            self.erase()
+            self._erase()
 
     def resume(self) -> None:
         """Show the activities again."""
@@ -167,7 +167,7 @@ class Progress:
                 self._activities[-1].started = time.monotonic()  # the wait begins when the upload has ended
             else:
                 self._has_activity.clear()
-            self.erase()
+            self._erase()
 
     def _run(self) -> None:
         line: _Line | None = None

@@ -87,7 +87,9 @@ class Batch:
             self._journal = self._open_journal(source, stack)
             budget = MemoryBudget()
             shown = self._call_lines.line if self._call_lines else None
-            self._writer = Writer(self._terminal.write, self._journal, budget, ordered=self._options.ordered, shown=shown)
+            self._writer = Writer(
+                self._terminal.write, self._journal, budget, ordered=self._options.ordered, shown=shown
+            )
             self._engine = self._new_engine(budget, stack)
             self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
             with self._flushing_results(), signals.graceful_stop(self._on_signal):
