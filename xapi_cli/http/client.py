@@ -59,7 +59,7 @@ def open_transport(
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
 ) -> "Transport":
     """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
-    from xapi_cli.http import proxies
+    from xapi_cli.http import pool, proxies
     from xapi_cli.http.transport import Transport
 
     def context() -> "ssl.SSLContext":
@@ -67,4 +67,10 @@ def open_transport(
 
         return tls.create_context(ca_bundle, environ)
 
-    return Transport(context, lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ), trace, waiting)
+    return Transport(
+        context,
+        lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ),
+        trace,
+        waiting,
+        pool.open_lender(ca_bundle, environ) if pool.open_lender else None,
+    )

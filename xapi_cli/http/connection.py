@@ -190,6 +190,10 @@ class Connection:
                 selector.select(left)
         return is_idle
 
+    def give_back(self) -> bool:
+        """Return the connection to the process that lent it, which closes it here; False if it is not a loan."""
+        return False
+
     def abort(self) -> None:
         """Make operations of other threads on the connection fail immediately."""
         self._is_aborted = True

@@ -1,10 +1,35 @@
 """A thread-safe pool of connections that are kept open between requests."""
 
+from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import TYPE_CHECKING, Protocol
 
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.reuse import ReusePolicy
 from xapi_cli.system import forks
+
+if TYPE_CHECKING:
+    from xapi_cli.http.timeouts import Wait
+
+
+class Lender(Protocol):
+    """A source of connections that outlive this process."""
+
+    def borrow(self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]) -> Connection | None:
+        """Return an open connection, None if this process has to open one itself.
+
+        It has carried no credentials other than *authorization*. *trace* is called with a line about it, unless it was
+        open before. Raises NetworkError or TimeoutExpired if the lender tried in vain to open one.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the lender holds in this process; connections that are lent stay open."""
+        ...
+
+
+# Returns the lender for a CA bundle and an environment; a worker of the agent sets it.
+open_lender: Callable[[str | None, Mapping[str, str]], Lender | None] | None = None
 
 
 class ConnectionPool:
@@ -37,6 +62,10 @@ class ConnectionPool:
     def release(self, connection: Connection) -> None:
         """Keep *connection*, which has received a complete response, if it is reusable; otherwise close it."""
         if self._reuse.may_keep(connection):
+            if connection.give_back():
+                with self._lock:
+                    self._in_use.discard(connection)
+                return
             with self._lock:
                 if not self._is_closed:
                     self._in_use.discard(connection)

@@ -32,6 +32,11 @@ class ReusePolicy:
         self._safe_kinds: set[Kind | None] = {None}
         self._unsafe_routes: set[Route] = set()  # routes on which surplus bytes arrived
 
+    @property
+    def size(self) -> int:
+        """The number of recorded kinds of responses and routes, each of which takes memory."""
+        return len(self._safe_kinds) + len(self._unsafe_routes)
+
     def choose(self, idle: Sequence[_Idle]) -> int | None:
         """Return the index of the connection in *idle* to reuse first; None if all are in their grace periods.
 
@@ -57,6 +62,10 @@ class ReusePolicy:
             if is_idle:
                 self._safe_kinds.add(connection.kind)
         return is_idle and idle_time <= KEEP_ALIVE_TIMEOUT and connection.route not in self._unsafe_routes
+
+    def is_expired(self, connection: _Idle) -> bool:
+        """Return whether *connection* has been idle for so long that it is not reused."""
+        return time.monotonic() - connection.idle_since > KEEP_ALIVE_TIMEOUT
 
     def may_keep(self, connection: Connection) -> bool:
         """Return whether *connection*, which has received a complete response, may be kept."""

@@ -1,7 +1,7 @@
 """TLS configuration: trust the CA bundle that the user set, else the trust store of the operating system."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,13 @@ def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SS
 
     Raises UsageError if the configured CA certificates cannot be loaded.
     """
-    sources = list(_configured_paths(ca_bundle, environ))
-    context = _context_from_files(sources) if sources else _system_context()
-    _harden(context)
+    sources = list(configured_paths(ca_bundle, environ))
+    context = context_from_files(sources) if sources else _system_context()
+    harden(context)
     return context
 
 
-def _configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield the name of each setting with trusted certificates, and each file or directory that it names."""
     if ca_bundle:
         yield "the CA bundle", Path(ca_bundle).expanduser()
@@ -37,7 +37,8 @@ def _configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iter
             yield "SSL_CERT_DIR", Path(directory)
 
 
-def _context_from_files(sources: list[tuple[str, Path]]) -> "ssl.SSLContext":
+def context_from_files(sources: Sequence[tuple[str, Path]]) -> "ssl.SSLContext":
+    """Return a TLS context that trusts the certificates in *sources*; raises UsageError if they cannot be loaded."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -87,7 +88,7 @@ def _system_context() -> "ssl.SSLContext":
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _harden(context: "ssl.SSLContext") -> None:
+def harden(context: "ssl.SSLContext") -> None:
     """Reject TLS before 1.2 (RFC 8996) and a connection that ends without close_notify.
 
     Some builds of Python accept both. Without close_notify, the body may be truncated.

@@ -15,7 +15,7 @@ from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer, proxy_error
 from xapi_cli.http.http1 import Exchange, request_event
-from xapi_cli.http.pool import ConnectionPool
+from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.system import forks
 
@@ -51,7 +51,8 @@ class Transport(httpx.BaseTransport):
     *tls* returns the TLS context; it is called once, for the first https request.
     *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
     called with a line about each connection. *waiting* returns a context manager
-    for the wait until the response headers of a host arrive.
+    for the wait until the response headers of a host arrive. *lender* is asked for
+    a connection before one is opened.
 
     Each request carries its timeouts. In the `timeout` extension of httpx, in
     seconds, `connect` covers everything up to the completed TLS handshake, `write`
@@ -68,12 +69,14 @@ class Transport(httpx.BaseTransport):
         proxy: "Callable[[str, str, int], Proxy | None]" = _no_proxy,
         trace: Callable[[str], None] | None = None,
         waiting: Callable[[str], AbstractContextManager[object]] | None = None,
+        lender: Lender | None = None,
     ) -> None:
         self._proxy = proxy
         self._waiting = waiting or _show_nothing
         self._trace = trace or _ignore_trace
         self._dialer = Dialer(_CachedContext(tls), self._trace)
         self._pool = ConnectionPool()
+        self._lender = lender
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with a body that is not read yet.
@@ -88,18 +91,20 @@ class Transport(httpx.BaseTransport):
         event = request_event(request, route)
         timeouts = Timeouts.of(request.extensions)
         first_error = None
-        if reused := self._pool.acquire(route):
+        connection = self._pool.acquire(route) or self._borrow(route, request, timeouts)
+        if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
-            exchange = Exchange(reused, request, event, timeouts)
+            exchange = Exchange(connection, request, event, timeouts)
             try:
-                return self._response(exchange, reused)
+                return self._response(exchange, connection)
             except NetworkError as error:
                 if not exchange.may_resend:
                     raise
                 self._trace("* the server had closed that connection")
-                first_error = error
-        connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
-        self._pool.add(connection)
+                first_error, connection = error, None
+        if connection is None:
+            connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
+            self._pool.add(connection)
         try:
             return self._response(Exchange(connection, request, event, timeouts), connection)
         except httpx.StreamConsumed:
@@ -110,6 +115,18 @@ class Transport(httpx.BaseTransport):
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
         self._pool.close()
+        if self._lender is not None:
+            self._lender.close()
+
+    def _borrow(self, route: Route, request: httpx.Request, timeouts: Timeouts) -> Connection | None:
+        if self._lender is None:
+            return None
+        wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
+        authorization = request.headers.get("Authorization", "")
+        connection = self._lender.borrow(route, authorization, wait, self._trace)
+        if connection is not None:
+            self._pool.add(connection)
+        return connection
 
     def _route(self, url: httpx.URL) -> Route:
         if url.scheme not in _DEFAULT_PORTS or not url.raw_host:

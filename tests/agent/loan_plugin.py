@@ -1,0 +1,81 @@
+"""A plugin for pytest: each Transport borrows its connections from a relay.
+
+    XAPI_TEST_RELAYS=all pytest -p tests.agent.loan_plugin tests/http
+
+With "all", the relay passes on the bytes of plain http too, as it does for https.
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.agent import relays
+from xapi_cli.http import tls, transport
+from xapi_cli.http.loans import RelayLender
+
+if TYPE_CHECKING:
+    from xapi_cli.http.connection import Connection, Route
+    from xapi_cli.http.timeouts import Wait
+
+_RELAYS = os.environ["XAPI_TEST_RELAYS"]  # the tests do not see it
+_sources: dict[int, tuple[tuple[str, str], ...]] = {}  # by the id of the context
+_contexts: list[ssl.SSLContext] = []  # so that no id is used twice
+
+
+class _Lender:
+    """Borrow with the trusted certificates of the context of a transport."""
+
+    def __init__(self, relay: relays.Relay, context: "Callable[[], ssl.SSLContext]") -> None:
+        self._relay = relay
+        self._context = context
+        self._lenders: dict[Any, RelayLender] = {}
+
+    def borrow(
+        self, route: "Route", authorization: str, wait: "Wait", trace: Callable[[str], None]
+    ) -> "Connection | None":
+        sources = _sources.get(id(self._context())) if route.scheme == "https" else ()
+        if sources is None:
+            return None
+        lender = self._lenders.setdefault(sources, RelayLender(self._relay.connect, sources, loopback=True))
+        return lender.borrow(route, authorization, wait, trace)
+
+    def close(self) -> None:
+        for lender in self._lenders.values():
+            lender.close()
+
+
+@pytest.fixture(scope="session")
+def lending_relay() -> Iterator[relays.Relay]:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        relays.running(Path(directory), relays=_RELAYS) as relay,
+    ):
+        yield relay
+        loans = relay.status()["loans"]
+        assert loans > 50, f"only {loans} loans"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _every_transport_borrows(lending_relay: relays.Relay) -> Iterator[None]:
+    create_context, start = tls.create_context, transport.Transport.__init__
+
+    def create(ca_bundle: str | None, environ: Mapping[str, str]) -> ssl.SSLContext:
+        context = create_context(ca_bundle, environ)
+        paths = tls.configured_paths(ca_bundle, environ)
+        _sources[id(context)] = tuple((name, os.path.abspath(path)) for name, path in paths)
+        _contexts.append(context)
+        return context
+
+    def begin(self: transport.Transport, tls: Any, *arguments: Any, **options: Any) -> None:
+        start(self, tls, *arguments, **options)
+        self._lender = _Lender(lending_relay, self._dialer._tls)  # noqa: SLF001  # the cached context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tls, "create_context", create)
+        patch.setattr(transport.Transport, "__init__", begin)
+        yield

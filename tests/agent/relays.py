@@ -1,0 +1,98 @@
+"""A relay in a process of its own, as the agent starts it, and clients that borrow from it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from xapi_cli.http import tls
+from xapi_cli.http.loan_messages import MessageSocket
+from xapi_cli.http.loans import RelayLender
+from xapi_cli.http.proxies import Proxy
+from xapi_cli.http.transport import Transport
+from xapi_cli.system import agent_socket
+
+_PROGRAM = """
+import socket, sys
+from xapi_cli.agent import relay
+if sys.argv[3] == "all":
+    relay.must_relay = lambda route: True
+relay.serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+"""
+
+
+class Relay:
+    """A running relay that listens at *path*."""
+
+    def __init__(self, path: Path, process: "subprocess.Popen[bytes]", lifeline: int) -> None:
+        self.path = path
+        self.process = process
+        self._lifeline: int | None = lifeline
+
+    def connect(self) -> "socket.socket | None":
+        return agent_socket.connect(str(self.path))  # type: ignore[return-value]  # the base class has all that is used
+
+    def status(self) -> dict[str, int]:
+        sock = self.connect()
+        assert sock is not None
+        control = MessageSocket(sock)
+        control.send({"type": "status"})
+        sock.setblocking(True)
+        sock.settimeout(10)
+        message = control.receive()
+        control.close()
+        assert message is not None
+        del message["type"]
+        return message
+
+    def end(self) -> None:
+        """Close the lifeline, as the end of the master does."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+
+@contextmanager
+def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
+    """Run a relay with its socket in *directory*; with *relays* "all", it passes on bytes for plain http too."""
+    path = directory / "relay"
+    inner, outer = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(128)
+        arguments = [sys.executable, "-c", _PROGRAM, str(listener.fileno()), str(inner), relays]
+        process = subprocess.Popen(arguments, pass_fds=[listener.fileno(), inner])
+    os.close(inner)
+    relay = Relay(path, process, outer)
+    try:
+        yield relay
+        relay.end()
+        assert process.wait(20) in {0, -9}, "the relay failed"
+    finally:
+        relay.end()
+        process.kill()
+        process.wait(10)
+
+
+def borrower(
+    relay: Relay,
+    bundle: Path | None,
+    *,
+    trace: Callable[[str], None] | None = None,
+    timeout: float = 5,
+    proxy: Proxy | None = None,
+    loopback: bool = True,
+) -> httpx.Client:
+    """Return a client that borrows from *relay*, as another process would; it trusts *bundle*."""
+    sources = (("the CA bundle", str(bundle)),) if bundle else ()
+    lender = RelayLender(relay.connect, sources, loopback=loopback)
+    context = str(bundle) if bundle else None
+    transport = Transport(
+        lambda: tls.create_context(context, {}), lambda scheme, host, port: proxy, trace=trace, lender=lender
+    )
+    return httpx.Client(transport=transport, timeout=timeout, trust_env=False)

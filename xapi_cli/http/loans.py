@@ -1,0 +1,213 @@
+"""Borrow open connections from the relay of the agent, which keeps them between calls.
+
+The relay verifies certificates by the settings of the borrower. Over https, it encrypts and decrypts: the borrower gets
+one end of a pair of sockets. Over plain http, the borrower gets the TCP socket itself.
+"""
+
+import hashlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import NetworkError
+from xapi_cli.http import pool, tls
+from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
+from xapi_cli.http.loan_messages import LoanRequest, Message, MessageSocket, ProtocolError, end_error
+
+if TYPE_CHECKING:
+    from xapi_cli.http.timeouts import Wait
+
+FIRST_REPLY = 0.5  # seconds; a relay that does not respond by then is not used
+_RETURN_TIMEOUT = 0.25  # seconds to wait until an earlier loan has been returned
+_RESOLVER_VARIABLES = ("HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS")  # they would not affect the relay
+
+Connector = Callable[[], "socket.socket | None"]
+
+
+class LentConnection(Connection):
+    """A connection that the relay has lent over *control*; *is_encrypted* by the relay itself."""
+
+    def __init__(self, sock: socket.socket, route: Route, control: MessageSocket, message: Message) -> None:
+        super().__init__(sock, route)
+        self.tls = message["tls"]
+        if message["kind"] is not None:
+            method, status = message["kind"]
+            self.kind = route, method, status
+        self._control = control
+        self._is_relayed = bool(message["relayed"])
+        self._peer = str(message["peer"])
+        self._received = 0
+        self._sent = 0
+        self._end: Message | None = None
+        self.return_control: Callable[[MessageSocket], None] = MessageSocket.close
+
+    @property
+    def peer(self) -> str:
+        """Return the address of the server or proxy, not of the relay."""
+        return self._peer
+
+    def receive_now(self, size: int = BLOCK) -> bytes | None:
+        """Return at most *size* bytes; at the end, b"" or raise the error with which the connection really ended."""
+        if not self._is_relayed:
+            return super().receive_now(size)
+        data = super().receive_now(size)
+        if data == b"" and (error := self._how_it_ended()):
+            raise error
+        self._received += len(data or b"")
+        return data
+
+    def send_now(self, data: memoryview) -> int:
+        """Send as much of *data* as possible without waiting, and return the number of bytes sent."""
+        count = super().send_now(data)
+        self._sent += count
+        return count
+
+    def give_back(self) -> bool:
+        """Return the connection to the relay, which keeps it if it has passed on exactly the bytes counted here."""
+        if self.kind is None:
+            return False
+        _, method, status = self.kind
+        message = {"type": "keep", "kind": [method, status], "received": self._received, "sent": self._sent}
+        with suppress(OSError):
+            self._control.send(message)
+            super().close()
+            self.return_control(self._control)
+            return True
+        return False
+
+    def close(self) -> None:
+        """End the loan; the relay closes the connection to the server."""
+        if self.has_surplus:
+            with suppress(OSError):
+                self._control.send({"type": "surplus"})
+        super().close()
+        self._control.close()
+
+    def after_fork(self) -> None:
+        """Close only the descriptors: the parent process still uses the connection."""
+        super().close()
+        self._control.close()
+
+    def _how_it_ended(self) -> OSError | None:
+        """Return the error of the connection, None after a regular end; the relay has sent it before it closed."""
+        with suppress(OSError, ProtocolError):
+            self._end = self._end or self._control.receive()
+        if self._end is None or self._end["type"] != "end":
+            return OSError(None, "the connection relay of the agent ended")
+        return end_error(self._end)
+
+
+class RelayLender:
+    """Borrow connections from the relay to which *connect* connects, with the trusted certificates in *sources*.
+
+    Without *loopback*, plain http connections to loopback are not borrowed: opening one takes less time than asking.
+    """
+
+    def __init__(self, connect: Connector, sources: tuple[tuple[str, str], ...], *, loopback: bool = False) -> None:
+        self._connect = connect
+        self._loopback = loopback
+        self._sources = sources
+        self._returning: list[MessageSocket] = []
+
+    def borrow(self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]) -> Connection | None:
+        """Return an open connection, None if this process has to open one itself.
+
+        Raises NetworkError or TimeoutExpired if the relay could not open one.
+        """
+        if not self._loopback and _is_instant(route):
+            return None
+        self._await_returns()
+        with suppress(OSError, ProtocolError):
+            if (sock := self._connect()) is not None:
+                control = MessageSocket(sock)
+                try:
+                    return self._ask(control, route, authorization, wait, trace)
+                except BaseException:
+                    control.close()
+                    raise
+        return None
+
+    def _ask(
+        self, control: MessageSocket, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]
+    ) -> Connection | None:
+        control.send(LoanRequest(route, _digest(authorization), self._sources).message())
+        message = _first_reply(control)
+        while message is not None and message["type"] == "phase":
+            wait.phase = str(message["phase"])
+            message = _next_message(control, wait)
+        descriptor = control.take_descriptor()
+        if message is None or message["type"] != "lent" or descriptor is None:
+            control.close()
+            if descriptor is not None:
+                os.close(descriptor)
+            if message is not None and message["type"] == "failed":
+                raise NetworkError(message["message"], hint=message["hint"])
+            return None
+        connection = LentConnection(socket.socket(fileno=descriptor), route, control, message)
+        connection.return_control = self._returning.append
+        if message["trace"]:
+            trace(message["trace"])
+        return connection
+
+    def close(self) -> None:
+        """Close the connections to the relay over which connections have been returned."""
+        while self._returning:
+            self._returning.pop().close()
+
+    def _await_returns(self) -> None:
+        """Wait until the relay has processed what was returned, so that it can lend it again."""
+        end = time.monotonic() + _RETURN_TIMEOUT
+        while self._returning:
+            control = self._returning.pop()
+            _poll(control, max(0, end - time.monotonic()))
+            control.close()
+
+
+def install(connect: Connector) -> None:
+    """Let all clients that this process opens from now on borrow from the relay to which *connect* connects."""
+
+    def open_lender(ca_bundle: str | None, environ: Mapping[str, str]) -> RelayLender | None:
+        if any(environ.get(name) for name in _RESOLVER_VARIABLES):
+            return None
+        paths = tls.configured_paths(ca_bundle, environ)
+        return RelayLender(connect, tuple((setting, os.path.abspath(path)) for setting, path in paths))
+
+    pool.open_lender = open_lender
+
+
+def _is_instant(route: Route) -> bool:
+    """Return whether a connection for *route* needs neither TLS nor a round trip over a network."""
+    host = route.proxy.host if route.proxy else route.host
+    return route.scheme == "http" and (is_loopback(host) or host == "localhost")
+
+
+def _digest(authorization: str) -> str:
+    """Return a value that differs between credentials: their connections are not shared."""
+    return hashlib.blake2b(authorization.encode(), digest_size=16).hexdigest() if authorization else ""
+
+
+def _first_reply(control: MessageSocket) -> Message | None:
+    """Return the first message of the relay; None if there is none soon."""
+    end = time.monotonic() + FIRST_REPLY
+    while (message := control.receive()) is None and not control.has_ended:
+        if (left := end - time.monotonic()) <= 0:
+            return None
+        _poll(control, left)
+    return message
+
+
+def _next_message(control: MessageSocket, wait: "Wait") -> Message | None:
+    """Return the next message, None if the relay ended; raises TimeoutExpired when *wait* has expired."""
+    while (message := control.receive()) is None and not control.has_ended:
+        _poll(control, wait.poll_interval())
+    return message
+
+
+def _poll(control: MessageSocket, seconds: float) -> None:
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.poll(seconds * 1000)
