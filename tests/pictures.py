@@ -4,24 +4,26 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.documents import ROOT
 from tests.program import Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 PICTURES = ROOT / "docs" / "pictures"
 _COLUMNS = 100
 _PROMPT = "$ "
 
 # Text that differs between runs, and its replacement.
-_STABLE = (
-    (r"127\.0\.0\.1:\d+", "127.0.0.1:8765"),
+_STABLE: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]] = (
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:48765"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-12-21 09:00"),
     (r"\bin \d+ days\b", "in 29 days"),
+    (r" {2,}\d+ ms\b", lambda found: f"{'12 ms':>{len(found[0])}}"),  # a column of a table
     (r"\b\d+ (ms)\b", r"12 \1"),
+    (r"in \d\.\d s \([\d,]+/s\)", "in 0.1 s (40/s)"),
 )
 
 
@@ -58,6 +60,16 @@ SCENES = {
             Typed(_PROMPT, "xapi request /x-api/me"),
             Typed(_PROMPT, "curl -X POST BASE/sandbox/kill-tokens"),
             Typed(_PROMPT, "xapi request /x-api/me | jq -r .name"),
+        ),
+    ),
+    "tables": Scene(
+        "Accounts and calls at a glance",
+        (
+            Typed(_PROMPT, "xapi profile set base_url BASE -p staging"),
+            Typed(_PROMPT, f"xapi profile set username {MEMBER.email} -p staging"),
+            Typed(_PROMPT, "xapi profile list"),
+            Typed(_PROMPT, """printf '{"path":"%s"}\\n' /x-api/me /x-api/projects /x-api/nope >calls.jsonl"""),
+            Typed(_PROMPT, "xapi batch --ordered calls.jsonl"),
         ),
     ),
     "errors": Scene(

@@ -59,8 +59,21 @@ def test_the_demo_fits_a_narrow_terminal(xapi: Xapi) -> None:
     with xapi.on_terminal("demo", columns=60) as terminal:
         assert terminal.wait() == 0
 
-    result = terminal.seen.decode().splitlines()
-    assert [line for line in result if len(line) > 60 and not line.startswith("   ")] == []
+    assert [line for line in terminal.text.splitlines() if len(line) > 60 and "$ xapi" not in line] == []
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+def test_the_demo_shows_what_a_terminal_shows(xapi: Xapi, env: dict[str, str]) -> None:
+    with xapi.on_terminal("demo", env=env, columns=100) as terminal:
+        assert terminal.wait() == 0
+
+    assert [heading for heading in HEADINGS if heading in terminal.text] == HEADINGS
+    assert terminal.text.count('   {\r\n     "id": 1,\r\n     "email": "master@example.com",\r\n') == 2
+    assert (b'\x1b[1;34m"email"\x1b[0m: \x1b[32m"master@example.com"' in terminal.seen) == (env == {})
+    assert (b"\x1b[2mxapi: logged in as " in terminal.seen) == (env == {})
+    assert (b"\x1b" in terminal.seen) == (env == {})
+    assert re.search(r"\n   xapi: logged in as [^\r]{40,70}\r\n     \w", terminal.text)
+    assert "(900 characters, masked here)" in terminal.text
 
 
 def test_the_demo_takes_seconds(xapi: Xapi) -> None:
