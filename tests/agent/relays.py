@@ -10,8 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from xapi_cli.http import tls
-from xapi_cli.http.loan_messages import MessageSocket
+from xapi_cli.http import loans, tls
 from xapi_cli.http.loans import RelayLender
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
@@ -38,17 +37,9 @@ class Relay:
         return agent_socket.connect(str(self.path))  # type: ignore[return-value]  # the base class has all that is used
 
     def status(self) -> dict[str, int]:
-        sock = self.connect()
-        assert sock is not None
-        control = MessageSocket(sock)
-        control.send({"type": "status"})
-        sock.setblocking(True)
-        sock.settimeout(10)
-        message = control.receive()
-        control.close()
-        assert message is not None
-        del message["type"]
-        return message
+        status = loans.relay_status(self.connect)
+        assert status is not None
+        return status
 
     def end(self) -> None:
         """Close the lifeline, as the end of the master does."""

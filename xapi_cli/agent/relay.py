@@ -6,6 +6,7 @@ complete. A connection is kept for five seconds, for the same route, trusted cer
 
 import os
 import selectors
+import signal
 import socket
 import ssl
 import time
@@ -16,7 +17,7 @@ from xapi_cli.agent.relayed_connection import RelayedConnection
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http.connection import Connection, Route, Selector
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.loan_messages import LoanRequest, Message, MessageSocket, ProtocolError
+from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, kind_of
 from xapi_cli.http.prepared_tls import PreparedContexts
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system import agent_socket, process_hardening
@@ -35,6 +36,7 @@ def serve(listener: socket.socket, lifeline: int) -> None:
     Then loans in progress end as usual, and this function returns.
     """
     process_hardening.apply()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C in a terminal, the agent closes the lifeline
     for name in _FOREIGN_SETTINGS:  # the settings of a borrower are in its request
         os.environ.pop(name, None)
     stack_size(_STACK)
@@ -184,16 +186,8 @@ def must_relay(route: Route) -> bool:
 
 def _lend(connection: Connection, control: MessageSocket, trace: str) -> bool:
     """Lend *connection* until the borrower ends the loan; return whether it can be lent again."""
-    kind = connection.kind
-    is_relayed = must_relay(connection.route)
-    message = {
-        "type": "lent",
-        "relayed": is_relayed,
-        "peer": connection.peer,
-        "tls": connection.tls,
-        "kind": kind and kind[1:],
-        "trace": trace,
-    }
+    kind, is_relayed = connection.kind, must_relay(connection.route)
+    message = Loan(connection.tls, kind and kind[1:], is_relayed, connection.peer, trace).message()
     if not is_relayed:
         control.send(message, connection.fileno())
         last = _await_end(control)
@@ -210,16 +204,8 @@ def _lend(connection: Connection, control: MessageSocket, trace: str) -> bool:
         connection.has_surplus = last["type"] == "keep" and relayed.has_surplus(last)
     connection.has_surplus = connection.has_surplus or last["type"] == "surplus"
     if is_reusable:
-        connection.mark_idle(*_kind(last))
+        connection.mark_idle(*kind_of(last))
     return is_reusable
-
-
-def _kind(message: Message) -> tuple[str, int]:
-    """Return the method and status in *message*; raises ProtocolError if they are not valid."""
-    match message.get("kind"):
-        case [str(method), int(status)]:
-            return method, status
-    raise ProtocolError("not a kind of response")
 
 
 def _await_message(control: MessageSocket) -> Message:

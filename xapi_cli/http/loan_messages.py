@@ -21,6 +21,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Route
 from xapi_cli.http.proxies import Proxy
 
@@ -76,6 +77,53 @@ class LoanRequest(NamedTuple):
             return cls(Route(_text(scheme), _text(host), _port(port), proxy), _text(message["account"]), sources)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("not a valid request for a loan") from error
+
+
+class Loan(NamedTuple):
+    """A connection that is lent.
+
+    *kind* is the method and status of the last response over it, None for a new one. With *is_relayed*, the relay
+    passes on bytes. *peer* is the address of the server or proxy, *trace* the line about a new connection.
+    """
+
+    tls: str | None
+    kind: tuple[str, int] | None
+    is_relayed: bool
+    peer: str
+    trace: str
+
+    def message(self) -> Message:
+        """Return the loan as a message."""
+        return {"type": "lent", **self._asdict()}
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """Return the loan in *message*; raises ProtocolError if it is not valid."""
+        try:
+            tls, kind = message["tls"], message["kind"]
+            return cls(
+                None if tls is None else _text(tls),
+                None if kind is None else kind_of(message),
+                message["is_relayed"] is True,
+                _text(message["peer"]),
+                _text(message["trace"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ProtocolError("not a loan") from error
+
+
+def kind_of(message: Message) -> tuple[str, int]:
+    """Return the method and status in *message*; raises ProtocolError if they are not valid."""
+    match message.get("kind"):
+        case [str(method), int(status)]:
+            return method, status
+    raise ProtocolError("not a kind of response")
+
+
+def failure(message: Message) -> NetworkError:
+    """Return the error in *message*, which the relay would have raised in place of the borrower."""
+    hint = message.get("hint")
+    return NetworkError(str(message.get("message")), hint=None if hint is None else str(hint))
 
 
 def _text(value: object) -> str:
@@ -192,6 +240,7 @@ def end_message(error: OSError | None) -> Message:
 def end_error(message: Message) -> OSError | None:
     """Return the error in a message about the end of a connection, None for a regular end."""
     how, number, text = message.get("how"), message.get("number"), str(message.get("text"))
+    number = number if isinstance(number, int) else None
     if how == "closed":
         return None
     if how == "failed":

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import NetworkError
 from xapi_cli.http import pool, tls
 from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
-from xapi_cli.http.loan_messages import LoanRequest, Message, MessageSocket, ProtocolError, end_error
+from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, end_error, failure
 
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
@@ -31,15 +30,13 @@ Connector = Callable[[], "socket.socket | None"]
 class LentConnection(Connection):
     """A connection that the relay has lent over *control*; *is_encrypted* by the relay itself."""
 
-    def __init__(self, sock: socket.socket, route: Route, control: MessageSocket, message: Message) -> None:
+    def __init__(self, sock: socket.socket, route: Route, control: MessageSocket, loan: Loan) -> None:
         super().__init__(sock, route)
-        self.tls = message["tls"]
-        if message["kind"] is not None:
-            method, status = message["kind"]
-            self.kind = route, method, status
+        self.tls = loan.tls
+        self.kind = loan.kind and (route, *loan.kind)
         self._control = control
-        self._is_relayed = bool(message["relayed"])
-        self._peer = str(message["peer"])
+        self._is_relayed = loan.is_relayed
+        self._peer = loan.peer
         self._received = 0
         self._sent = 0
         self._end: Message | None = None
@@ -137,7 +134,7 @@ class RelayLender:
         control.send(LoanRequest(route, _digest(authorization), self._sources).message())
         message = _first_reply(control)
         while message is not None and message["type"] == "phase":
-            wait.phase = str(message["phase"])
+            wait.phase = str(message.get("phase"))
             message = _next_message(control, wait)
         descriptor = control.take_descriptor()
         if message is None or message["type"] != "lent" or descriptor is None:
@@ -145,12 +142,18 @@ class RelayLender:
             if descriptor is not None:
                 os.close(descriptor)
             if message is not None and message["type"] == "failed":
-                raise NetworkError(message["message"], hint=message["hint"])
+                raise failure(message)
             return None
-        connection = LentConnection(socket.socket(fileno=descriptor), route, control, message)
+        sock = socket.socket(fileno=descriptor)
+        try:
+            loan = Loan.of(message)
+            connection = LentConnection(sock, route, control, loan)
+        except BaseException:
+            sock.close()
+            raise
         connection.return_control = self._returning.append
-        if message["trace"]:
-            trace(message["trace"])
+        if loan.trace:
+            trace(loan.trace)
         return connection
 
     def close(self) -> None:
@@ -177,6 +180,25 @@ def install(connect: Connector) -> None:
         return RelayLender(connect, tuple((setting, os.path.abspath(path)) for setting, path in paths))
 
     pool.open_lender = open_lender
+
+
+def relay_status(connect: Connector) -> dict[str, int] | None:
+    """Return the counts of the relay, None if it does not respond.
+
+    `kept` is the number of connections that it keeps now, `loans` of loans so far, `reused` of those of a connection
+    that was kept, and `misses` of requests after which the borrower opened its connection itself.
+    """
+    with suppress(OSError, ProtocolError):
+        if (sock := connect()) is not None:
+            control = MessageSocket(sock)
+            try:
+                control.send({"type": "status"})
+                message = _first_reply(control)
+            finally:
+                control.close()
+            if message is not None and message.pop("type") == "status":
+                return message
+    return None
 
 
 def _is_instant(route: Route) -> bool:
