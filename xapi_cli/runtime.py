@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.credentials import Credentials
-    from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
+    from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
@@ -26,11 +26,19 @@ class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
 
     A command sets `flags`, `may_create_profile` and `verbose` before it uses anything else. `started` is the monotonic
-    time at which the command started.
+    time at which the command started. *run_password_command* replaces `password_command.from_command` if another
+    process runs password commands.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, terminal: Terminal | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        terminal: Terminal | None = None,
+        run_password_command: "RunCommand | None" = None,
+    ) -> None:
         self.environ = environ
+        self._run_password_command = run_password_command
         self.terminal = terminal or Terminal(environ)
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
@@ -221,4 +229,5 @@ class Runtime:
             settings.password_command_mismatch,
             self.deadline,
             self.terminal.stderr_is_terminal,
+            self._run_password_command,
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from io import FileIO, TextIOWrapper
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
 from xapi_cli.system import prompts
@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from xapi_cli.system.progress import AnyActivity, Progress
 
 
+class Prompter(Protocol):
+    """The interface of the module `prompts`."""
+
+    def are_possible(self) -> bool:
+        """Return whether there is a terminal for prompts."""
+
+    def read_hidden(self, question: str, /) -> str:
+        """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
+
+    def read(self, question: str, /) -> str:
+        """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
+
+
 class Terminal:
     """Standard streams and prompts.
 
@@ -28,8 +41,16 @@ class Terminal:
     does not make the command fail.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, no_input: bool = False, has_streams: bool = True) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        no_input: bool = False,
+        has_streams: bool = True,
+        prompter: "Prompter" = prompts,
+    ) -> None:
         self._environ = environ
+        self._prompter = prompter  # of another process if that has the terminal
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
@@ -174,7 +195,7 @@ class Terminal:
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
-        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and prompts.are_possible()
+        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and self._prompter.are_possible()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
@@ -229,7 +250,7 @@ class Terminal:
         paint = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
         shown = paint("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
         try:
-            reply = prompts.read_hidden(shown) if hidden else prompts.read(shown)
+            reply = self._prompter.read_hidden(shown) if hidden else self._prompter.read(shown)
         except (EOFError, OSError) as error:
             self.print_stderr("")  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(

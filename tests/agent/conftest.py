@@ -1,0 +1,98 @@
+"""A running agent in the runtime directory of one test."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import Xapi
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
+    """Wait until *condition* is true."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
+        time.sleep(0.005)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process *pid* exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of the process *pid* that are not zombies."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [child for child in map(int, listed) if is_running(child)]
+
+
+class Agent:
+    """The agent that the commands of *xapi* use."""
+
+    def __init__(self, xapi: Xapi, runtime: Path) -> None:
+        self.xapi = xapi
+        self.directory = runtime / "xapi"
+        xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
+
+    def start(self, *options: str) -> None:
+        """Start the agent."""
+        outcome = self.xapi("agent", "start", *options)
+        assert (outcome.code, outcome.out) == (0, "")
+        self.pid: int = self.status()["pid"]
+
+    def status(self) -> dict[str, Any]:
+        """Return its status."""
+        outcome = self.xapi("agent", "status", "--json")
+        found: dict[str, Any] = json.loads(outcome.out)
+        return found
+
+    def workers(self) -> list[int]:
+        """Return the process ids of its workers."""
+        return children(self.pid)
+
+    def end(self) -> None:
+        """Kill the agent and its workers."""
+        pid = getattr(self, "pid", 0)
+        for each in (pid, *children(pid)) if pid else ():
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        wait_until(lambda: not pid or not is_running(pid), "the agent has ended")
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A private directory with a short path."""
+    directory = Path(tempfile.mkdtemp(prefix="xapi-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def stopped(xapi: Xapi, runtime: Path) -> Iterator[Agent]:
+    """An agent that the test starts."""
+    found = Agent(xapi, runtime)
+    yield found
+    xapi.end()
+    found.end()
+
+
+@pytest.fixture
+def agent(stopped: Agent) -> Agent:
+    """A running agent."""
+    stopped.start()
+    return stopped

@@ -1,0 +1,162 @@
+"""`xapi agent start`, `stop` and `status`, and which commands the agent runs."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+
+from tests.agent.conftest import Agent, is_running, wait_until
+from tests.ownership import OTHER_USER, needs_root
+from tests.program import PROGRAM, REAL, Xapi
+from xapi_cli.sandbox import Sandbox
+
+ME = ("request", "/x-api/me")
+
+
+def test_no_agent_runs_unless_it_is_started(stopped: Agent, sandbox: Sandbox) -> None:
+    assert stopped.xapi("login", env=sandbox.settings).code == 0
+
+    outcome = stopped.xapi("agent", "status")
+
+    assert (outcome.code, json.loads(outcome.out)) == (1, {"running": False})
+    assert "the agent is not running; run `xapi agent start`" in outcome.err
+    assert not stopped.directory.exists()
+
+
+def test_the_agent_runs_commands(agent: Agent, sandbox: Sandbox) -> None:
+    xapi = agent.xapi
+    assert xapi("login", env=sandbox.settings).code == 0
+    outcome = xapi(*ME, env=sandbox.settings)
+    token = xapi("token", "show", env=sandbox.settings, cwd=xapi.home)
+    failure = xapi("request", "/x-api/missing", env=sandbox.settings)
+
+    assert json.loads(outcome.out)["email"] == sandbox.settings["XAPI_USERNAME"]
+    assert (outcome.code, token.code, failure.code) == (0, 0, 4)
+    assert token.out == xapi("token", "show", env={**sandbox.settings, "XAPI_AGENT": "off"}).out
+    status = agent.status()
+    assert (status["warm"], status["cold"], status["served"]) == (4, {}, 4)
+
+
+def test_a_real_start_uses_the_agent(agent: Agent) -> None:
+    outcome = subprocess.run(
+        [*REAL, "token", "show"],
+        env=agent.xapi.environment({"XAPI_TOKEN": "t0ken"}),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert outcome.stdout == "t0ken\n"
+    assert agent.status()["warm"] == 1
+
+
+def test_off_bypasses_the_agent(agent: Agent) -> None:
+    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken", "XAPI_AGENT": "off"}).out == "t0ken\n"
+
+    assert agent.status()["served"] == 0
+
+
+def test_only_this_user_can_reach_the_agent(agent: Agent) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in agent.directory.iterdir()}
+
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert {"agent", "control", "lock"} <= modes.keys()
+    assert stat.S_IMODE(agent.directory.stat().st_mode) == 0o700
+
+
+def test_a_second_start_keeps_the_first_agent(agent: Agent) -> None:
+    again = agent.xapi("agent", "start")
+    foreground = agent.xapi("agent", "start", "--foreground")
+
+    assert (again.code, again.err) == (0, f"xapi: the agent is already running (process {agent.pid})\n")
+    assert (foreground.code, "another agent is running" in foreground.err) == (1, True)
+    assert agent.status()["pid"] == agent.pid
+
+
+def test_stop_ends_all_processes_and_removes_the_sockets(agent: Agent) -> None:
+    workers = agent.workers()
+
+    outcome = agent.xapi("agent", "stop")
+
+    assert (outcome.code, outcome.err) == (0, f"xapi: agent stopped (process {agent.pid})\n")
+    wait_until(lambda: not any(map(is_running, [agent.pid, *workers])), "all processes have ended")
+    assert [path.name for path in agent.directory.iterdir()] == ["lock"]
+    assert agent.xapi("agent", "stop").err == "xapi: the agent is not running\n"
+    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+
+
+def test_an_idle_agent_ends(stopped: Agent) -> None:
+    stopped.xapi("agent", "start", "--idle", "1")
+
+    wait_until(lambda: stopped.xapi("agent", "status").code == 1, "the agent has ended")
+
+
+def test_an_invalid_idle_time_is_named(stopped: Agent) -> None:
+    outcome = stopped.xapi("agent", "start", "--idle", "soon")
+
+    assert (outcome.code, "'soon' is not a valid duration" in outcome.err) == (2, True)
+
+
+def test_without_a_directory_for_the_sockets_it_does_not_start(xapi: Xapi) -> None:
+    outcome = xapi("agent", "start", env={"XAPI_STATE_DIR": "/" + "x" * 107})
+
+    assert (outcome.code, "longer than 107 bytes" in outcome.err) == (2, True)
+
+
+def test_a_foreground_agent_serves_the_socket_that_a_service_manager_passes(stopped: Agent) -> None:
+    stopped.directory.mkdir(mode=0o700)
+    path = stopped.directory / "agent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        inode = path.stat().st_ino
+        # as systemd: descriptor 3, and the process id of the service in LISTEN_PID
+        code = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_PID=str(os.getpid()),"
+            " LISTEN_FDS='1'); os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        process = subprocess.Popen(
+            ["/usr/bin/env", "python3", "-c", code, str(listener.fileno()), PROGRAM, "agent", "start", "--foreground"],
+            pass_fds=[listener.fileno()],
+            env=stopped.xapi.environment(),
+        )
+    try:
+        wait_until(lambda: stopped.xapi("agent", "status").code == 0, "the agent has started")
+        stopped.pid = process.pid
+        assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+        assert (stopped.status()["warm"], path.stat().st_ino) == (1, inode)
+        assert stopped.xapi("agent", "stop").code == 0
+        assert process.wait(30) == 0
+        assert path.exists()  # it belongs to the service manager
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_root
+def test_another_user_cannot_use_or_stop_the_agent(agent: Agent) -> None:
+    agent.directory.parent.chmod(0o755)  # the modes of the sockets are not the only protection
+    agent.directory.chmod(0o755)
+    for name in ("agent", "control"):
+        (agent.directory / name).chmod(0o666)
+    code = (
+        f"import os, socket, sys; os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
+        "for path, message in zip(sys.argv[1:], (b'', b'E\\0\\0\\0\\0')):\n"
+        "    s = socket.socket(socket.AF_UNIX); s.connect(path)\n"
+        "    try: s.sendall(message); print(s.recv(100))\n"
+        "    except ConnectionError: print(b'')"
+    )
+    outcome = subprocess.run(
+        ["python3", "-c", code, agent.directory / "agent", agent.directory / "control"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+    )
+
+    agent.directory.parent.chmod(0o700)
+    assert outcome.stdout == "b''\nb''\n"
+    assert agent.status()["pid"] == agent.pid

@@ -1,0 +1,162 @@
+"""Hands the command over to the warm agent, if there is one, and ends this process as the command ended.
+
+It runs before anything else is imported. Until the request has been sent, every failure means that this process runs
+the command itself; afterwards only a worker that has not begun may ask for that, so no command runs twice.
+"""
+
+import os
+import sys
+
+from xapi_cli.system import agent_socket
+
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
+if TYPE_CHECKING:
+    import signal as _signal
+    from _socket import socket
+    from types import FrameType
+    from typing import Any, NoReturn
+else:
+    import _signal  # `signal` takes 3 ms
+
+_PATIENCE = 0.4  # seconds until a worker must be ready
+_LOST = b"xapi: error: the agent ended before the command; see `xapi agent status`\n"
+_FAILED = 1  # the exit code of XapiError
+
+
+def hand_over() -> None:
+    """Run the command line in the agent and end the process; return if this process has to run it."""
+    environ = os.environ
+    if environ.get("XAPI_AGENT") == "off" or sys.argv[1:2] == ["agent"] or sys.platform != "linux":
+        return
+    path = agent_socket.path(environ, "agent")
+    if path is None or (connection := agent_socket.connect(path)) is None:
+        return
+    from xapi_cli.agent import protocol
+
+    worker = -1
+    try:
+        connection.settimeout(_PATIENCE)
+        kind, content = protocol.receive(connection)
+        process, _, build = content.partition(b" ")
+        if kind != b"R" or build != protocol.build():
+            return  # it belongs to another installation, or is older than this one
+        worker = os.pidfd_open(int(process))
+        protocol.send_request(connection, protocol.request(sys.argv, os.environb, has_terminal=_has_terminal()))
+    except (OSError, ValueError, EOFError, protocol.ProtocolError):
+        return
+    else:
+        connection.settimeout(None)
+        _Call(connection, worker).wait()
+    finally:
+        connection.close()
+        if worker >= 0:
+            os.close(worker)
+
+
+class _Call:
+    """A command that the process *worker* runs, reported on *connection*."""
+
+    def __init__(self, connection: "socket", worker: int) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._forwarded = 0  # the last signal
+        self._previous: dict[int, Any] = {}
+
+    def wait(self) -> None:
+        """Wait for the end of the command and end this process; return if the worker asks this process to run it."""
+        from xapi_cli.agent.protocol import ProtocolError, receive
+
+        self._forward_signals()
+        while True:
+            try:
+                kind, content = receive(self._connection)
+            except (EOFError, OSError, ProtocolError):
+                _end_lost(self._forwarded)
+            if kind == b"X":
+                os._exit(int(content))
+            elif kind == b"S":
+                _end_with_status(int(content))
+            elif kind == b"C":
+                self._restore_signals()
+                return
+            elif kind == b"B":
+                _harden()
+            else:
+                from xapi_cli.agent import questions
+
+                questions.respond(self._connection, kind, content)
+
+    def _forward_signals(self) -> None:
+        for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGTSTP):
+            previous = _signal.getsignal(number)
+            if previous != _signal.SIG_IGN:
+                self._previous[number] = previous
+                _signal.signal(number, self._stop if number == _signal.SIGTSTP else self._forward)
+
+    def _restore_signals(self) -> None:
+        for number, handler in self._previous.items():
+            _signal.signal(number, handler)
+
+    def _forward(self, number: int, frame: "FrameType | None") -> None:
+        self._forwarded = number
+        self._send(number)
+
+    def _stop(self, number: int, frame: "FrameType | None") -> None:
+        """Stop the worker and then this process, as Ctrl-Z does; continue both when the shell continues this one."""
+        self._send(_signal.SIGSTOP)
+        _signal.signal(number, _signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        _signal.signal(number, self._stop)
+        self._send(_signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        try:
+            _signal.pidfd_send_signal(self._worker, number)
+        except OSError:
+            pass  # it has ended
+
+
+def _harden() -> None:
+    """Protect the environment of this process, now that the worker has read what it needs, while the worker runs."""
+    from xapi_cli.system import process_hardening
+
+    process_hardening.apply()
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a controlling terminal that it can open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _end_with_status(status: int) -> "NoReturn":
+    """End this process with the wait status of the worker."""
+    if os.WIFSIGNALED(status):
+        _end_by_signal(os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _end_lost(forwarded: int) -> "NoReturn":
+    """End this process after the whole agent was killed; the worker may have died of the signal *forwarded*."""
+    if forwarded:
+        _end_by_signal(forwarded)
+    try:
+        os.write(2, _LOST)
+    except OSError:
+        pass
+    os._exit(_FAILED)
+
+
+def _end_by_signal(number: int) -> "NoReturn":
+    """Die of the signal *number*, without a core dump."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number not in {_signal.SIGKILL, _signal.SIGSTOP}:
+        _signal.signal(number, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)

@@ -1,0 +1,49 @@
+"""Asks a running agent for its status, or to end."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from xapi_cli.agent import protocol
+from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.system import agent_socket
+
+_TIMEOUT = 10.0  # seconds
+
+
+def directory(environ: Mapping[str, str]) -> str:
+    """Return the directory of the sockets; raises UsageError if there is none."""
+    longest = agent_socket.path(environ, "control")
+    if longest is None:
+        raise UsageError(
+            "the agent has no directory for its sockets: their paths would be relative, or longer than 107 bytes",
+            hint="set XDG_RUNTIME_DIR to a private directory with a short path",
+        )
+    return os.path.dirname(longest)
+
+
+def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the status of the agent, None if none runs; raises XapiError if it does not respond."""
+    return _ask(environ, b"I")
+
+
+def stop(environ: Mapping[str, str]) -> int | None:
+    """End the agent after the commands that it runs; return its process id, None if none runs."""
+    reply = _ask(environ, b"E")
+    return None if reply is None else int(reply["pid"])
+
+
+def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
+    connection = agent_socket.connect(os.path.join(directory(environ), "control"))
+    if connection is None:
+        return None
+    try:
+        connection.settimeout(_TIMEOUT)
+        protocol.send(connection, kind)
+        reply: dict[str, Any] = json.loads(protocol.receive(connection)[1])
+    except (OSError, EOFError, protocol.ProtocolError) as error:
+        raise XapiError("the agent does not respond", hint="end its process, and start it again") from error
+    finally:
+        connection.close()
+    return reply

@@ -1,0 +1,111 @@
+"""Starts the agent: in the foreground, as a daemon, or with the sockets that a service manager passes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from xapi_cli import errors
+from xapi_cli.agent import listener, master
+from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.system import process_hardening
+
+_FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
+
+
+def check_platform() -> None:
+    """Raise UsageError on systems other than Linux."""
+    if sys.platform != "linux":
+        raise UsageError("the agent needs Linux", hint="without it, every command works, but starts more slowly")
+
+
+def start(directory: str, idle: float) -> int:
+    """Start an agent in the background that ends when it is idle for *idle* seconds; return its process id.
+
+    Returns when it accepts commands. Raises AlreadyRunning, the other errors of the agent's start, and OSError.
+    """
+    reader, writer = os.pipe()
+    with open(reader, "rb") as pipe:
+        try:
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "xapi_cli.agent", str(writer), directory, str(idle)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[writer],
+                start_new_session=True,
+                cwd="/",
+            ).returncode = 0  # it is not waited for
+        finally:
+            os.close(writer)
+        message = pipe.read()
+    if not message:
+        raise XapiError("the agent ended while it started", hint="run `xapi agent start --foreground` to see why")
+    report: dict[str, Any] = json.loads(message)
+    if "error" in report:
+        kind = getattr(errors, report["error"], XapiError)
+        raise kind(report["message"], hint=report["hint"])
+    return int(report["pid"])
+
+
+def run_in_background(arguments: list[str]) -> NoReturn:
+    """Run the agent that `start` starts: *arguments* are the descriptor for its report, and those of `start`."""
+    writer, directory, idle = arguments
+    os.umask(0o077)
+
+    def report(message: dict[str, Any]) -> None:
+        with open(int(writer), "w", encoding="utf-8") as pipe:
+            json.dump(message, pipe)
+
+    try:
+        run(directory, float(idle), ready=lambda: report({"pid": os.getpid()}))
+    except (XapiError, OSError) as error:
+        report(_described(error))
+    os._exit(0)
+
+
+def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
+    """Run the agent in this process until it ends; call *ready* when it accepts commands."""
+    process_hardening.apply()
+    held = listener.lock(Path(directory))
+    passed = _passed_sockets(os.environ)
+    names = [name for name in master.Sockets._fields if name not in passed]
+    sockets = master.Sockets(**passed, **{name: listener.listen(f"{directory}/{name}") for name in names})
+
+    def release() -> None:
+        for name in names:
+            listener.remove(f"{directory}/{name}")
+        os.close(held)
+
+    from xapi_cli.agent import preload
+
+    preload.load()
+    agent = master.Master(sockets, idle=idle, release=release)
+    ready()
+    agent.run()
+
+
+def _passed_sockets(environ: Mapping[str, str]) -> dict[str, socket.socket]:
+    """Return the listening sockets that a service manager passed to this process, by the names of their files."""
+    passed: dict[str, socket.socket] = {}
+    if environ.get("LISTEN_PID") != str(os.getpid()):
+        return passed
+    with suppress(ValueError):
+        for number in range(_FIRST_PASSED, _FIRST_PASSED + int(environ.get("LISTEN_FDS", "0"))):
+            given = socket.socket(fileno=number)
+            given.setblocking(False)
+            os.set_inheritable(number, False)
+            passed[os.path.basename(os.fsdecode(given.getsockname()))] = given
+    return {name: each for name, each in passed.items() if name in master.Sockets._fields}
+
+
+def _described(error: XapiError | OSError) -> dict[str, Any]:
+    if isinstance(error, XapiError):
+        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    message = f"the agent cannot listen: {error.strerror}"
+    return {"error": "XapiError", "message": message, "hint": "check the directory of its sockets"}

@@ -1,0 +1,165 @@
+"""Makes a worker like the process of its client, or finds why it cannot, so that the client runs the command itself.
+
+A warm command has the output, exit status, files and signals of a cold one. This module is the table of what it takes.
+"""
+
+import os
+import resource
+import signal
+import termios
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+# What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
+_READ_AT_START = (b"GLIBC_", b"LANG", b"LC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
+# Paths that denote something else in each process.
+_OWN_PATHS = (b"/dev/fd", b"/dev/std", b"/dev/tty", b"/proc/")
+# Commands that replace their process, run for long, or start others; and options that look at the parent process.
+_COLD_COMMANDS = frozenset({"batch", "demo", "exec", "sandbox"})
+_COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})
+_SAME_STATUS = (
+    *("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Seccomp_filters"),
+    *("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"),
+)
+# Limits that the C library reads at start, or that count memory, of which a worker uses more.
+_FIXED_LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
+_LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
+_MIN_DESCRIPTORS = 128
+_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
+class Cold(Exception):
+    """The client has to run the command itself; the message is the reason, as `xapi agent status` shows it."""
+
+
+class Process(NamedTuple):
+    """What a worker and its client must have in common."""
+
+    status: Mapping[str, str]
+    places: tuple[object, ...]  # namespaces, root directory and security label
+
+    @classmethod
+    def of(cls, pid: int | str) -> "Process":
+        """Return the process *pid*; raises OSError, for example if it is not accessible."""
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        return cls(status, _places(pid))
+
+
+class Start(NamedTuple):
+    """The process that the agent started as, and its environment."""
+
+    process: Process
+    environ: Mapping[bytes, bytes]
+
+    @classmethod
+    def now(cls) -> "Start":
+        """Return that of this process."""
+        return cls(Process.of("self"), at_start(os.environb))
+
+
+def at_start(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the variables in *environ* that only the start of a process reads."""
+    return {name: value for name, value in environ.items() if name.startswith(_READ_AT_START)}
+
+
+def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: Start) -> None:
+    """Raise Cold if the command *argv* in *environ* must not run in a worker of an agent with *start*."""
+    if argv[1:2] and argv[1] in _COLD_COMMANDS:
+        raise Cold(f"command {argv[1]}")
+    if _COLD_OPTIONS.intersection(argument.partition("=")[0] for argument in argv[1:2]):
+        raise Cold("completion script")
+    if at_start(environ) != start.environ:
+        raise Cold("environment")
+    text = b"\0".join([*map(os.fsencode, argv), *environ.values()])
+    if any(path in text for path in _OWN_PATHS):
+        raise Cold("path of a descriptor or process")
+
+
+def check_streams(argv: Sequence[str], streams: Sequence[int]) -> None:
+    """Raise Cold if the command may read a terminal, or a terminal would stop it if it wrote in the background.
+
+    The kernel does so only for processes of the session of the terminal.
+    """
+    for number, stream in enumerate(streams):
+        if not os.isatty(stream):
+            continue
+        if number == 0 and any(argument.endswith("-") or "stdin" in argument for argument in argv[1:]):
+            raise Cold("stdin is a terminal")
+        if number and termios.tcgetattr(stream)[3] & termios.TOSTOP:
+            raise Cold("terminal with tostop")
+
+
+def adopt(pid: int, start: Start) -> None:
+    """Give this process the state of the process *pid*; raise Cold if that is not possible."""
+    try:
+        client = Process.of(pid)
+        _check_same(client, start.process)
+        _adopt_limits(pid)
+        _adopt_schedule(pid)
+        os.chdir(f"/proc/{pid}/cwd")
+    except OSError as error:
+        raise Cold(f"process state ({error.strerror})") from error
+    os.umask(int(client.status["Umask"], 8))
+    _adopt_signals(client.status)
+
+
+def _check_same(client: Process, own: Process) -> None:
+    if client.status.get("TracerPid") != "0":
+        raise Cold("traced process")
+    for name in _SAME_STATUS:
+        if client.status.get(name) != own.status.get(name):
+            raise Cold(f"process status {name}")
+    if client.places != own.places:
+        raise Cold("namespace")
+
+
+def _places(pid: int | str) -> tuple[object, ...]:
+    directory = f"/proc/{pid}/ns"
+    namespaces = tuple(os.readlink(f"{directory}/{name}") for name in sorted(os.listdir(directory)))
+    root = os.stat(f"/proc/{pid}/root")
+    label = b""
+    try:
+        with open(f"/proc/{pid}/attr/current", "rb") as file:
+            label = file.read()
+    except OSError:
+        pass  # the kernel has no security module
+    return *namespaces, root.st_dev, root.st_ino, os.readlink(f"/proc/{pid}/root"), label
+
+
+def _adopt_limits(pid: int) -> None:
+    for kind in _LIMITS:
+        theirs, own = resource.prlimit(pid, kind), resource.getrlimit(kind)
+        if kind == resource.RLIMIT_NOFILE and 0 <= theirs[0] < _MIN_DESCRIPTORS:
+            raise Cold("descriptor limit")
+        if theirs == own:
+            continue
+        if kind in _FIXED_LIMITS:
+            raise Cold("memory limit")
+        try:
+            resource.setrlimit(kind, theirs)
+        except ValueError as error:  # the hard limit of this process is lower
+            raise Cold("limit") from error
+
+
+def _adopt_schedule(pid: int) -> None:
+    if os.sched_getscheduler(pid) != os.sched_getscheduler(0):
+        raise Cold("scheduling policy")
+    cpus = os.sched_getaffinity(pid)
+    if cpus != os.sched_getaffinity(0):
+        os.sched_setaffinity(0, cpus)
+    nice = os.getpriority(os.PRIO_PROCESS, pid)
+    if nice != os.getpriority(os.PRIO_PROCESS, 0):
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+
+
+def _adopt_signals(status: Mapping[str, str]) -> None:
+    ignored, blocked = (_signals(status[name]) for name in ("SigIgn", "SigBlk"))
+    for number in ignored - _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _signals(mask: str) -> set[int]:
+    bits = int(mask, 16)
+    return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}

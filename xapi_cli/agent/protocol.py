@@ -1,0 +1,151 @@
+"""Messages between a client and a worker, and the build that both must belong to.
+
+A message is its kind, one byte; the length of its content, four bytes in little-endian order; and the content.
+
+    Worker to client                              Client to worker
+    R  ready: process id and build of the worker  H  run a command: terminal, arguments, environment
+    B  the command begins
+    C  run it without the agent: the reason       A  the reply to Q or P
+    Q  prompt the user: hidden or not, question
+    P  run the password_command
+    X  the exit code
+
+    Master to client                              Anyone to the master
+    S  the wait status of the worker              I  report the status
+                                                  E  end
+
+The client imports this module before anything else, so it imports only what the interpreter has loaded already.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
+if TYPE_CHECKING:
+    from _socket import socket
+    from collections.abc import Iterable, Mapping, Sequence
+
+MAX_REQUEST = 8 * 1024 * 1024  # bytes; Linux limits the arguments and the environment of a process to 6 MiB
+MAX_MESSAGE = 1024 * 1024  # bytes of any other message
+STREAMS = 3  # descriptors that accompany a request: stdin, stdout and stderr
+_HEAD = 5  # bytes
+_SCM_RIGHTS = 1  # as in <sys/socket.h>
+
+
+class ProtocolError(Exception):
+    """The peer sent something other than a message, or the message is too long or incomplete."""
+
+
+def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:
+    """Send a message; raises OSError."""
+    connection.sendall(kind + len(content).to_bytes(4, "little") + content)
+
+
+def send_request(connection: "socket", content: bytes) -> None:
+    """Send the request *content* with the standard streams; raises OSError, and sends nothing if one is closed."""
+    data = memoryview(b"H" + len(content).to_bytes(4, "little") + content)
+    from _socket import SOL_SOCKET
+
+    streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(STREAMS))
+    sent = connection.sendmsg([data], [(SOL_SOCKET, _SCM_RIGHTS, streams)])
+    connection.sendall(data[sent:])
+
+
+def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, bytes]:
+    """Return the kind and the content of the next message.
+
+    Raises EOFError at the end of the connection, ProtocolError for a message of more than *limit* bytes or with an
+    incomplete content, and OSError.
+    """
+    head = _read(connection, _HEAD)
+    if not head:
+        raise EOFError
+    if len(head) < _HEAD:
+        raise ProtocolError("incomplete message")
+    return head[:1], _content(connection, head, limit)
+
+
+def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
+    """Return the content of a request and the descriptors that came with it, which the caller closes.
+
+    Raises EOFError, ProtocolError and OSError as `receive` does; the descriptors are closed then.
+    """
+    from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC
+
+    head, ancillary, _, _ = connection.recvmsg(_HEAD, CMSG_LEN(4 * STREAMS), MSG_CMSG_CLOEXEC)
+    streams = [each for _, kind, data in ancillary if kind == _SCM_RIGHTS for each in memoryview(data).cast("i")]
+    try:
+        if not head:
+            raise EOFError
+        head += _read(connection, _HEAD - len(head))
+        if head[:1] != b"H" or len(head) < _HEAD or len(streams) != STREAMS:
+            raise ProtocolError("not a request")
+        return _content(connection, head, MAX_REQUEST), streams
+    except BaseException:
+        for number in streams:
+            os.close(number)
+        raise
+
+
+def join(parts: "Iterable[bytes]") -> bytes:
+    """Return *parts*, none of which contains a zero byte, as the content of a message."""
+    return b"\0".join(parts)
+
+
+def request(argv: "Sequence[str]", environ: "Mapping[bytes, bytes]", *, has_terminal: bool) -> bytes:
+    """Return the content of a request; raises ValueError if it is too long or the environment is not portable."""
+    arguments = [os.fsencode(argument) for argument in argv]
+    variables = [name + b"=" + value for name, value in environ.items()]
+    content = join([b"%d" % has_terminal, b"%d" % len(arguments), *arguments, *variables])
+    if len(content) > MAX_REQUEST or b"" in environ:
+        raise ValueError("not possible")
+    return content
+
+
+def parse_request(content: bytes) -> tuple[list[str], dict[bytes, bytes], bool]:
+    """Return the arguments, the environment and whether the client has a terminal; raises ProtocolError."""
+    has_terminal, count, *rest = content.split(b"\0") if content.count(b"\0") else (b"", b"")
+    if has_terminal not in {b"0", b"1"} or not count.isdigit() or len(count) > 7 or int(count) > len(rest):
+        raise ProtocolError("not a request")
+    environ = {}
+    for variable in rest[int(count) :]:
+        name, separator, value = variable.partition(b"=")
+        if not name or not separator:
+            raise ProtocolError("not an environment")
+        environ[name] = value
+    return [os.fsdecode(argument) for argument in rest[: int(count)]], environ, has_terminal == b"1"
+
+
+def build() -> bytes:
+    """Return a text that differs between interpreters, their options, installations of xapi, and after an upgrade."""
+    package = os.path.dirname(os.path.dirname(__file__))
+    directories = [each for each in sys.path if each.endswith("-packages")]
+    options = [
+        getattr(sys.flags, name) for name in ("debug", "dev_mode", "optimize", "isolated", "utf8_mode", "no_site")
+    ]
+    found: list[object] = [sys.version, sys.prefix, options, sys.warnoptions, sorted(sys._xoptions)]  # noqa: SLF001 - no public name
+    for path in (os.__file__, package, *directories):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        found.append((path, status.st_dev, status.st_ino, status.st_mtime_ns))
+    return os.fsencode(repr(found))
+
+
+def _content(connection: "socket", head: bytes, limit: int) -> bytes:
+    length = int.from_bytes(head[1:], "little")
+    if length > limit:
+        raise ProtocolError("message too long")
+    content = _read(connection, length)
+    if len(content) < length:
+        raise ProtocolError("incomplete message")
+    return content
+
+
+def _read(connection: "socket", size: int) -> bytes:
+    """Return the next *size* bytes, or fewer at the end of the connection; allocates only what has arrived."""
+    data = b""
+    while len(data) < size and (chunk := connection.recv(min(size - len(data), 65536))):
+        data += chunk
+    return data

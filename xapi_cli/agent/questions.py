@@ -1,0 +1,145 @@
+"""Prompts and password commands of a warm command: the worker asks, and the client, which has the terminal, responds.
+
+The client runs the code that a cold command runs. A signal that interrupts it there interrupts the worker too.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli import errors
+from xapi_cli.agent import protocol
+from xapi_cli.system import process_hardening, prompts, signals
+
+if TYPE_CHECKING:
+    from _socket import socket
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+# in the worker
+
+
+class Questions:
+    """Sends questions of a worker on *connection*; has the interfaces of `prompts` and of `password_command`.
+
+    *has_terminal* is whether the client can open its terminal. *pause* suspends the end of the worker at that of the
+    client, which would be triggered by a reply.
+    """
+
+    def __init__(self, connection: "socket", *, has_terminal: bool, pause: Callable[[bool], None]) -> None:
+        self._connection = connection
+        self._has_terminal = has_terminal
+        self._pause = pause
+
+    def are_possible(self) -> bool:
+        """Return whether the client has a terminal for prompts."""
+        return self._has_terminal
+
+    def read_hidden(self, question: str) -> str:
+        """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
+        return self._ask(b"Q", {"question": question, "hidden": True})
+
+    def read(self, question: str) -> str:
+        """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
+        return self._ask(b"Q", {"question": question, "hidden": False})
+
+    def run_command(
+        self, command: Sequence[str], environ: Mapping[str, str], *, deadline: float | None, show_stderr: bool
+    ) -> str:
+        """Return what the password_command *command* prints; raises what `password_command.from_command` raises."""
+        return self._ask(b"P", {"command": list(command), "deadline": deadline, "show_stderr": show_stderr})
+
+    def _ask(self, kind: bytes, question: dict[str, Any]) -> str:
+        alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # the client waits for it, so that it can restore the terminal
+        self._pause(True)
+        try:
+            protocol.send(self._connection, kind, json.dumps({**question, "alarm": alarm[0]}).encode())
+            kind, content = protocol.receive(self._connection)
+        except (EOFError, OSError, protocol.ProtocolError):
+            os._exit(1)  # the client was killed
+        self._pause(False)
+        reply = json.loads(content)
+        if "signal" in reply:
+            os.kill(os.getpid(), reply["signal"])
+        elif alarm[0]:
+            signal.setitimer(signal.ITIMER_REAL, max(reply["alarm"], 0.001), alarm[1])
+        if "error" in reply:
+            error: type[errors.XapiError] = getattr(errors, reply["error"])
+            raise error(reply["message"], hint=reply["hint"])
+        if "end" in reply:
+            raise EOFError
+        return str(reply.get("text", ""))
+
+
+# in the client
+
+
+class _Alarm(BaseException):
+    """The timer of the worker, which limits the whole command, has expired."""
+
+
+def respond(connection: "socket", kind: bytes, content: bytes) -> None:
+    """Respond to the question in *content* of a worker; raises OSError and ValueError."""
+    question = json.loads(content)
+    process_hardening.apply()
+    with _Interruptible():
+        try:
+            reply = _reply(kind, question)
+        except errors.XapiError as error:
+            reply = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        except (KeyboardInterrupt, signals.Terminated, _Alarm) as error:
+            reply = {"signal": _number(error)}
+        except (EOFError, OSError):
+            reply = {"end": True}
+        reply["alarm"] = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+    protocol.send(connection, b"A", json.dumps(reply).encode())
+
+
+def _reply(kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
+    if question["alarm"]:
+        signal.setitimer(signal.ITIMER_REAL, question["alarm"])
+    if kind == b"Q":
+        read = prompts.read_hidden if question["hidden"] else prompts.read
+        return {"text": read(question["question"])}
+    from xapi_cli.auth import password_command
+
+    return {
+        "text": password_command.from_command(
+            question["command"],
+            os.environ,
+            deadline=question["deadline"],
+            show_stderr=question["show_stderr"],
+        )
+    }
+
+
+def _number(error: BaseException) -> int:
+    """Return the number of the signal that raised *error*."""
+    if isinstance(error, signals.Terminated):
+        return error.failure.exit_code - 128
+    return signal.SIGALRM if isinstance(error, _Alarm) else signal.SIGINT
+
+
+class _Interruptible:
+    """Signals interrupt the client, as they interrupt a cold command, instead of being forwarded to the worker."""
+
+    def __enter__(self) -> None:
+        numbers = (*_SIGNALS, signal.SIGTSTP, signal.SIGALRM)
+        self._previous = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            if self._previous[number] != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signals.install_handlers()
+        signal.signal(signal.SIGALRM, _raise_alarm)
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def _raise_alarm(*_: object) -> None:
+    raise _Alarm

@@ -1,0 +1,39 @@
+"""What `xapi agent status` prints."""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.agent import control
+from xapi_cli.errors import XapiError
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+
+def show(runtime: "Runtime", *, as_json: bool) -> None:
+    """Print the status of the agent, as lines or as JSON; raises XapiError if it is not running."""
+    found = control.status(runtime.environ)
+    report = {"running": found is not None, **(_report(found) if found else {})}
+    if as_json or not runtime.terminal.stdout_is_terminal:
+        runtime.terminal.print(json.dumps(report))
+    elif found:
+        runtime.terminal.print("\n".join(_lines(report)))
+    if found is None:
+        raise XapiError("the agent is not running", hint="run `xapi agent start`")
+
+
+def _report(found: dict[str, Any]) -> dict[str, Any]:
+    since = datetime.fromtimestamp(found["since"], UTC).isoformat(timespec="seconds")
+    return {**found, "since": since, "served": found["warm"] + sum(found["cold"].values())}
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """Return the lines of the table for a terminal."""
+    rows = [
+        ("running", f"process {report['pid']}, since {report['since']}"),
+        ("commands", f"{report['warm']} run by the agent, {report['running_commands']} of them now"),
+        ("memory", f"{report['memory'] / 1e6:.0f} MB in {report['processes']} processes"),
+        *(("without it", f"{count} because of: {reason}") for reason, count in report["cold"].items()),
+    ]
+    return [f"{name:<12}{value}" for name, value in rows]

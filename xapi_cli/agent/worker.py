@@ -1,0 +1,202 @@
+"""A process that waits for one client, becomes like it, runs its command, and ends."""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from xapi_cli.agent import fidelity, preload, protocol
+from xapi_cli.agent.questions import Questions
+from xapi_cli.cli import main
+from xapi_cli.runtime import Runtime
+from xapi_cli.system import agent_socket, process_hardening
+from xapi_cli.system.terminal import Terminal
+
+_REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
+_F_SETSIG = 10  # fcntl(2)
+_MORE_THAN_ARE_OPEN = 2**16
+
+
+class Station(NamedTuple):
+    """What a worker gets from the master.
+
+    *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
+    messages to the master: `B`, a command begins, with the connection; `C`, the client runs it, and why; `U`, the
+    program was upgraded. Each contains the process id.
+    """
+
+    listener: socket.socket
+    lifeline: int
+    reports: socket.socket
+    start: fidelity.Start
+    build: bytes
+
+
+class _Call(NamedTuple):
+    connection: socket.socket
+    client: int
+    argv: list[str]
+    environ: dict[bytes, bytes]
+    has_terminal: bool
+    streams: list[int]
+
+
+def serve(station: Station, *, rehearse: bool) -> NoReturn:
+    """Run one command of a client, and end this process."""
+    if rehearse:
+        preload.rehearse()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    while (call := _next_call(station)) is None:
+        pass
+    _report(station, b"B", call.connection)
+    _end_with(call.connection)
+    try:
+        fidelity.check_command(call.argv, call.environ, station.start)
+        fidelity.check_streams(call.argv, call.streams)
+        fidelity.adopt(call.client, station.start)
+    except Exception as error:  # noqa: BLE001 - nothing has happened yet, so the client can run the command
+        _refuse(station, call, error)
+    for resource in (station.listener, station.reports):
+        resource.close()
+    os.close(station.lifeline)
+    _run(call)
+
+
+def _refuse(station: Station, call: _Call, error: Exception) -> NoReturn:
+    reason = str(error) if isinstance(error, fidelity.Cold) else f"failure ({type(error).__name__})"
+    _report(station, b"C", reason=reason)
+    _do_not_end_with(call.connection)
+    protocol.send(call.connection, b"C", reason.encode())
+    os._exit(0)
+
+
+def _next_call(station: Station) -> _Call | None:
+    """Return the next call, None if its client left; end this process when the master ends or is outdated."""
+    connection = _accept(station)
+    pid, uid = agent_socket.peer(connection)
+    if uid != os.geteuid() or pid == 0:  # 0: in another PID namespace
+        connection.close()
+        return None
+    if protocol.build() != station.build:
+        _report(station, b"U")
+        os._exit(0)
+    connection.settimeout(_REQUEST_TIMEOUT)
+    try:
+        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
+        content, streams = protocol.receive_request(connection)
+    except (EOFError, OSError):
+        connection.close()
+        return None
+    except protocol.ProtocolError:
+        os._exit(0)
+    connection.settimeout(None)
+    try:
+        argv, environ, has_terminal = protocol.parse_request(content)
+    except protocol.ProtocolError:
+        os._exit(0)
+    return _Call(connection, pid, argv, environ, has_terminal, streams)
+
+
+def _accept(station: Station) -> socket.socket:
+    poll = select.poll()
+    poll.register(station.listener, select.POLLIN)
+    poll.register(station.lifeline, 0)  # its end is always reported
+    while True:
+        ready = dict(poll.poll())
+        if station.lifeline in ready:
+            os._exit(0)
+        try:
+            connection, _ = station.listener.accept()
+        except OSError:
+            continue  # another worker has accepted it, or the client has left
+        return connection
+
+
+def _run(call: _Call) -> NoReturn:
+    protocol.send(call.connection, b"B")
+    for number, stream in enumerate(call.streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    _open_streams()
+    os.environb.clear()
+    os.environb.update(call.environ)
+    time.tzset()
+    sys.argv = call.argv
+    process_hardening.apply()
+    pause = partial(_pause, call.connection)
+    questions = Questions(call.connection, has_terminal=call.has_terminal, pause=pause)
+
+    def runtime(environ: Mapping[str, str]) -> Runtime:
+        terminal = Terminal(environ, prompter=questions)
+        return Runtime(environ, terminal=terminal, run_password_command=questions.run_command)
+
+    _end(call.connection, main.execute(runtime))
+
+
+def _open_streams() -> None:
+    """Create Python's streams again: on a terminal, they differ from those of the agent."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        old = getattr(sys, name)
+        buffering = 1 if name == "stderr" else -1
+        stream = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115 - until the exit
+        setattr(sys, name, stream)
+
+
+def _end(connection: socket.socket, code: int) -> NoReturn:
+    """Close everything that the command had open, as its end would, and report *code* to the client."""
+    _do_not_end_with(connection)
+    number = connection.fileno()
+    os.closerange(0, number)
+    os.closerange(number + 1, _MORE_THAN_ARE_OPEN)
+    os.chdir("/")
+    try:
+        protocol.send(connection, b"X", b"%d" % code)
+    except OSError:
+        pass  # the client was killed
+    os._exit(code)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Kill this process, also if it is stopped, when the client ends or sends anything unexpected."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
+    _set_async(connection, on=True)
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    if poll.poll(0):  # it ended before
+        os._exit(0)
+
+
+def _do_not_end_with(connection: socket.socket) -> None:
+    _set_async(connection, on=False)
+
+
+def _pause(connection: socket.socket, pause: bool) -> None:
+    if pause:
+        _do_not_end_with(connection)
+    else:
+        _end_with(connection)
+
+
+def _set_async(connection: socket.socket, *, on: bool) -> None:
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL) & ~os.O_ASYNC
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags)
+
+
+def _report(station: Station, kind: bytes, connection: socket.socket | None = None, reason: str = "") -> None:
+    """Send a report to the master, which may have ended."""
+    message = b"%s %d %s" % (kind, os.getpid(), reason.encode())
+    try:
+        if connection is None:
+            station.reports.send(message)
+        else:
+            socket.send_fds(station.reports, [message], [connection.fileno()])
+    except OSError:
+        pass
