@@ -376,3 +376,11 @@ def test_a_config_file_that_cannot_be_written_exits_with_14(xapi: Xapi) -> None:
     outcome = xapi("profile", "set", "timeout", "1")
 
     assert (outcome.code, outcome.err.count("\n")) == (14, 1)
+
+
+def test_quiet_omits_the_notes_of_changes(xapi: Xapi) -> None:
+    _written(xapi)
+
+    changes = [("use", "home"), ("set", "timeout", "1"), ("unset", "timeout"), ("unset", "timeout")]
+    for args in (*changes, ("rename", "home", "flat"), ("remove", "flat")):
+        assert xapi("profile", *args, "--quiet") == Outcome(0, "", ""), args

@@ -141,7 +141,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime.terminal.note(f"set {key} of profile {name}")
 
 
-@settings_flags("profile")
+@settings_flags("profile", "quiet")
 def unset(ctx: typer.Context, key: StoredKey) -> None:
     """Remove KEY from a profile.
 
@@ -173,6 +173,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     runtime.terminal.note(f"removed {key} from profile {name}")
 
 
+@settings_flags("quiet")
 def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     """Rename a profile.
 
