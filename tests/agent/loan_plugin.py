@@ -41,8 +41,11 @@ class _Lender:
         sources = _sources.get(id(self._context())) if route.scheme == "https" else ()
         if sources is None:
             return None
-        lender = self._lenders.setdefault(sources, RelayLender(self._relay.connect, sources, loopback=True))
+        lender = self._lenders.setdefault(sources, self._new(sources))
         return lender.borrow(route, authorization, wait, trace)
+
+    def _new(self, sources: tuple[tuple[str, str], ...]) -> RelayLender:
+        return RelayLender(self._relay.connect, sources, loopback=True, patience=relays.PATIENT)
 
     def close(self) -> None:
         for lender in self._lenders.values():

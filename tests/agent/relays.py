@@ -1,9 +1,12 @@
 """A relay in a process of its own, as the agent starts it, and clients that borrow from it."""
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
 from xapi_cli.system import agent_socket
 
+PATIENT = 20.0  # seconds; on a busy machine, a relay that does respond must not be given up
 _PROGRAM = """
 import socket, sys
 from xapi_cli.agent import relay
@@ -41,6 +45,12 @@ class Relay:
         assert status is not None
         return status
 
+    def stop(self) -> None:
+        """Stop the process, and return when it has stopped."""
+        self.process.send_signal(signal.SIGSTOP)
+        while re.search(r"\) (\w)", Path(f"/proc/{self.process.pid}/stat").read_text())[1] != "T":  # type: ignore[index]  # it is there
+            time.sleep(0.001)
+
     def end(self) -> None:
         """Close the lifeline, as the end of the master does."""
         if self._lifeline is not None:
@@ -61,6 +71,7 @@ def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
     os.close(inner)
     relay = Relay(path, process, outer)
     try:
+        _wait_until_it_responds(relay)
         yield relay
         relay.end()
         assert process.wait(20) in {0, -9}, "the relay failed"
@@ -70,18 +81,24 @@ def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
         process.wait(10)
 
 
+def _wait_until_it_responds(relay: Relay) -> None:
+    end = time.monotonic() + 30
+    while loans.relay_status(relay.connect) is None:
+        assert time.monotonic() < end, "the relay does not respond"
+
+
 def borrower(
     relay: Relay,
     bundle: Path | None,
     *,
     trace: Callable[[str], None] | None = None,
-    timeout: float = 5,
+    timeout: float = 20,
     proxy: Proxy | None = None,
-    loopback: bool = True,
+    patience: float = PATIENT,
 ) -> httpx.Client:
     """Return a client that borrows from *relay*, as another process would; it trusts *bundle*."""
     sources = (("the CA bundle", str(bundle)),) if bundle else ()
-    lender = RelayLender(relay.connect, sources, loopback=loopback)
+    lender = RelayLender(relay.connect, sources, loopback=True, patience=patience)
     context = str(bundle) if bundle else None
     transport = Transport(
         lambda: tls.create_context(context, {}), lambda scheme, host, port: proxy, trace=trace, lender=lender

@@ -20,8 +20,7 @@ from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocke
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
-FIRST_REPLY = 0.5  # seconds; a relay that does not respond by then is not used
-_RETURN_TIMEOUT = 0.25  # seconds to wait until an earlier loan has been returned
+PATIENCE = 0.5  # seconds; a relay that does not respond by then is not used
 _RESOLVER_VARIABLES = ("HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS")  # they would not affect the relay
 
 Connector = Callable[[], "socket.socket | None"]
@@ -102,10 +101,19 @@ class RelayLender:
     """Borrow connections from the relay to which *connect* connects, with the trusted certificates in *sources*.
 
     Without *loopback*, plain http connections to loopback are not borrowed: opening one takes less time than asking.
+    A relay that does not respond for *patience* seconds is not used.
     """
 
-    def __init__(self, connect: Connector, sources: tuple[tuple[str, str], ...], *, loopback: bool = False) -> None:
+    def __init__(
+        self,
+        connect: Connector,
+        sources: tuple[tuple[str, str], ...],
+        *,
+        loopback: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
         self._connect = connect
+        self._patience = patience
         self._loopback = loopback
         self._sources = sources
         self._returning: list[MessageSocket] = []
@@ -132,7 +140,7 @@ class RelayLender:
         self, control: MessageSocket, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]
     ) -> Connection | None:
         control.send(LoanRequest(route, _digest(authorization), self._sources).message())
-        message = _first_reply(control)
+        message = _first_reply(control, self._patience)
         while message is not None and message["type"] == "phase":
             wait.phase = str(message.get("phase"))
             message = _next_message(control, wait)
@@ -157,13 +165,11 @@ class RelayLender:
         return connection
 
     def close(self) -> None:
-        """Close the connections to the relay over which connections have been returned."""
-        while self._returning:
-            self._returning.pop().close()
+        """Wait for a short time until the relay can lend again what was returned."""
+        self._await_returns()
 
     def _await_returns(self) -> None:
-        """Wait until the relay has processed what was returned, so that it can lend it again."""
-        end = time.monotonic() + _RETURN_TIMEOUT
+        end = time.monotonic() + self._patience
         while self._returning:
             control = self._returning.pop()
             _poll(control, max(0, end - time.monotonic()))
@@ -193,7 +199,7 @@ def relay_status(connect: Connector) -> dict[str, int] | None:
             control = MessageSocket(sock)
             try:
                 control.send({"type": "status"})
-                message = _first_reply(control)
+                message = _first_reply(control, PATIENCE)
             finally:
                 control.close()
             if message is not None and message.pop("type") == "status":
@@ -212,9 +218,9 @@ def _digest(authorization: str) -> str:
     return hashlib.blake2b(authorization.encode(), digest_size=16).hexdigest() if authorization else ""
 
 
-def _first_reply(control: MessageSocket) -> Message | None:
-    """Return the first message of the relay; None if there is none soon."""
-    end = time.monotonic() + FIRST_REPLY
+def _first_reply(control: MessageSocket, patience: float) -> Message | None:
+    """Return the first message of the relay; None if there is none within *patience* seconds."""
+    end = time.monotonic() + patience
     while (message := control.receive()) is None and not control.has_ended:
         if (left := end - time.monotonic()) <= 0:
             return None
