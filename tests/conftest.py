@@ -10,6 +10,7 @@ from hypothesis import settings
 
 import xapi_cli
 from tests.fork_server import ForkServer
+from tests.keeper_process import keeper  # noqa: F401 - a fixture
 from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
 from tests.program import PROGRAM, Xapi, fork_server
 from tests.skips import NoSkips

@@ -3,9 +3,12 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+import pytest
 
 from tests.program import PYTHON
 
@@ -86,3 +89,10 @@ class KeeperProcess:
     def signal(self, number: int) -> None:
         """Send a signal to it."""
         os.killpg(self.pid, number)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[KeeperProcess]:
+    """A keeper."""
+    with KeeperProcess(tmp_path / "run") as process:
+        yield process

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.program import PROGRAM, Xapi
 from tests.servers import Server, Stopwatch, hang, request
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+
+if TYPE_CHECKING:
+    from tests.keeper_process import KeeperProcess
 
 pytestmark = pytest.mark.slow  # many processes
 
@@ -27,7 +31,10 @@ MANY = 64
 @pytest.fixture
 def stored(request: pytest.FixtureRequest) -> Env:
     """An environment with the storage to test; the keyring is a real one."""
-    if request.param != "keyring":  # parametrized indirectly
+    if request.param == "agent":  # parametrized indirectly
+        agent: KeeperProcess = request.getfixturevalue("keeper")
+        return {**agent.environ}
+    if request.param != "keyring":
         return {"XAPI_STORAGE": request.param}
     session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
     session.clear()
@@ -54,7 +61,15 @@ def _codes(ended: list[Completed]) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "stored, before",
-    [("file", "dead"), ("file", "none"), ("file", "expired"), ("keyring", "dead"), ("keyring", "none")],
+    [
+        ("file", "dead"),
+        ("file", "none"),
+        ("file", "expired"),
+        ("keyring", "dead"),
+        ("keyring", "none"),
+        ("agent", "dead"),
+        ("agent", "none"),
+    ],
     indirect=["stored"],
 )
 def test_64_processes_that_need_a_token_trigger_one_login_and_all_succeed(
@@ -287,6 +302,7 @@ def _lines(xapi: Xapi, name: str) -> int:
     [
         (5, "file"),
         (5, "keyring"),
+        (5, "agent"),
         pytest.param(500, "file", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
         pytest.param(100, "keyring", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
@@ -299,6 +315,8 @@ def test_a_login_stores_nothing_after_a_concurrent_logout(
         session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
         session.clear()
         env |= session.environ
+    elif storage == "agent":
+        env |= request.getfixturevalue("keeper").environ
     overtaken = 0
     for _ in range(rounds):
         racing = [xapi.start("token", "show", "--fresh", env=env) for _ in range(2)]

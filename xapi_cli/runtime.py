@@ -162,6 +162,7 @@ class Runtime:
             on_lock_failure=reports.lock_failures.append if reports else None,
             interactive=self.terminal.interactive and reports is None,
             silence=self.terminal.has_streams,
+            keyring_cache=storage is None and self.settings.keyring_cache,
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":

@@ -53,7 +53,13 @@ class Agent:
         """Start the agent."""
         outcome = self.xapi("agent", "start", *options)
         assert (outcome.code, outcome.out) == (0, "")
-        self.pid: int = self.status()["pid"]
+        self.attach()
+
+    def attach(self) -> None:
+        """Take an agent that is running as this one."""
+        status = self.status()
+        self.pid: int = status["pid"]
+        self.services: dict[str, int] = status["services"]
 
     def status(self) -> dict[str, Any]:
         """Return its status."""
@@ -63,7 +69,7 @@ class Agent:
 
     def workers(self) -> list[int]:
         """Return the process ids of its workers."""
-        return children(self.pid)
+        return [each for each in children(self.pid) if each not in self.services.values()]
 
     def end(self) -> None:
         """Kill the agent and its workers."""

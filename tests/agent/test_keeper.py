@@ -117,6 +117,16 @@ def test_the_list_contains_sizes_and_no_records(process: KeeperProcess, client: 
         assert b"CANARY" not in b"".join(iter(lambda: sock.recv(4096), b""))
 
 
+def test_a_client_that_is_killed_while_it_sends_a_record_leaves_the_old_one(
+    process: KeeperProcess, client: KeeperClient
+) -> None:
+    client.put(KEY, b"old")
+    for sent in (messages.REQUEST_SIZE - 1, messages.REQUEST_SIZE, messages.REQUEST_SIZE + 5):
+        with closing(connected(process)) as sock:
+            sock.sendall((messages.pack_request(Request(messages.PUT, KEY, length=10)) + b"x" * 10)[:sent])
+        assert client.get(KEY)[0] == b"old"
+
+
 # limits
 
 

@@ -30,6 +30,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "token": ("abc", "abc"),
     "token_base_url": ("API.test", "https://api.test"),
     "storage": ("file", "file"),
+    "keyring_cache": ("1", True),
     "timeout": ("1m30s", 90.0),
     "max_time": ("2h", 7200.0),
     "ca_bundle": ("/ca.pem", "/ca.pem"),

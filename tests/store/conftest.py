@@ -42,7 +42,7 @@ def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.Mo
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
     monkeypatch.syspath_prepend(FAKES)
     runtime_directory = tmp_path / "run"
-    runtime_directory.mkdir(0o700)
+    runtime_directory.mkdir(0o700, exist_ok=True)
 
     def open_one(kind: str, **options: Any) -> Store:
         environ: dict[str, str] = {**os.environ, "XDG_RUNTIME_DIR": str(runtime_directory)}

@@ -32,6 +32,8 @@ def storage(kind: str) -> Storage:
 def store(request: pytest.FixtureRequest, kind: str, opened: Open) -> Store:
     if kind == "keyring":
         request.getfixturevalue("gnome")
+    elif kind == "agent":
+        request.getfixturevalue("keeper")
     store = opened(kind)
     for identity in (ME, OTHER, ELSEWHERE, ODD):
         store.delete(identity)

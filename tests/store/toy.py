@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from xapi_cli.__main__ import main
@@ -31,6 +32,12 @@ class ToyStore:
         is_stored = found.pop(identity.key, None) is not None
         self._path.write_text(json.dumps(found))
         return is_stored
+
+    def begin(self, identity: Identity) -> None:
+        """Do nothing: the tests do not log out during a login."""
+
+    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def _records(self) -> dict[str, str]:
         return dict(json.loads(self._path.read_text() if self._path.exists() else "{}"))

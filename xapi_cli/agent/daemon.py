@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xapi_cli import errors
-from xapi_cli.agent import listener, master
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.agent import listener, master, services
+from xapi_cli.errors import StoreError, UsageError, XapiError
+from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.system import process_hardening
 
+_NAMES = (*master.Sockets._fields, *services.NAMES)
+_KEEPER_TIMEOUT = 1.0  # seconds
 _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
 
 
@@ -74,8 +77,8 @@ def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
     process_hardening.apply()
     held = listener.lock(Path(directory))
     passed = _passed_sockets(os.environ)
-    names = [name for name in master.Sockets._fields if name not in passed]
-    sockets = master.Sockets(**passed, **{name: listener.listen(f"{directory}/{name}") for name in names})
+    names = [name for name in _NAMES if name not in passed]
+    sockets = {**passed, **{name: listener.listen(f"{directory}/{name}") for name in names}}
 
     def release() -> None:
         for name in names:
@@ -85,7 +88,13 @@ def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
     from xapi_cli.agent import preload
 
     preload.load()
-    agent = master.Master(sockets, idle=idle, release=release)
+    agent = master.Master(
+        master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
+        {name: sockets[name] for name in services.NAMES},
+        idle=idle,
+        is_needed=lambda: _holds_tokens(directory),
+        release=release,
+    )
     ready()
     agent.run()
 
@@ -101,7 +110,16 @@ def _passed_sockets(environ: Mapping[str, str]) -> dict[str, socket.socket]:
             given.setblocking(False)
             os.set_inheritable(number, False)
             passed[os.path.basename(os.fsdecode(given.getsockname()))] = given
-    return {name: each for name, each in passed.items() if name in master.Sockets._fields}
+    return {name: each for name, each in passed.items() if name in _NAMES}
+
+
+def _holds_tokens(directory: str) -> bool:
+    """Return whether the keeper holds a token that is stored nowhere else."""
+    try:
+        held = KeeperClient.at(f"{directory}/keeper", _KEEPER_TIMEOUT).held()
+    except StoreError:
+        return False
+    return any(each.key.startswith(b"a") for each in held)
 
 
 def _described(error: XapiError | OSError) -> dict[str, Any]:

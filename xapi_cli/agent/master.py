@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, protocol, worker
+from xapi_cli.agent.services import Services
 from xapi_cli.system import agent_socket
 
 _IDLE_WORKERS = 2
@@ -34,13 +35,26 @@ class Sockets(NamedTuple):
 
 
 class Master:
-    """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets."""
+    """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets.
 
-    def __init__(self, sockets: Sockets, *, idle: float, release: Callable[[], None]) -> None:
+    *services* are the listening sockets of the services, by their names. The agent does not end while it *is_needed*.
+    """
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        services: Mapping[str, socket.socket],
+        *,
+        idle: float,
+        is_needed: Callable[[], bool],
+        release: Callable[[], None],
+    ) -> None:
         self._sockets = sockets
         self._idle = idle
+        self._is_needed = is_needed
         self._release = release
         self._lifeline, self._lifeline_end = os.pipe()
+        self._services = Services(services, self._lifeline)
         self._reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._reports.setblocking(False)
         self._wakeup, signal_end = socket.socketpair()
@@ -63,6 +77,7 @@ class Master:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._request_stop)
+        self._services.start(self._leave_for_service)
         while not self._stopping or self._busy:
             self._step()
 
@@ -82,8 +97,9 @@ class Master:
             return
         if self._sockets.control.fileno() in ready:
             self._serve_control()
+        self._services.start(self._leave_for_service)
         if time.monotonic() - self._used > self._idle and not self._busy:
-            self._stop()
+            self._stop_unless_needed()
         self._refill(is_wanted=self._sockets.agent.fileno() in ready)
 
     def _wait(self) -> set[int]:
@@ -119,6 +135,7 @@ class Master:
         if (pid := os.fork()) == 0:
             try:
                 self._leave()
+                self._services.close()
                 worker.serve(self._station, rehearse=rehearse)
             finally:
                 os._exit(1)  # no exception may reach the loop of the master
@@ -135,6 +152,10 @@ class Master:
         for connection in self._busy.values():
             if connection is not None:
                 connection.close()
+
+    def _leave_for_service(self) -> None:
+        self._leave()
+        self._sockets.agent.close()
 
     def _read_reports(self) -> None:
         while True:
@@ -163,6 +184,7 @@ class Master:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
+                self._services.reap(pid)
                 self._idle_workers.discard(pid)
                 connection = self._busy.pop(pid, None)
                 if connection is not None:
@@ -173,12 +195,19 @@ class Master:
 
     # control
 
+    def _stop_unless_needed(self) -> None:
+        if self._is_needed():
+            self._used = time.monotonic()
+        else:
+            self._stop()
+
     def _stop(self) -> None:
         if not self._stopping:
             self._stopping = True
             self._release()
             self._sockets.agent.close()
             self._sockets.control.close()
+            self._services.close()
             os.close(self._lifeline_end)
 
     def _serve_control(self) -> None:
@@ -196,13 +225,14 @@ class Master:
                     protocol.send(connection, b"A", json.dumps({"pid": os.getpid()}).encode())
 
     def _status(self) -> Mapping[str, Any]:
-        processes = [os.getpid(), *self._idle_workers, *self._busy]
+        processes = [os.getpid(), *self._idle_workers, *self._busy, *self._services.processes.values()]
         return {
             "pid": os.getpid(),
             "since": self._since,
             "warm": self._warm,
             "cold": dict(self._cold.most_common()),
             "running_commands": len(self._busy),
+            "services": self._services.processes,
             "processes": len(processes),
             "memory": max(map(_resident, processes)),
         }

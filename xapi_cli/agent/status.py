@@ -5,16 +5,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import control
-from xapi_cli.errors import XapiError
+from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.store.agent.client import KeeperClient
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+
+_KEEPER_TIMEOUT = 3.0  # seconds
 
 
 def show(runtime: "Runtime", *, as_json: bool) -> None:
     """Print the status of the agent, as lines or as JSON; raises XapiError if it is not running."""
     found = control.status(runtime.environ)
-    report = {"running": found is not None, **(_report(found) if found else {})}
+    report = {"running": found is not None, **(_report(found) if found else {}), **(_held(runtime) if found else {})}
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(report))
     elif found:
@@ -28,12 +31,28 @@ def _report(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "since": since, "served": found["warm"] + sum(found["cold"].values())}
 
 
+def _held(runtime: "Runtime") -> dict[str, int | None]:
+    """Return how many tokens the keeper holds, and how many entries of the cache; None if it does not respond."""
+    try:
+        keys = [each.key[:1] for each in KeeperClient(runtime.environ, _KEEPER_TIMEOUT).held()]
+    except StoreError:
+        return {"tokens": None, "cached": None}
+    return {"tokens": keys.count(b"a"), "cached": keys.count(b"c")}
+
+
 def _lines(report: dict[str, Any]) -> list[str]:
     """Return the lines of the table for a terminal."""
     rows = [
         ("running", f"process {report['pid']}, since {report['since']}"),
         ("commands", f"{report['warm']} run by the agent, {report['running_commands']} of them now"),
+        ("tokens", _tokens(report)),
         ("memory", f"{report['memory'] / 1e6:.0f} MB in {report['processes']} processes"),
         *(("without it", f"{count} because of: {reason}") for reason, count in report["cold"].items()),
     ]
     return [f"{name:<12}{value}" for name, value in rows]
+
+
+def _tokens(report: dict[str, Any]) -> str:
+    if report["tokens"] is None:
+        return "unknown: the keeper does not respond"
+    return f"{report['tokens']} in memory only, {report['cached']} cached from the keyring"

@@ -287,16 +287,23 @@ class Account:
         timeout = self._lock_timeout()
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._login_lock.acquired(timeout, stop_on_login=stop_on_login))
+                self._enter_lock(stack, timeout, stop_on_login=stop_on_login)
             except LockTimeout as error:
                 if required:
                     raise TimeoutExpired(
                         f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
                         hint="try again; if that process hangs, end it",
                     ) from error
-            except LockUnavailable as error:
-                self.repository.continue_without_lock(error)
             yield
+
+    def _enter_lock(self, stack: ExitStack, timeout: float, *, stop_on_login: bool) -> None:
+        """Acquire the lock in the state directory, then that of the store, which may be shared with other machines."""
+        failure: LockUnavailable | None = None
+        try:
+            stack.enter_context(self._login_lock.acquired(timeout, stop_on_login=stop_on_login))
+        except LockUnavailable as error:
+            failure = error
+        stack.enter_context(self.repository.locked_in_store(timeout, failure))
 
     def _lock_timeout(self) -> float:
         """Return the seconds to wait for another process's login: as long as it may take, within the deadline."""

@@ -14,9 +14,7 @@ PasswordStdin = Annotated[
 ]
 Remember = Annotated[
     bool | None,
-    typer.Option(
-        "--remember/--no-remember", help="Store the password in the keyring too, or delete the stored password."
-    ),
+    typer.Option("--remember/--no-remember", help="Store the password with the token, or delete the stored password."),
 ]
 
 

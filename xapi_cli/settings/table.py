@@ -149,6 +149,16 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = registry.AUTO
+    keyring_cache: Annotated[
+        bool,
+        Setting(
+            "cache of the keyring in the agent",
+            "Cache what is read from the keyring in the memory of the agent, if one is running",
+            values.Switch(),
+            variables=("XAPI_KEYRING_CACHE",),
+            in_profile=True,
+        ),
+    ] = False
     timeout: Annotated[
         float,
         Setting(

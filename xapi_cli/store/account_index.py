@@ -40,11 +40,17 @@ class AccountIndex:
         entry = self._read(self._path(identity))
         return [str(name) for name in entry["storages"]] if entry else []
 
+    def revision(self, identity: Identity, storage: str) -> str | None:
+        """Return what every `add` and `remove` of the account changes; None if it has no record in *storage*."""
+        entry = self._read(self._path(identity))
+        if entry is None or storage not in entry["storages"] or "revision" not in entry:
+            return None
+        return f"{entry['mark']} {entry['revision']}"
+
     def add(self, identity: Identity, storage: str) -> None:
-        """Record that the store named *storage* holds a record of *identity*."""
+        """Record that the store named *storage* holds a new record of *identity*."""
         known = self.storages(identity)
-        if storage not in known:
-            self._write(identity, self.mark(identity), [*known, storage])
+        self._write(identity, self.mark(identity), known if storage in known else [*known, storage])
 
     def remove(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
         """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
@@ -69,7 +75,7 @@ class AccountIndex:
             entry = json.loads(data or b"")
         except (ValueError, RecursionError):
             return None
-        kinds = {"mark": str, "storages": list, "base_url": str, "username": str}
+        kinds = {"mark": str, "revision": str, "storages": list, "base_url": str, "username": str}
         fits = isinstance(entry, dict) and {"mark", "storages"} <= entry.keys()
         return (
             entry if fits and all(isinstance(entry[key], kinds[key]) for key in kinds.keys() & entry.keys()) else None
@@ -77,7 +83,7 @@ class AccountIndex:
 
     def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
         private_files.make_directory(self._directory)
-        entry: dict[str, Any] = {"mark": mark, "storages": storages}
+        entry: dict[str, Any] = {"mark": mark, "revision": os.urandom(8).hex(), "storages": storages}
         if storages:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
         private_files.replace(self._path(identity), json.dumps(entry).encode())

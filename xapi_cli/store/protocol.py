@@ -45,7 +45,7 @@ class StoreOptions(NamedTuple):
     a lock in the state directory cannot be used, which is not an error of the store. An external service must respond
     within *timeout* seconds. With *unlock_wait*, the user is present to unlock it: the timeout is then at least that
     many seconds, and a message is shown. With *silence*, the standard streams of this process are redirected to the
-    null device while third-party code runs.
+    null device while third-party code runs. With *keyring_cache*, what is read from the keyring is cached in the agent.
     """
 
     state: Path
@@ -55,6 +55,7 @@ class StoreOptions(NamedTuple):
     timeout: float = 3.0
     unlock_wait: float | None = None
     silence: bool = True
+    keyring_cache: bool = False
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state!r}, …)"  # the environment contains secrets

@@ -23,11 +23,15 @@ class Storage(NamedTuple):
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
-    has_own_lock: bool = False  # the store excludes other writers itself, and rejects a write begun before a deletion
+    has_own_lock: bool = False  # the store is a LockingStore: it excludes other writers itself
     extra: str | None = None  # the optional dependencies of the package that it needs
 
 
 def _open_keyring(options: "StoreOptions") -> "Store":
+    if options.keyring_cache:
+        from xapi_cli.store.keyring_cache import CachedKeyringStore
+
+        return CachedKeyringStore(options)
     from xapi_cli.store.keyring.store import KeyringStore
 
     return KeyringStore(options)
@@ -39,6 +43,12 @@ def _open_file(options: "StoreOptions") -> "Store":
     return FileStore(options.state, options.warn)
 
 
+def _open_agent(options: "StoreOptions") -> "Store":
+    from xapi_cli.store.agent.store import AgentStore
+
+    return AgentStore(options)
+
+
 def _open_memory(options: "StoreOptions") -> "Store":
     from xapi_cli.store.memory import MemoryStore
 
@@ -48,6 +58,7 @@ def _open_memory(options: "StoreOptions") -> "Store":
 STORAGES: tuple[Storage, ...] = (
     Storage("keyring", "the keyring", _open_keyring, remembers_passwords=True),
     Storage("file", "the file store", _open_file, needs_state_directory=True),
+    Storage("agent", "the agent's memory", _open_agent, remembers_passwords=True, has_own_lock=True),
     Storage("none", "memory", _open_memory, is_persistent=False),
 )
 

@@ -1,21 +1,21 @@
 """The record of one account: select its store, read it once, write it unless a logout came in between."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from xapi_cli.errors import StoreError, TimeoutExpired
 from xapi_cli.store import registry
 from xapi_cli.store.account_index import AccountIndex
-from xapi_cli.store.protocol import NoBackend, StoreOptions
+from xapi_cli.store.protocol import LoggedOut, NoBackend, StoreOptions
 from xapi_cli.store.registry import Storage, open_store
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
-    from xapi_cli.store.protocol import Store
+    from xapi_cli.store.protocol import LockingStore, Store
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
@@ -45,6 +45,7 @@ class TokenRepository:
         warn: Callable[[str], None],
         interactive: bool,
         silence: bool = True,
+        keyring_cache: bool = False,
         on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
     ) -> None:
         self.identity = identity
@@ -58,6 +59,7 @@ class TokenRepository:
             self._on_lock_failure,
             unlock_wait=UNLOCK_WAIT if interactive else None,
             silence=silence,
+            keyring_cache=keyring_cache,
         )
         self._store: Store | None = None
         self._record: Record | None = None
@@ -103,6 +105,11 @@ class TokenRepository:
         self._read = True
         return self._record
 
+    def start(self) -> str | None:
+        """Start the service that the storage needs and that xapi can start; return a message if it was not running."""
+        start: Callable[[], str | None] | None = getattr(self._open(self._storage), "start", None)
+        return start() if start else None
+
     def probe(self) -> None:
         """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
         self._store = self._open(self._storage)
@@ -120,6 +127,9 @@ class TokenRepository:
             self._mark = self._index.mark(self.identity) if self._storage.is_persistent else None
         except OSError:
             self._mark = None  # taking the lock, which is next, reports the error
+        if self._storage.has_own_lock:
+            with suppress(StoreError):  # writing, if the login succeeds, reports the error
+                self._locking_store().begin(self.identity)
 
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.
@@ -133,7 +143,10 @@ class TokenRepository:
                 lock.enter_context(self._writing())
             if self._mark is not None and not self._has_mark(self._mark):
                 return False
-            store.write(self.identity, record)
+            try:
+                store.write(self.identity, record)
+            except LoggedOut:
+                return False
             self._add_to_index()
         return True
 
@@ -159,6 +172,25 @@ class TokenRepository:
             problem, remedy = describe_state_error(self._state, error)
             raise StoreError(problem, hint=remedy) from error
         self._on_lock_failure(error)
+
+    @contextmanager
+    def locked_in_store(self, timeout: float, failure: LockUnavailable | None) -> Iterator[None]:
+        """Hold the login lock that the store has itself, if it has one; raises LockTimeout after *timeout* seconds.
+
+        *failure* is the error of the lock in the state directory, None if it is held. It is reported, and an error of
+        the lock of the store is not: using the store reports it.
+        """
+        if failure is not None:
+            self.continue_without_lock(failure)
+        with ExitStack() as lock:
+            if self._storage.has_own_lock:
+                with suppress(StoreError):
+                    lock.enter_context(self._locking_store().locked(self.identity, timeout))
+            yield
+
+    def _locking_store(self) -> "LockingStore":
+        self._store = self._store or self._open(self._storage)
+        return cast("LockingStore", self._store)
 
     def _read_first(self) -> Record | None:
         """Open the store and read it; with `auto`, fall back to a store in memory if that fails."""
@@ -226,7 +258,8 @@ class TokenRepository:
     def _delete_from(self, storage: Storage, *, is_known: bool) -> bool:
         """Delete the record in *storage*; failure is an error only if the user selected it or it *is_known*."""
         try:
-            return self._open(storage).delete(self.identity)
+            # whatever the setting is now, a record that was cached is erased
+            return open_store(storage, self._options._replace(keyring_cache=True)).delete(self.identity)
         except StoreError as error:
             if is_known or storage.name == self._setting:
                 raise
@@ -253,4 +286,5 @@ class TokenRepository:
     def _warn_once_without_locks(self, error: OSError | LockUnavailable) -> None:
         if not self._warned:
             self._warned = True
-            self._warn(f"{describe_state_error(self._state, error)[0]}; continuing without locks")
+            locks = f"with the locks of {self._storage.place}" if self._storage.has_own_lock else "without locks"
+            self._warn(f"{describe_state_error(self._state, error)[0]}; continuing {locks}")

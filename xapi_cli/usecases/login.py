@@ -40,6 +40,8 @@ class Login:
         if not self.password_stdin and not runtime.settings.password and (command := runtime.password_command):
             command.check()
         repository = runtime.repository(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
+        if started := repository.start():
+            runtime.terminal.note(started)
         repository.probe()  # before any prompt, and before a secret is sent
         identity = self._identity()
         account = runtime.account(identity, repository=repository.of(identity))

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
@@ -38,6 +38,13 @@ class KeeperClient:
 
     def __init__(self, environ: Mapping[str, str], timeout: float) -> None:
         self._path, self._timeout = agent_socket.path(environ, _NAME), timeout
+
+    @classmethod
+    def at(cls, path: str, timeout: float) -> Self:
+        """Return a client of the keeper that listens at *path*."""
+        client = cls({}, timeout)
+        client._path = path
+        return client
 
     def get(self, key: bytes) -> tuple[bytes | None, bytes]:
         """Return the record of *key*, None if there is none, and the generation of the key."""

@@ -1,7 +1,7 @@
 """Storage `agent`: records in the memory of the keeper; without an agent there are none."""
 
 import os
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
@@ -17,15 +17,8 @@ class AgentStore:
 
     def __init__(self, options: StoreOptions) -> None:
         self._client = KeeperClient(options.environ, options.timeout)
+        self.backend: str | None = None  # what a probe has found out about the keeper
         self._generations: dict[Identity, bytes] = {}  # those that the logins in progress began with
-
-    @property
-    def backend(self) -> str | None:
-        """What the keeper says about its memory, None if there is no keeper."""
-        with suppress(StoreError):
-            is_locked = all(each.is_locked for each in self._client.held())
-            return "the agent" if is_locked else "the agent, whose memory may be written to swap space (`ulimit -l`)"
-        return None
 
     def start(self) -> str | None:
         """Start an agent unless one is running; return a message if it was started, and raise StoreError if not."""
@@ -45,9 +38,11 @@ class AgentStore:
         record = b"probe"
         self._client.put(key, record)
         is_stored = self._client.get(key)[0] == record
+        is_locked = any(each.is_locked for each in self._client.held() if each.key == key)
         self._client.erase(key)
         if not is_stored:
             raise StoreError("the agent does not return what it has stored", hint="run `xapi agent stop`")
+        self.backend = f"the agent, {'never' if is_locked else 'possibly'} in swap space"
 
     def begin(self, identity: Identity) -> None:
         """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""

@@ -38,7 +38,7 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", "from XAPI_TOKEN; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"make {findings.storage.place} work, or {_ALTERNATIVE}"
+        hint = f"follow the hint for {findings.storage.name}, or {_ALTERNATIVE}"
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:
