@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import zipfile
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -42,13 +43,15 @@ def github(text: str) -> Iterator[Step]:
     found = yaml.safe_load(text)
     for job in found["jobs"].values() if "jobs" in found else [found]:
         for step in job["steps"]:
-            yield Step(["bash", "-e", "-c"], step["run"], {name: str(value) for name, value in step["env"].items()})
+            variables = {name: str(value) for name, value in step.get("env", {}).items()}
+            yield Step(["bash", "-e", "-c"], step["run"], variables)
 
 
 def gitlab(text: str) -> Iterator[Step]:
     for job in yaml.safe_load(text).values():
         variables = {name: str(value) for name, value in job["variables"].items()}
-        yield Step(["bash", "-eo", "pipefail", "-c"], "\n".join(job["script"]), variables)
+        for script in ("before_script", "script"):
+            yield Step(["bash", "-eo", "pipefail", "-c"], "\n".join(job[script]), variables)
 
 
 def jenkins(text: str) -> Iterator[Step]:
@@ -76,11 +79,14 @@ SYSTEMS = {
     "Jenkins": ("groovy", jenkins),
     "Plain Docker": ("dockerfile", docker),
 }
-STEPS = {
+REVISION = "git+URL@COMMIT"
+ALL_STEPS = {
     f"{system} {number}": step
     for system, (language, read) in SYSTEMS.items()
     for number, step in enumerate(step for text in blocks(system, language) for step in read(text))
 }
+INSTALLATIONS = {name: step for name, step in ALL_STEPS.items() if REVISION in step.script}
+STEPS = {name: step for name, step in ALL_STEPS.items() if name not in INSTALLATIONS}
 each_step = pytest.mark.parametrize("name", STEPS)
 
 
@@ -130,6 +136,56 @@ class Runner:
 @pytest.fixture
 def runner(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> Runner:
     return Runner(xapi, sandbox, tmp_path)
+
+
+# installation
+
+
+def empty_wheel(directory: Path) -> Path:
+    """Return a wheel without modules, which pip can install without a network."""
+    wheel, info = directory / "canary-1-py3-none-any.whl", "canary-1.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: canary\nVersion: 1\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_each_system_installs_xapi_before_it_uses_it() -> None:
+    assert list(INSTALLATIONS) == ["GitHub Actions 0", "GitLab CI 0", "Jenkins 0"]
+    assert "pip install --no-cache-dir /install/xapi_cli-*.whl" in blocks("Plain Docker", "dockerfile")[0]
+    assert f'pipx install "{REVISION}"' in PAGE.partition("\n## cron\n")[2]
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_the_installation_runs_pip_with_the_given_revision(name: str, tmp_path: Path) -> None:
+    step, bin_, log = INSTALLATIONS[name], tmp_path / "bin", tmp_path / "log"
+    wheel = empty_wheel(tmp_path)
+    bin_.mkdir()
+    for program in ("apt-get", "pip", "pipx"):  # those of the image, which this machine may lack or must not run
+        (bin_ / program).write_text(f'#!/bin/sh\necho "{program} $*" >>{log}\n')
+        (bin_ / program).chmod(0o755)
+    environ = {"PATH": f"{bin_}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "WORKSPACE_TMP": str(tmp_path)}
+    environ |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+
+    subprocess.run(
+        [*step.shell, step.script.replace(REVISION, str(wheel))],
+        env=environ,
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
+
+    if name.startswith("Jenkins"):  # it has its own pip
+        pip = tmp_path / "venv" / "bin" / "pip"
+        listed = subprocess.run([pip, "list"], env=environ, check=True, capture_output=True, text=True, timeout=60)
+        assert re.search(r"^canary +1$", listed.stdout, re.MULTILINE)
+        assert 'PATH = "${WORKSPACE_TMP}/venv/bin:${env.PATH}"' in PAGE
+    else:
+        assert re.search(rf"^pipx? install {wheel}$", log.read_text(), re.MULTILINE)
+
+
+# snippets
 
 
 def test_every_yaml_block_is_valid() -> None:

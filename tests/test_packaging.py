@@ -125,6 +125,18 @@ def test_the_locks_cover_windows_and_macos() -> None:
 # installation
 
 
+def test_the_readme_and_the_installation_page_have_the_same_commands() -> None:
+    readme, page = ((ROOT / path).read_text() for path in ("README.md", "docs/install.md"))
+    rows = re.findall(r"^\| (?:uv|pipx|venv) \| (.*) \|$", readme, re.MULTILINE)
+    commands = [command for row in rows for command in re.findall(r"`([^`]+)`", row)]
+
+    assert len(commands) == 9
+    assert [command for command in commands if command not in page] == []
+    name = PYPROJECT["project"]["name"]
+    assert set(re.findall(r"uninstall ([\w-]+)`", readme + page)) == {name}
+    assert set(re.findall(r"(\w+)-\*\.whl", page)) == {name.replace("-", "_")}
+
+
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the sdist of this tree, and the wheel built from that sdist."""
