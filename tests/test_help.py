@@ -66,6 +66,16 @@ def test_help_on_a_terminal_is_the_same_text_with_styles(
     assert re.sub(r"\x1b\[(?:0|36|1;4)m", "", seen) == xapi(*args).out
 
 
+def test_names_of_options_and_items_are_set_off_completely(xapi: Xapi) -> None:
+    with xapi.on_terminal("request", "--help") as terminal:
+        assert terminal.wait() == 0
+    seen = terminal.seen.decode()
+
+    assert "\r\n  \x1b[36m-q, --query\x1b[0m NAME=VALUE  " in seen
+    assert "\r\n  \x1b[36m--form\x1b[0m  " in seen
+    assert "\r\n    \x1b[36mname:=JSON\x1b[0m    JSON field" in seen
+
+
 def test_every_command_is_listed_with_a_summary(xapi: Xapi) -> None:
     page = xapi("--help").out
 

@@ -1,8 +1,10 @@
 """When text has colors, and which."""
 
+from typing import get_args
+
 import pytest
 
-from xapi_cli.system.style import Style, is_wanted, of_state, of_status
+from xapi_cli.system.style import Name, Style, is_wanted, of_state, of_status
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,12 @@ def test_colors_are_reset_and_a_disabled_style_adds_nothing() -> None:
     assert paint("error", "") == paint(None, "") == ""
     assert paint("name", "`b`").join("a ") == paint.commands("a`b` ")
     assert plain("error", "a") == plain.commands("a") == "a"
+
+
+def test_only_the_palette_of_the_terminal_is_used() -> None:
+    codes = {code for name in get_args(Name) for code in Style(enabled=True)(name, "x")[2:-6].split(";")}
+
+    assert codes <= {"1", "2", "4", *map(str, range(31, 37))}
 
 
 def test_states_and_statuses_have_the_colors_of_their_severity() -> None:

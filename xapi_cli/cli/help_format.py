@@ -22,7 +22,7 @@ _OPTIONS = "Options"
 _EXAMPLES = "Examples:"
 _WIDE = 70  # columns; on a narrower terminal, a long name has its own line
 _HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
-_NAME = re.compile(r"^  (-\S+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
+_NAME = re.compile(r"^(  |    )(-[^\s,]+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
 
 
 class Command(TyperCommand):
@@ -113,7 +113,7 @@ def split_examples(text: str | None) -> tuple[str, list[str]]:
 
 def styled(page: str, paint: Style) -> str:
     """Return the plain *page* with its headings and names, and the commands in its text, set off by *paint*."""
-    page = _NAME.sub(lambda found: f"  {paint('name', found[1])}", page)
+    page = _NAME.sub(lambda found: found[1] + paint("name", found[2]), page)
     page = _HEADING.sub(lambda found: found[0].replace(*_both(paint, found[1] or found[2])), page)
     return paint.commands(page)
 

@@ -22,7 +22,7 @@ _CODES: Mapping[Name, str] = {
     "protocol": "34",  # blue: the protocol in a start line
 }
 _OFF = frozenset({"0", "false", "no", "off"})
-_COMMAND = re.compile(r"`[^`]+`")
+_COMMAND = r"`[^`]+`"  # compiled only on a terminal
 
 
 def is_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
@@ -54,7 +54,7 @@ class Style:
 
     def commands(self, text: str) -> str:
         """Return *text* with the commands in it, which are in backticks, set off."""
-        return _COMMAND.sub(lambda found: self("name", found[0]), text) if self.enabled else text
+        return re.sub(_COMMAND, lambda found: self("name", found[0]), text) if self.enabled else text
 
 
 def of_status(status: int) -> Name:
