@@ -3,6 +3,7 @@
 import pytest
 
 from tests.program import REAL, Environ, Outcome, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")
 TEXT = "--base-url: base URL has the scheme 'ftp', not http or https; write it like https://api.example.com"
@@ -62,6 +63,24 @@ def test_a_resized_terminal_is_measured_again(xapi: Xapi) -> None:
             terminal.type("ftp://nowhere\n")
             shown = terminal.expect("https://api.example.com\r\n").partition("xapi: error: ")[2].splitlines()
             assert len(shown) == lines
+
+
+def test_a_prompt_states_why_and_is_wrapped_between_words(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    sandbox.revoke_tokens()
+
+    with xapi.on_terminal(
+        "request", "/x-api/me", env={**sandbox.settings, "XAPI_PASSWORD": None}, columns=60
+    ) as screen:
+        screen.expect(f"{sandbox.base_url}: ")
+        lines = screen.text.splitlines()
+        assert [line for line in lines if len(line) > 60] == []
+        assert " ".join(line.strip() for line in lines) == (
+            f"The API rejected the stored token (401). Password for {MASTER.email} at {sandbox.base_url}:"
+        )
+        assert b"\x1b[1mThe API " in screen.seen
+        screen.type(f"{MASTER.password}\n")
+        assert screen.wait() == 0
 
 
 def test_an_error_on_a_terminal_loads_no_rich(xapi: Xapi) -> None:
