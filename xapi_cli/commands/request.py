@@ -53,6 +53,10 @@ Output = Annotated[
     str | None,
     _option(_RESPONSE, "--output", "-o", metavar="FILE", help="Write the body to FILE; complete or not at all."),
 ]
+Continue = Annotated[
+    bool,
+    _option(_RESPONSE, "--continue", help="With -o: keep a partial download in FILE.part, and resume it."),
+]
 ErrorBodyOption = Annotated[
     ErrorBody, _option(_RESPONSE, "--error-body", help="Where to write the body of a 4xx or 5xx response.")
 ]
@@ -94,6 +98,7 @@ def request(
     form: Form = False,
     include: Include = False,
     output: Output = None,
+    continue_: Continue = False,
     error_body: ErrorBodyOption = ErrorBody.STDOUT,
     meta: Meta = None,
     no_follow: NoFollow = False,
@@ -143,6 +148,7 @@ def request(
         form=form,
         include=include,
         output=output,
+        resume=continue_,
         retries=retry,
         error_body=error_body.value,
         meta=meta,

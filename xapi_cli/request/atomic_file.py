@@ -6,6 +6,7 @@ import re
 import select
 import stat
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -40,6 +41,24 @@ class AtomicFile:
         self._new: AnchoredPath | None = None  # the name of the new file, if it has one
         self._file: BinaryIO | None = None
         self._is_direct = False
+
+    @staticmethod
+    def accepts(status: int) -> bool:
+        """Return whether the file receives the body of a response with *status*: always."""
+        return True
+
+    @property
+    def kept(self) -> str:
+        """What is kept if the download ends now: nothing."""
+        return ""
+
+    @property
+    def count(self) -> int:
+        """How many bytes of an earlier download the file starts with: none."""
+        return 0
+
+    def begin(self, status: int, fields: Mapping[str, str], url: str) -> None:
+        """Do nothing before the body of a response: the file is empty."""
 
     def open(self) -> None:
         """Open the file for writing; raise OutputError if it cannot be written. A failure needs no cleanup."""
@@ -117,8 +136,8 @@ class AtomicFile:
 
     def _replace(self, file: BinaryIO, target: AnchoredPath) -> None:
         """Atomically replace the target with *file*."""
-        mode = _mode(target)
-        _set_mode(file.fileno(), mode)
+        mode = mode_of(target)
+        set_mode(file.fileno(), mode)
         if self._new is None:
             if _link(file, target):
                 return
@@ -176,7 +195,7 @@ def _temporary_name(target: AnchoredPath) -> AnchoredPath:
     return private_files.temporary_sibling(target.sibling("xapi-output"))
 
 
-def _mode(target: AnchoredPath) -> int:
+def mode_of(target: AnchoredPath) -> int:
     """Return the permissions of the replaced file if the user or root owns it, else those that the umask allows."""
     with suppress(OSError):
         found = target.status()
@@ -216,11 +235,12 @@ def _copy(file: BinaryIO, name: AnchoredPath, mode: int) -> None:
 
     new = name.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with open(os.dup(file.fileno()), "rb") as source, open(new, "wb") as copy:
-        _set_mode(new, mode)
+        set_mode(new, mode)
         source.seek(0)
         copyfileobj(source, copy)
 
 
-def _set_mode(descriptor: int, mode: int) -> None:
+def set_mode(descriptor: int, mode: int) -> None:
+    """Set the permissions of the open file to *mode*, where that is supported."""
     if hasattr(os, "fchmod"):  # missing on Windows before Python 3.13, where few modes exist
         os.fchmod(descriptor, mode)

@@ -27,6 +27,7 @@ class Call(NamedTuple):
     url: str
     headers: Sequence[Header] = ()
     body: Body | None = None
+    own_headers: Sequence[Header] = ()  # of xapi; unlike those of the user, they are also sent to other origins
 
     def __repr__(self) -> str:
         return f"Call({self.method!r}, {self.display_url!r}, …)"  # the headers may contain secrets
@@ -45,6 +46,7 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     user = list(call.headers) if to_api else []
     if to_api and call.body is not None and call.body.content_type:
         user = _with_default(user, "Content-Type", call.body.content_type)
+    user += call.own_headers
     for name, value in _DEFAULT_HEADERS:
         user = _with_default(user, name, value)
     return [

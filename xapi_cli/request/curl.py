@@ -66,6 +66,8 @@ class CurlCommand:
 
     def _missing_flags(self) -> Iterator[str]:
         """Yield the given flags that curl does not support."""
+        if self.options.resume:  # curl's does not check that the file is still the same
+            yield "--continue"
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token

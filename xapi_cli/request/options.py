@@ -18,6 +18,7 @@ class RequestOptions(NamedTuple):
     output: str | None = None
     retries: int = 0
     error_body: ErrorBody = "stdout"
+    resume: bool = False
     meta: str | None = None
     check_status: bool = True
     follow: bool = True

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.request.atomic_file import AtomicFile
+    from xapi_cli.request.partial_file import PartialFile
 
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
@@ -23,7 +24,7 @@ class ResponseOutput:
     """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
 
     terminal: Terminal
-    file: "AtomicFile | None" = None
+    file: "AtomicFile | PartialFile | None" = None
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
@@ -34,10 +35,11 @@ class ResponseOutput:
 
         Raises NetworkError if the body is truncated, and ClosedPipe or OutputError if it cannot be written.
         """
+        self.size = 0
         if self.include:
             self._write_headers(response)
         chunks = self._decoded_chunks(response)
-        if self.file is not None and self._goes_to_file(response):
+        if self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status_code):
             self._write_to_file(self.file, response, chunks)
         elif response.status_code < 400 or self.error_body == "stdout":
             self._write_to_stdout(response, chunks)
@@ -102,26 +104,45 @@ class ResponseOutput:
         content_type = response.headers.get("Content-Type", "")
         return displayed(chunks, colors=colors, note=self.terminal.note, content_type=content_type)
 
-    def _write_to_file(self, file: "AtomicFile", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
-        seconds = self._transfer(response, chunks, file.write)
+    def _write_to_file(
+        self, file: "AtomicFile | PartialFile", response: "httpx.Response", chunks: Iterator[bytes]
+    ) -> None:
+        file.begin(response.status_code, response.headers, final_url(response))
+        before = file.count
+        seconds = self._transfer(response, chunks, file.write, before=before)
         file.commit()
         if self.terminal.shows_progress:
             rate = size(round(self.size / max(seconds, 0.001)))
-            self.terminal.note(f"wrote {file.name}: {size(self.size)} in {seconds:.1f} s, {rate}/s")
+            resumed = f" (resumed at {size(before)})" if before else ""
+            self.terminal.note(f"wrote {file.name}: {size(before + self.size)}{resumed} in {seconds:.1f} s, {rate}/s")
 
-    def _transfer(self, response: "httpx.Response", chunks: Iterator[bytes], write: Callable[[bytes], None]) -> float:
-        """Pass *chunks* to *write*, and show the progress; return the seconds that this took."""
+    def _transfer(
+        self,
+        response: "httpx.Response",
+        chunks: Iterator[bytes],
+        write: Callable[[bytes], None],
+        *,
+        before: int = 0,
+    ) -> float:
+        """Pass *chunks* to *write*, and show the progress, with the bytes *before* them; return the seconds."""
         if not self.terminal.shows_progress:
             for chunk in chunks:
                 write(chunk)
             return 0
         from xapi_cli.system.progress import Transfer
 
-        with self.terminal.during(Transfer("received", _decoded_length(response))) as transfer:
+        length = _decoded_length(response)
+        total = None if length is None else before + length
+        with self.terminal.during(Transfer("received", total, before)) as transfer:
             for chunk in chunks:
                 write(chunk)
                 transfer.advance(len(chunk))
         return time.monotonic() - transfer.started
+
+
+def final_url(response: "httpx.Response") -> str:
+    """Return the URL that the body comes from, without its query, which may differ each time."""
+    return str(response.url).partition("?")[0]
 
 
 def _decoded_length(response: "httpx.Response") -> int | None:

@@ -10,7 +10,8 @@ import httpx
 
 from xapi_cli.auth.credentials import Credentials
 from xapi_cli.errors import ClientStatusError, NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
-from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send, Step
+from xapi_cli.http import retry
+from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send, Step, Wait
 from xapi_cli.request import calls
 from xapi_cli.request.body.build import Body
 from xapi_cli.request.calls import Call, displayed
@@ -84,6 +85,7 @@ class Sender:
         self._client, self._base_url, self._credentials = client, base_url, credentials
         self._follow, self._retries, self._deadline = follow, retries, deadline
         self._note, self._uploading, self._sleep = note, uploading, sleep
+        self._retried = 0
         self.attempts = 1  # the first one, the retries and the replays after a 401
         self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
 
@@ -113,11 +115,20 @@ class Sender:
                 self._response.httpx.close()
             raise
 
+    def waits_to_resume(self, call: Call, error: NetworkError) -> bool:
+        """Wait until *call*, whose body broke off with *error*, can be sent again; return False if no retry is left."""
+        delay = retry.next_delay(call.method, self._retried, self._retries, deadline=self._deadline)
+        if delay is None:
+            return False
+        self._note(f"{error.message}; retrying in {delay:.1f} s ({self._retried + 1} of {self._retries})")
+        self._perform(Wait(delay))
+        return True
+
     def _policy(self) -> Policy[Call]:
         return Policy(
             self._base_url,
             replays=1,
-            retries=self._retries,
+            retries=self._retries - self._retried,
             deadline=self._deadline,
             redirected=partial(calls.redirected_call, base_url=self._base_url, follow=self._follow),
             note=self._note,
@@ -132,6 +143,7 @@ class Sender:
             self._response = self._send(step)
             return self._response
         self.attempts += 1
+        self._retried += 1
         self._sleep(step.seconds)
         return None
 

@@ -145,13 +145,13 @@ def probe(directory: Path, size: int = 0) -> None:
             raise
 
 
-def write(file: AnchoredPath, data: bytes) -> None:
+def write(file: AnchoredPath, data: bytes, *, sync: bool = True) -> None:
     """Replace the content of *file*, in any directory, with *data*, atomically and with mode 0600.
 
-    The data is on disk when this returns.
+    With *sync*, the data is on disk when this returns.
     """
     remove_abandoned(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
-    _replace(file, data, sync=True)
+    _replace(file, data, sync=sync)
 
 
 def remove_abandoned(file: AnchoredPath, pattern: re.Pattern[str]) -> None:

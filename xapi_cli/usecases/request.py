@@ -6,20 +6,24 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import Interrupted, UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import items
 from xapi_cli.request.body import build as body
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.system import signals
+from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.calls import Call
     from xapi_cli.request.output import ResponseOutput
+    from xapi_cli.request.partial_file import PartialFile
     from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.runtime import Runtime
 
+_RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 _METHOD_REJECTED = frozenset({405, 501})
 _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give another METHOD before PATH"
 
@@ -54,21 +58,46 @@ class Request:
             credentials = self._credentials()
             if credentials is not None:
                 credentials.check()  # before stdin is read, which may block for long
-            file = self._open_file(stack, self._options.output)
+            file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
             sender = self._sender(credentials)
             output = self._output(file)
             meta = _Meta(sender, output, credentials)
+
+            def received(outcome: "Outcome") -> None:
+                meta.outcome = outcome
+                stack.callback(outcome.response.close)
+
             try:
-                meta.outcome = sender.send(call)
-                stack.callback(meta.outcome.response.close)
-                output.write(meta.outcome.response)
-            except BaseException:
+                self._exchange(sender, output, file, call, received)
+            except BaseException as error:
                 self._write_meta_of_failure(meta, meta_file)
+                self._report_unfinished(error, output, file)
                 raise
             self._write_meta(meta, meta_file)
+        assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
         self._raise_for_status(meta.outcome, credentials)
+
+    def _exchange(
+        self,
+        sender: "Sender",
+        output: "ResponseOutput",
+        file: "AtomicFile | PartialFile | None",
+        call: "Call",
+        received: "Callable[[Outcome], None]",
+    ) -> None:
+        """Send *call* and write the body of its response, which *received* takes before."""
+        if not self._options.resume:
+            outcome = sender.send(call)
+            received(outcome)
+            output.write(outcome.response)
+            return
+        from xapi_cli.request.download import Download
+        from xapi_cli.request.partial_file import PartialFile
+
+        assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
+        Download(sender, output, file, received=received, note=self._runtime.terminal.note).run(call)
 
     def print_curl(self) -> None:
         """Print the equivalent curl command."""
@@ -98,15 +127,48 @@ class Request:
             raise UsageError(
                 "an upload sets its own Content-Type, which contains the boundary", hint="remove the header"
             )
-        both = options.output and options.meta and options.meta != "-"
-        if both and os.path.realpath(str(options.output)) == os.path.realpath(str(options.meta)):
+        if options.resume:
+            self._check_resumable()
+        if options.output and options.meta not in (None, "-") and self._is_written_twice(options.meta):
             raise UsageError("-o and --meta name the same file", hint="use two different files")
+
+    def _is_written_twice(self, name: str | None) -> bool:
+        """Return whether -o also writes the file *name*."""
+        path = os.path.realpath(str(self._options.output))
+        paths = [path, f"{path}.part", f"{path}.part.json"] if self._options.resume else [path]
+        return os.path.realpath(str(name)) in paths
+
+    def _check_resumable(self) -> None:
+        """Raise UsageError if a download cannot be resumed with these options."""
+        options = self._options
+        if options.output in (None, "-"):
+            raise UsageError("--continue has no file to continue", hint="add -o FILE")
+        if self._method not in (None, "GET") or options.data is not None or self._items.fields or self._items.uploads:
+            raise UsageError("--continue applies to a GET without a body", hint="omit --continue")
+        for name, _ in self._items.headers:
+            if name.lower() in _RANGE_HEADERS:
+                raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
+        if not options.check_status:
+            raise UsageError(
+                "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
+            )
 
     def _credentials(self) -> "Credentials | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if any(name.lower() == "authorization" for name, _ in self._items.headers):
             return None
         return self._runtime.credentials(automatic=self._options.automatic)
+
+    def _open_output(self, stack: ExitStack) -> "AtomicFile | PartialFile | None":
+        """Open the file of -o."""
+        if not self._options.resume:
+            return self._open_file(stack, self._options.output)
+        from xapi_cli.request.partial_file import PartialFile
+
+        file = PartialFile(str(self._options.output), self._url)
+        stack.push(file)
+        file.open()
+        return file
 
     def _open_file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
         """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
@@ -155,7 +217,7 @@ class Request:
         with self._runtime.terminal.during(Transfer("sent", length)) as transfer:
             yield transfer.advance
 
-    def _output(self, file: "AtomicFile | None") -> "ResponseOutput":
+    def _output(self, file: "AtomicFile | PartialFile | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
 
         options = self._options
@@ -166,6 +228,25 @@ class Request:
             error_body=options.error_body,
             writes_errors_to_file=not options.check_status,
         )
+
+    def _report_unfinished(
+        self, error: BaseException, output: "ResponseOutput", file: "AtomicFile | PartialFile | None"
+    ) -> None:
+        """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
+        if file is None:
+            return
+        failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
+        is_silent = isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt)
+        if kept := file.kept:
+            kept = f"{kept}; run the same command again to resume"
+            if is_silent:
+                self._runtime.terminal.note(f"interrupted: {kept}")
+            elif failure is not None:
+                signals.cancel_alarm()  # its failure would replace this one while the files are closed
+                failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
+        elif is_silent and output.size and self._runtime.terminal.stderr_is_terminal:
+            how = "the server cannot resume it" if self._options.resume else "--continue would keep it"
+            self._runtime.terminal.note(f"interrupted: {size(output.size)} dropped; {how}")
 
     def _write_meta_of_failure(self, meta: "_Meta", file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""

@@ -1,0 +1,56 @@
+"""Download to a file that is kept when the download is interrupted, and resume it."""
+
+from collections.abc import Callable
+
+from xapi_cli.errors import NetworkError
+from xapi_cli.request.calls import Call
+from xapi_cli.request.output import ResponseOutput, final_url
+from xapi_cli.request.partial_file import PartialFile
+from xapi_cli.request.send import Outcome, Sender
+from xapi_cli.system.render import size
+
+
+class Download:
+    """Send a call with *sender* until its whole body is in *file*, through *output*.
+
+    *received* takes each response, which it closes later; *note* takes a line about each restart.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        output: ResponseOutput,
+        file: PartialFile,
+        *,
+        received: Callable[[Outcome], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._sender, self._output, self._file, self._received, self._note = sender, output, file, received, note
+
+    def run(self, call: Call) -> None:
+        """Send *call* and write its body.
+
+        If the rest of the file does not continue the part, the download starts again. If the body breaks off, the
+        rest is requested as often as the sender may retry.
+        """
+        while True:
+            outcome = self._sender.send(call._replace(own_headers=self._file.headers))
+            response = outcome.response
+            self._received(outcome)
+            problem = self._file.problem(response.status_code, response.headers, final_url(response))
+            if problem is not None:
+                self._restart(problem)
+                continue
+            if response.is_success and response.status_code != 206 and self._file.count:
+                self._restart("the server sent the whole file")
+            try:
+                self._output.write(response)
+            except NetworkError as error:
+                if not self._sender.waits_to_resume(call, error):
+                    raise
+            else:
+                return
+
+    def _restart(self, reason: str) -> None:
+        self._note(f"{reason}: the download starts again, and {size(self._file.count)} are dropped")
+        self._file.forget()
