@@ -35,6 +35,8 @@ def hand_over() -> None:
 
     worker = -1
     try:
+        if connection.fileno() < protocol.STREAMS:
+            return  # a standard stream is closed
         connection.settimeout(_PATIENCE)
         kind, content = protocol.receive(connection)
         process, _, build = content.partition(b" ")

@@ -91,8 +91,10 @@ def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
     agent = master.Master(
         master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
         {name: sockets[name] for name in services.NAMES},
+        f"{directory}/relay",
         idle=idle,
         is_needed=lambda: _holds_tokens(directory),
+        lock=held,
         release=release,
     )
     ready()

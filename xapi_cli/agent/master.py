@@ -37,21 +37,26 @@ class Sockets(NamedTuple):
 class Master:
     """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets.
 
-    *services* are the listening sockets of the services, by their names. The agent does not end while it *is_needed*.
+    *services* are the listening sockets of the services, by their names; *relay* is the path of one.
+    The agent does not end while it *is_needed*.
+    *lock* is the descriptor of its lock, which no other process may hold.
     """
 
     def __init__(
         self,
         sockets: Sockets,
         services: Mapping[str, socket.socket],
+        relay: str,
         *,
         idle: float,
         is_needed: Callable[[], bool],
+        lock: int,
         release: Callable[[], None],
     ) -> None:
         self._sockets = sockets
         self._idle = idle
         self._is_needed = is_needed
+        self._lock = lock
         self._release = release
         self._lifeline, self._lifeline_end = os.pipe()
         self._services = Services(services, self._lifeline)
@@ -61,7 +66,9 @@ class Master:
         for each in (self._wakeup, signal_end):
             each.setblocking(False)
         self._signal_end = signal_end
-        self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), protocol.build())
+        self._station = worker.Station(
+            sockets.agent, self._lifeline, theirs, fidelity.Start.now(), protocol.build(), relay
+        )
         self._idle_workers: set[int] = set()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
         self._cold: Counter[str] = Counter()
@@ -115,6 +122,8 @@ class Master:
     def _timeout(self) -> float:
         now = time.monotonic()
         waits = [_POLL, self._used + self._idle - now + 0.001]
+        if not self._stopping and (delay := self._services.seconds_to_wait()) is not None:
+            waits.append(delay + 0.001)
         if len(self._idle_workers) < _IDLE_WORKERS and not self._stopping:
             waits.append(self._refill_at - now)
         return max(min(waits), 0.0)
@@ -147,6 +156,7 @@ class Master:
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lifeline_end)
+        os.close(self._lock)
         for each in (self._reports, self._wakeup, self._signal_end, self._sockets.control):
             each.close()
         for connection in self._busy.values():
@@ -234,7 +244,7 @@ class Master:
             "running_commands": len(self._busy),
             "services": self._services.processes,
             "processes": len(processes),
-            "memory": max(map(_resident, processes)),
+            "memory": sum(map(_resident, processes)),  # shared pages count for each process
         }
 
 

@@ -14,7 +14,13 @@ def _keeper(listener: socket.socket, lifeline: int) -> None:
     keeper.serve(listener, lifeline)
 
 
-_SERVICES: Mapping[str, Callable[[socket.socket, int], None]] = {"keeper": _keeper}
+def _relay(listener: socket.socket, lifeline: int) -> None:
+    from xapi_cli.agent import relay
+
+    relay.serve(listener, lifeline)
+
+
+_SERVICES: Mapping[str, Callable[[socket.socket, int], None]] = {"keeper": _keeper, "relay": _relay}
 NAMES = tuple(_SERVICES)
 
 
@@ -35,6 +41,11 @@ class Services:
             if time.monotonic() - self._started[name] >= _MIN_LIFE:
                 self._started[name] = time.monotonic()
                 self.processes[name] = self._fork(name, leave)
+
+    def seconds_to_wait(self) -> float | None:
+        """Return the time until `start` can start a service that has ended; None if all run."""
+        missing = [self._started[name] for name in self._listeners.keys() - self.processes.keys()]
+        return max(min(missing) + _MIN_LIFE - time.monotonic(), 0.0) if missing else None
 
     def reap(self, pid: int) -> None:
         """Note that the process *pid* has ended; it may be another one."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import control
 from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.http import loans
 from xapi_cli.store.agent.client import KeeperClient
+from xapi_cli.system import agent_socket
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -17,7 +19,11 @@ _KEEPER_TIMEOUT = 3.0  # seconds
 def show(runtime: "Runtime", *, as_json: bool) -> None:
     """Print the status of the agent, as lines or as JSON; raises XapiError if it is not running."""
     found = control.status(runtime.environ)
-    report = {"running": found is not None, **(_report(found) if found else {}), **(_held(runtime) if found else {})}
+    report = {
+        "running": found is not None,
+        **(_report(found, control.directory(runtime.environ)) if found else {}),
+        **(_held(runtime) if found else {}),
+    }
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(report))
     elif found:
@@ -26,9 +32,11 @@ def show(runtime: "Runtime", *, as_json: bool) -> None:
         raise XapiError("the agent is not running", hint="run `xapi agent start`")
 
 
-def _report(found: dict[str, Any]) -> dict[str, Any]:
+def _report(found: dict[str, Any], directory: str) -> dict[str, Any]:
     since = datetime.fromtimestamp(found["since"], UTC).isoformat(timespec="seconds")
-    return {**found, "since": since, "served": found["warm"] + sum(found["cold"].values())}
+    connections = loans.relay_status(lambda: agent_socket.connect_stream(f"{directory}/relay"))
+    served = found["warm"] + sum(found["cold"].values())
+    return {**found, "since": since, "served": served, "connections": connections}
 
 
 def _held(runtime: "Runtime") -> dict[str, int | None]:
@@ -46,10 +54,11 @@ def _lines(report: dict[str, Any]) -> list[str]:
         ("running", f"process {report['pid']}, since {report['since']}"),
         ("commands", f"{report['warm']} run by the agent, {report['running_commands']} of them now"),
         ("tokens", _tokens(report)),
+        ("connections", f"{(report['connections'] or {}).get('kept', 0)} kept open"),
         ("memory", f"{report['memory'] / 1e6:.0f} MB in {report['processes']} processes"),
         *(("without it", f"{count} because of: {reason}") for reason, count in report["cold"].items()),
     ]
-    return [f"{name:<12}{value}" for name, value in rows]
+    return [f"{name:<13}{value}" for name, value in rows]
 
 
 def _tokens(report: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 from xapi_cli.agent import fidelity, preload, protocol
 from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
+from xapi_cli.http import loans
 from xapi_cli.runtime import Runtime
 from xapi_cli.system import agent_socket, process_hardening
 from xapi_cli.system.terminal import Terminal
@@ -28,7 +29,7 @@ class Station(NamedTuple):
 
     *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
     messages to the master: `B`, a command begins, with the connection; `C`, the client runs it, and why; `U`, the
-    program was upgraded. Each contains the process id.
+    program was upgraded. Each contains the process id. *relay* is the path of the socket of the relay.
     """
 
     listener: socket.socket
@@ -36,6 +37,7 @@ class Station(NamedTuple):
     reports: socket.socket
     start: fidelity.Start
     build: bytes
+    relay: str
 
 
 class _Call(NamedTuple):
@@ -66,6 +68,7 @@ def serve(station: Station, *, rehearse: bool) -> NoReturn:
     for resource in (station.listener, station.reports):
         resource.close()
     os.close(station.lifeline)
+    loans.install(lambda: agent_socket.connect_stream(station.relay))
     _run(call)
 
 

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this m
 if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Mapping
+    from socket import socket as Stream  # noqa: N812 - a class, like the one of _socket
 
 _MAX_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7))
 
@@ -53,6 +54,16 @@ def connect(path: str, *, raise_if_full: bool = False) -> "socket | None":
             raise
     connection.close()
     return None
+
+
+def connect_stream(path: str) -> "Stream | None":
+    """Return what `connect` returns as an object of the module `socket`, which takes 6 ms to import."""
+    connection = connect(path)
+    if connection is None:
+        return None
+    from socket import socket as stream
+
+    return stream(fileno=connection.detach())
 
 
 def peer(connection: "socket") -> tuple[int, int]:

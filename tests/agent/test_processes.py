@@ -1,0 +1,309 @@
+"""What happens when a client, a worker or the agent is killed, and what a worker adopts from its client."""
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import xapi_cli
+from tests.agent.conftest import Agent, is_running, wait_until
+from tests.program import PROGRAM, REAL
+from tests.servers import OK, Server, request, send, wait_for
+
+TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
+SHOW = ("token", "show")
+ME = ("request", "/x-api/me")
+
+
+class Blocked:
+    """A command, the worker that runs it, and a server that received its request but does not respond yet."""
+
+    def __init__(self, agent: Agent, server: Server, may_respond: threading.Event) -> None:
+        self.server = server
+        self.may_respond = may_respond
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
+        self.process = agent.xapi.start(*ME, env=env, argv=REAL)
+        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        home = str(agent.xapi.home)
+        (self.worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+
+
+@contextmanager
+def blocked(agent: Agent) -> Iterator[Blocked]:
+    may_respond = threading.Event()
+    with Server([request(), wait_for(may_respond), send(OK)]) as server:
+        yield Blocked(agent, server, may_respond)
+        may_respond.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT, signal.SIGUSR1])
+def test_a_worker_ends_when_its_client_is_killed(agent: Agent, number: signal.Signals) -> None:
+    with blocked(agent) as call:
+        call.process.send_signal(number)
+
+        assert call.process.wait(30) == -number
+        wait_until(lambda: not is_running(call.worker), "the worker has ended")
+    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+
+
+def test_a_stopped_worker_ends_when_its_client_is_killed(agent: Agent) -> None:
+    with blocked(agent) as call:
+        os.kill(call.worker, signal.SIGSTOP)
+        call.process.kill()
+
+        wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_client_ends_as_its_worker_was_killed(agent: Agent, number: signal.Signals) -> None:
+    with blocked(agent) as call:
+        os.kill(call.worker, number)
+
+        out, err = call.process.communicate(timeout=30)
+        assert (call.process.returncode, out, err) == (-number, b"", b"")
+        assert len(call.server.received) == 1
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
+def test_a_signal_to_the_client_interrupts_the_command(agent: Agent, number: signal.Signals, code: int) -> None:
+    with blocked(agent) as call:
+        call.process.send_signal(number)
+
+        out, err = call.process.communicate(timeout=30)
+        assert (call.process.returncode, out, err) == (code, b"", b"")
+        wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+def test_a_running_command_survives_the_agent(agent: Agent) -> None:
+    with blocked(agent) as call:
+        rest = [pid for pid in agent.workers() if pid != call.worker]
+        os.kill(agent.pid, signal.SIGKILL)
+        wait_until(lambda: not any(map(is_running, rest)), "idle workers, keeper and relay have ended")
+
+        call.may_respond.set()
+        out, _ = call.process.communicate(timeout=30)
+        assert (call.process.returncode, out) == (0, b"ok")
+
+
+def test_a_client_whose_worker_and_agent_were_killed_fails(agent: Agent) -> None:
+    with blocked(agent) as call:
+        for pid in (agent.pid, call.worker):
+            os.kill(pid, signal.SIGKILL)
+
+        out, err = call.process.communicate(timeout=30)
+        assert (call.process.returncode, out) == (1, b"")
+        assert b"xapi: error: the agent ended before the command" in err
+        assert len(call.server.received) == 1  # it is not sent again
+
+
+def test_a_stopped_agent_finishes_its_commands(agent: Agent) -> None:
+    with blocked(agent) as call:
+        assert agent.xapi("agent", "stop").code == 0
+        assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+        assert is_running(agent.pid)
+
+        call.may_respond.set()
+        assert call.process.communicate(timeout=30)[0] == b"ok"
+    wait_until(lambda: not is_running(agent.pid), "the agent has ended")
+
+
+def test_a_killed_agent_is_replaced(agent: Agent) -> None:
+    os.kill(agent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(agent.pid), "the agent has ended")
+    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+
+    agent.start()
+    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+    assert agent.status()["warm"] == 1
+
+
+def test_killed_workers_and_services_are_replaced(agent: Agent) -> None:
+    before = agent.workers()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+
+    wait_until(
+        lambda: len(agent.workers()) == len(before) and not set(before) & set(agent.workers()), "they were replaced"
+    )
+    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+
+
+def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> None:
+    with blocked(agent) as call:
+        for pid in (agent.pid, *agent.workers(), call.process.pid):
+            # the files of a process that is not dumpable belong to root, and its environment to nobody else
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert "Max core file size        0 " in limits
+        owners = {os.stat(f"/proc/{pid}/environ").st_uid for pid in (agent.pid, call.worker, call.process.pid)}
+        assert owners == {0}
+
+
+# what a worker adopts
+
+
+def _run(agent: Agent, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
+    """Run the lines of *shell*, in which `xapi` is the program."""
+    environ = agent.xapi.environment({**TOKEN, **(env or {})})
+    return subprocess.run(
+        ["bash", "-c", "\n".join(shell)], env=environ, capture_output=True, timeout=60, check=False, cwd=agent.xapi.home
+    )
+
+
+def test_the_umask_is_that_of_the_client(agent: Agent) -> None:
+    for umask in ("000", "027", "077"):
+        path = agent.xapi.home / umask
+        _run(agent, f"umask {umask}", f"xapi request / --base-url $URL -o {path}", env={"URL": _url(agent)})
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~int(umask, 8)
+    assert agent.status()["warm"] == 3
+
+
+@pytest.fixture(autouse=True)
+def server() -> Iterator[Server]:
+    with Server([request(), send(OK)]) as listening:
+        _SERVERS.append(listening)
+        yield listening
+        _SERVERS.remove(listening)
+
+
+_SERVERS: list[Server] = []
+
+
+def _url(_: Agent) -> str:
+    return _SERVERS[-1].url
+
+
+@pytest.mark.parametrize(
+    "shell, reason",
+    [
+        ("LC_TIME=C xapi token show", "environment"),
+        ("PYTHONWARNINGS=ignore xapi token show", None),
+        ("LD_BIND_NOW=1 xapi token show", "environment"),
+        ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "path of a descriptor or process"),
+        ("ulimit -n 100; xapi token show", "descriptor limit"),
+        ("ulimit -v 4000000; xapi token show", "memory limit"),
+        ("ulimit -s 4096; xapi token show", "memory limit"),
+        ("chrt -b 0 xapi token show", "scheduling policy"),
+        ("xapi exec -- printenv XAPI_TOKEN", "command exec"),
+        ("setpriv --no-new-privs xapi token show", "process status NoNewPrivs"),
+        ("setpriv --bounding-set=-sys_time xapi token show", "process status CapPrm"),
+        ("unshare --uts xapi token show", "namespace"),
+        ("unshare --mount xapi token show", "namespace"),
+        ("unshare --net xapi token show", "namespace"),
+        ("unshare --pid --fork --mount-proc xapi token show", None),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_what_a_worker_cannot_adopt_runs_without_the_agent(agent: Agent, shell: str, reason: str | None) -> None:
+    outcome = _run(agent, shell)
+
+    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    assert agent.status()["cold"] == ({reason: 1} if reason else {})
+    assert agent.status()["warm"] == 0
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "ulimit -n 1000; xapi token show",
+        "ulimit -f 100; xapi token show",
+        "ulimit -c unlimited; xapi token show",
+        "nice -n 5 xapi token show",
+        "taskset -c 0 xapi token show",
+        "trap '' HUP INT TERM; xapi token show",
+        "TZ=Asia/Tokyo xapi token show",
+        "nohup xapi token show",
+        "xapi token show 3>/dev/null",
+        "(xapi token show)",
+        "xapi token show | cat",
+        "xapi token show </dev/null 2>&1",
+        "cd /; xapi token show",
+        "mkdir gone; cd gone; rmdir ../gone; xapi token show",
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_what_a_worker_adopts(agent: Agent, shell: str) -> None:
+    outcome = _run(agent, shell)
+
+    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    assert (agent.status()["warm"], agent.status()["cold"]) == (1, {})
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_behaves_as_without_the_agent(agent: Agent, closed: str) -> None:
+    warm = _run(agent, f"xapi token show {closed}")
+    cold = _run(agent, f"XAPI_AGENT=off xapi token show {closed}")
+
+    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+def test_limits_apply_to_the_command(agent: Agent, server: Server) -> None:
+    outcome = _run(agent, "ulimit -f 0; xapi request / --base-url $URL -o file", env={"URL": server.url})
+    cold = _run(agent, "ulimit -f 0; XAPI_AGENT=off xapi request / --base-url $URL -o file", env={"URL": server.url})
+
+    assert (outcome.returncode, outcome.stderr) == (cold.returncode, cold.stderr)
+    assert outcome.returncode == 14
+
+
+def test_the_streams_are_closed_when_the_client_ends(agent: Agent) -> None:
+    outcome = _run(agent, "exec 5< <(xapi token show); cat <&5; echo end")
+
+    assert outcome.stdout == b"t0ken\nend\n"
+
+
+def test_a_process_that_is_traced_runs_without_the_agent(agent: Agent) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    outcome = _run(agent, "strace -qq -o /dev/null xapi token show")
+
+    assert outcome.stdout == b"t0ken\n"
+    assert agent.status()["cold"] == {"traced process": 1}
+
+
+# upgrade
+
+
+def test_after_an_upgrade_the_next_command_runs_the_new_code(agent: Agent, tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "xapi_cli"
+    shutil.copytree(Path(xapi_cli.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    agent.end()
+    environ = agent.xapi.environment({**TOKEN, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"})
+    code = "import sys; from xapi_cli.__main__ import main; sys.argv[0] = 'xapi'; main()"
+
+    def run(*args: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-Pc", code, *args], env=environ, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    run("agent", "start")
+    agent.pid = json.loads(run("agent", "status"))["pid"]
+    old = run("--version")
+    assert json.loads(run("agent", "status"))["warm"] == 1
+    init = package / "__init__.py"
+    new = package / "new"
+    new.write_text(init.read_text().replace(f'"{xapi_cli.__version__}"', '"99.0"'))
+    new.replace(init)
+
+    assert (old, run("--version")) == (f"xapi {xapi_cli.__version__}\n", "xapi 99.0\n")
+    wait_until(lambda: not is_running(agent.pid), "the old agent has ended")
+
+
+def test_another_installation_does_not_use_the_agent(agent: Agent) -> None:
+    outcome = subprocess.run(
+        [PROGRAM.with_name("python"), "-O", PROGRAM, "token", "show"],
+        env=agent.xapi.environment(TOKEN),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert outcome.stdout == b"t0ken\n"
+    assert agent.status()["served"] == 0
