@@ -382,7 +382,7 @@ def test_ctrl_c_does_not_end_it(process: KeeperProcess, client: KeeperClient) ->
 _HEADERS = st.builds(
     lambda operation, key, generation, length: messages.pack_request(Request(operation, key, generation, length)),
     st.sampled_from(sorted([messages.GET, messages.PUT, messages.ERASE, messages.LIST, messages.LOCK]))
-    | st.binary(min_size=1, max_size=1),
+    | st.binary(min_size=1, max_size=1).filter(lambda operation: operation != messages.STOP),
     st.sampled_from([KEY, OTHER_KEY, bytes(33)]) | st.binary(min_size=33, max_size=33),
     st.binary(min_size=16, max_size=16) | st.just(messages.ANY),
     st.sampled_from([0, 1, 10, messages.MAX_BODY, 2**32 - 1]) | st.integers(0, 2**32 - 1),
