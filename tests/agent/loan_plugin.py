@@ -45,7 +45,7 @@ class _Lender:
         return lender.borrow(route, authorization, wait, trace)
 
     def _new(self, sources: tuple[tuple[str, str], ...]) -> RelayLender:
-        return RelayLender(self._relay.connect, sources, loopback=True, patience=relays.PATIENT)
+        return RelayLender(self._relay.connect, sources, loopback=True, reply_timeout=relays.LONG_REPLY_TIMEOUT)
 
     def close(self) -> None:
         for lender in self._lenders.values():

@@ -19,7 +19,7 @@ from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
 from xapi_cli.system import agent_socket
 
-PATIENT = 20.0  # seconds; on a busy machine, a relay that does respond must not be given up
+LONG_REPLY_TIMEOUT = 20.0  # seconds; on a busy machine, a relay that does respond must not be given up
 _PROGRAM = """
 import socket, sys
 from xapi_cli.agent import relay
@@ -94,11 +94,11 @@ def borrower(
     trace: Callable[[str], None] | None = None,
     timeout: float = 20,
     proxy: Proxy | None = None,
-    patience: float = PATIENT,
+    reply_timeout: float = LONG_REPLY_TIMEOUT,
 ) -> httpx.Client:
     """Return a client that borrows from *relay*, as another process would; it trusts *bundle*."""
     sources = (("the CA bundle", str(bundle)),) if bundle else ()
-    lender = RelayLender(relay.connect, sources, loopback=True, patience=patience)
+    lender = RelayLender(relay.connect, sources, loopback=True, reply_timeout=reply_timeout)
     context = str(bundle) if bundle else None
     transport = Transport(
         lambda: tls.create_context(context, {}), lambda scheme, host, port: proxy, trace=trace, lender=lender

@@ -35,7 +35,7 @@ from tests.servers import (
 from tests.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
-from xapi_cli.http.loans import PATIENCE
+from xapi_cli.http.loans import REPLY_TIMEOUT
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
 
@@ -274,7 +274,7 @@ def test_a_stopped_relay_is_not_waited_for(relay: Relay, bundle: Path, server_tl
         get(relay, bundle, server.url)
         relay.stop()
         try:
-            with borrower(relay, bundle, patience=PATIENCE) as http:
+            with borrower(relay, bundle, reply_timeout=REPLY_TIMEOUT) as http:
                 assert http.get(server.url).content == b"ok"
             assert len(server.received) == 2
         finally:

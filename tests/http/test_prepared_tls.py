@@ -72,6 +72,12 @@ def test_certificates_that_cannot_be_loaded_are_an_error(tmp_path: Path) -> None
         contexts.get((("the CA bundle", str(tmp_path / "empty.pem")),))
 
 
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="neither a file nor a directory"):
+        PreparedContexts().get((("the CA bundle", str(tmp_path / "pipe")),))
+
+
 def test_the_number_of_contexts_is_limited(tmp_path: Path) -> None:
     contexts = PreparedContexts()
     for number in range(40):

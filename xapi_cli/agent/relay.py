@@ -93,7 +93,7 @@ class Relay:
             elif message["type"] == "lend":
                 self._serve(LoanRequest.of(message), control)
         except (OSError, ProtocolError, _BorrowerLeft):
-            pass  # the borrower finds out by itself, and opens a connection or reports the failure
+            pass  # the borrower notices the end, and opens a connection or reports a failure
         finally:
             control.close()
 

@@ -20,7 +20,7 @@ from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocke
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
-PATIENCE = 0.5  # seconds; a relay that does not respond by then is not used
+REPLY_TIMEOUT = 0.5  # seconds; a relay that does not respond by then is not used
 _RESOLVER_VARIABLES = ("HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS")  # they would not affect the relay
 
 Connector = Callable[[], "socket.socket | None"]
@@ -101,7 +101,7 @@ class RelayLender:
     """Borrow connections from the relay to which *connect* connects, with the trusted certificates in *sources*.
 
     Without *loopback*, plain http connections to loopback are not borrowed: opening one takes less time than asking.
-    A relay that does not respond for *patience* seconds is not used.
+    A relay that does not respond for *reply_timeout* seconds is not used.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class RelayLender:
         sources: tuple[tuple[str, str], ...],
         *,
         loopback: bool = False,
-        patience: float = PATIENCE,
+        reply_timeout: float = REPLY_TIMEOUT,
     ) -> None:
         self._connect = connect
-        self._patience = patience
+        self._reply_timeout = reply_timeout
         self._loopback = loopback
         self._sources = sources
         self._returning: list[MessageSocket] = []
@@ -140,7 +140,7 @@ class RelayLender:
         self, control: MessageSocket, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]
     ) -> Connection | None:
         control.send(LoanRequest(route, _digest(authorization), self._sources).message())
-        message = _first_reply(control, self._patience)
+        message = _first_reply(control, self._reply_timeout)
         while message is not None and message["type"] == "phase":
             wait.phase = str(message.get("phase"))
             message = _next_message(control, wait)
@@ -169,7 +169,7 @@ class RelayLender:
         self._await_returns()
 
     def _await_returns(self) -> None:
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self._reply_timeout
         while self._returning:
             control = self._returning.pop()
             _poll(control, max(0, end - time.monotonic()))
@@ -199,7 +199,7 @@ def relay_status(connect: Connector) -> dict[str, int] | None:
             control = MessageSocket(sock)
             try:
                 control.send({"type": "status"})
-                message = _first_reply(control, PATIENCE)
+                message = _first_reply(control, REPLY_TIMEOUT)
             finally:
                 control.close()
             if message is not None and message.pop("type") == "status":
@@ -218,9 +218,9 @@ def _digest(authorization: str) -> str:
     return hashlib.blake2b(authorization.encode(), digest_size=16).hexdigest() if authorization else ""
 
 
-def _first_reply(control: MessageSocket, patience: float) -> Message | None:
-    """Return the first message of the relay; None if there is none within *patience* seconds."""
-    end = time.monotonic() + patience
+def _first_reply(control: MessageSocket, reply_timeout: float) -> Message | None:
+    """Return the first message of the relay; None if there is none within *reply_timeout* seconds."""
+    end = time.monotonic() + reply_timeout
     while (message := control.receive()) is None and not control.has_ended:
         if (left := end - time.monotonic()) <= 0:
             return None

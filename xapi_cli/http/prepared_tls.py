@@ -4,9 +4,11 @@ Loading the certificates of the operating system takes about 25 ms. truststore l
 where they are files, a plain context that loads the same files verifies the same.
 """
 
+import errno
 import os
 import re
 import ssl
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
@@ -89,4 +91,6 @@ def _stamps_of(path: str) -> Iterator[tuple[str, int, int, int]]:
 
 def _stamp_of(path: str) -> tuple[str, int, int, int]:
     status = os.stat(path)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.EINVAL, "neither a file nor a directory", path)  # a pipe can be read only once
     return path, status.st_ino, status.st_size, status.st_mtime_ns
