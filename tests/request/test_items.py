@@ -11,6 +11,7 @@ from xapi_cli.request.items import (
     Field,
     Items,
     Upload,
+    file_position,
     header,
     is_item,
     method,
@@ -343,3 +344,11 @@ def _parsed(word: str) -> Items | None:
         return parse([word])
     except UsageError as error:
         return None if str(error).isprintable() else pytest.fail(f"an error with odd characters: {error!r}")
+
+
+@pytest.mark.parametrize(
+    ("argument", "position"),
+    [("a@", 2), ("a@b", 2), ("a=@b", 3), ("a:=@b", 4), (r"a\@b@c", 5), ("a=b@c", None), ("a", None), ("/a@b", None)],
+)
+def test_the_position_of_the_file_name_in_an_item(argument: str, position: int | None) -> None:
+    assert file_position(argument) == position

@@ -1,19 +1,72 @@
 """What the shell offers for an argument. On any error, nothing is offered, because an error would break the shell."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 import typer
 
+from xapi_cli.settings import values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 
 if TYPE_CHECKING:
     from xapi_cli.settings.config_file import Config
 
 
+class Native(str):
+    """An incomplete word that the shell completes itself, as one of these kinds.
+
+    `files`: the name of a file, which starts after *number* characters. `command`: a command and its arguments, of
+    which *number* words precede this one. `nothing`: no completion; without it, a shell completes any word as a file.
+    """
+
+    __slots__ = ("kind", "number")
+
+    kind: str
+    number: int
+
+    def __new__(cls, incomplete: str, kind: str, number: int = 0) -> Self:
+        """Return *incomplete* with its *kind*."""
+        word = super().__new__(cls, incomplete)
+        word.kind, word.number = kind, number
+        return word
+
+
+def nothing(incomplete: str) -> list[str]:
+    """Return that the shell must not complete *incomplete* as a file."""
+    return [Native(incomplete, "nothing")]
+
+
+def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the methods for the first argument of `request`, and for an ITEM that names a file its files."""
+    from xapi_cli.request import items
+
+    if not ctx.params.get("arguments"):
+        return [method for method in items.METHODS if method.startswith(incomplete)] or nothing(incomplete)
+    start = items.file_position(incomplete)
+    return nothing(incomplete) if start is None else [Native(incomplete, "files", start)]
+
+
+def data_files(incomplete: str) -> list[str]:
+    """Return the files for the value `@FILE` of `--data`."""
+    return [Native(incomplete, "files", 1)] if incomplete.startswith("@") else nothing(incomplete)
+
+
+def command_words(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the command of `exec`, or an argument of it."""
+    return [Native(incomplete, "command", len(ctx.params.get("command") or ()))]
+
+
+def setting_values(name: str, incomplete: str) -> list[str]:
+    """Return the values of the setting *name*, if they are few; an empty list stands for files."""
+    setting = SETTINGS[name]
+    if name == "profile":
+        return profile_names(incomplete)
+    if setting.choices or isinstance(setting.type, values.FilePath | values.Command):
+        return list(setting.choices)
+    return nothing(incomplete)
+
+
 def profile_names(incomplete: str) -> list[str]:
     """Return the profiles whose names begin with *incomplete*."""
-    from xapi_cli.settings import values
-
     is_safe = values.is_profile_name  # the shell evaluates the completions
     return [name for name in _config().profiles if name.startswith(incomplete) and is_safe(name)]
 
@@ -38,10 +91,10 @@ def stored_keys(ctx: typer.Context) -> list[str]:
     return [key for key in PROFILE_KEYS if key in found.profiles.get(name, {})]
 
 
-def values_of_key(ctx: typer.Context) -> list[str]:
+def values_of_key(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the values of the setting whose key precedes them, if they are few."""
-    setting: Any = SETTINGS.get(ctx.params.get("key") or "")
-    return list(setting.choices) if setting else []
+    key = ctx.params.get("key")
+    return setting_values(key, incomplete) if key in PROFILE_KEYS else nothing(incomplete)
 
 
 def _config() -> "Config":

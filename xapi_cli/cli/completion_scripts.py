@@ -1,28 +1,70 @@
-"""Completion scripts of `xapi` for bash, zsh and fish: fixed versions of Typer's scripts.
+"""Completion scripts of `xapi` for bash, zsh and fish, in place of Typer's.
 
-Typer's scripts do not complete `--flag=value` in any shell. In bash they fail for `~/bin/xapi`, and print an error into
-the command line. In zsh, the first Tab after startup has no effect if the script is autoloaded. The protocol between
-the scripts and the program is Typer's. PowerShell uses Typer's script unchanged.
+Typer's scripts do not complete `--flag=value`, the file in `name@file` or the command of `xapi exec` in any shell. In
+bash they fail for `~/bin/xapi`, and print an error into the command line. In zsh, the first Tab after startup has no
+effect if the script is autoloaded. In fish, they start the program twice. The variables through which a script calls
+the program are Typer's, and `completion_replies` has the replies. PowerShell uses Typer's script unchanged.
 """
 
-# bash splits `--flag=value` into three words, but Typer expects two. Other split words, as at `:`, are ITEMs.
+# `$2` is the text that bash replaces: the part of the word after the last `=` or `:`, or from the last `@` on.
 _BASH = r"""_xapi_completion() {
-    local IFS=$'\n' program=${1/#\~\//$HOME/} words=() position=$COMP_CWORD last= index
-    for index in "${!COMP_WORDS[@]}"; do
-        if [[ ${COMP_WORDS[index]} == '=' && $last == --* ]]; then
-            if ((index == COMP_CWORD)); then
-                words+=('')
-            elif ((index < COMP_CWORD)); then
-                ((position -= 1))
-            fi
+    local IFS=$'\n' program=${1/#\~\//$HOME/} line=${COMP_LINE:0:COMP_POINT}
+    local words=() starts=() last=-1 index blanks word flag= reply kind number candidate
+    for ((index = 0; index <= COMP_CWORD; index++)); do # join what bash splits at `=`, `:` and `@`
+        blanks=${line%%[!$' \t\n']*}
+        line=${line:${#blanks}}
+        word=${COMP_WORDS[index]}
+        ((index == COMP_CWORD)) && word=$line
+        if [[ -n $blanks || $last == -1 ]]; then
+            starts[++last]=$index
+            words[last]=$word
         else
-            last=${COMP_WORDS[index]}
-            words+=("$last")
+            words[last]+=$word
         fi
+        line=${line#"$word"}
     done
-    COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
-                   COMP_CWORD=$position \
-                   _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null ) )
+    word=${words[last]/[\'\"]/} # without the quote that is open
+    local kept=${word%"$2"}
+    [[ $word == --*=* ]] && flag=${word%%=*}=
+    reply=$( env COMP_WORDS="${words[*]}" COMP_CWORD=$last _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null )
+    COMPREPLY=()
+    case $reply in
+        :*)
+            kind=${reply%% *} number=${reply##* } word=${word#"$flag"}
+            ;;
+        *)
+            for candidate in $reply; do
+                candidate=$flag$candidate
+                COMPREPLY+=("${candidate#"$kept"}")
+            done
+            return 0
+            ;;
+    esac
+    case $kind in
+        :files)
+            flag+=${word:0:number} word=${word:number}
+            while read -r candidate; do
+                [[ -d $candidate ]] && candidate+=/ && compopt -o nospace 2>/dev/null
+                [[ ${words[last]} == *[\'\"]* ]] || printf -v candidate %q "$candidate"
+                candidate=$flag$candidate
+                COMPREPLY+=("${candidate#"$kept"}")
+            done < <(compgen -f -- "${word//\\/}")
+            [[ -n ${COMPREPLY[0]} ]] || compopt +o default 2>/dev/null
+            ;;
+        :command)
+            if ((number == 0)); then
+                while read -r candidate; do
+                    type -P -- "$candidate" >/dev/null && COMPREPLY+=("$candidate")
+                done < <(compgen -c -- "$word" | sort -u)
+            elif declare -F _command_offset >/dev/null; then # bash-completion is loaded
+                IFS=$' \t\n'
+                _command_offset "${starts[last - number]}"
+            fi
+            ;;
+        :nothing)
+            compopt +o default 2>/dev/null
+            ;;
+    esac
     return 0
 }
 
@@ -48,16 +90,43 @@ fi
 
 _FISH = r"""function __xapi_completion
     set -l line (commandline -cp)
-    set -l flag (string match -r -- '^--[^=]*=' (commandline -ct))
+    set -l word (string replace -r -- '^["\']' '' (commandline -ct)) # without the quote that is open
+    set -l flag (string match -r -- '^--[^=]*=' "$word")
     if set -q flag[1] # request only the value of --flag=value, and put the flag before it again
         set line (string replace -r -- '=(?=[^=\s]*$)' ' ' "$line")
+        set word (string replace -r -- '^--[^=]*=' '' "$word")
     end
-    set -l variables _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=$argv[1] _TYPER_COMPLETE_ARGS="$line"
-    env $variables xapi 2>/dev/null | string replace -r -- '^' "$flag"
-    return $pipestatus[1]
+    set -l variables _XAPI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS="$line"
+    set -l reply (env $variables xapi 2>/dev/null)
+    set -l native (string split ' ' -- "$reply[1]")
+    set -l candidates
+    switch "$native[1]"
+        case :nothing
+        case ':files' ''
+            set -l number 0
+            set -q native[2]; and set number $native[2]
+            set flag "$flag"(string sub --length $number -- "$word")
+            set candidates (complete -C "'' "(string sub --start (math $number + 1) -- "$word"))
+        case :command
+            if test $native[2] -eq 0
+                for candidate in (complete -C "$word")
+                    set -l name (string split -m 1 \t -- $candidate)[1]
+                    string match -q '*/*' -- $name; or command -q -- $name; and set -a candidates $candidate
+                end
+            else
+                set -l words (commandline -opc)
+                set -l first (math 0 - $native[2])
+                set candidates (complete -C (string join ' ' -- (string escape -- $words[$first..-1]) "$word"))
+            end
+        case '*'
+            set candidates $reply
+    end
+    for candidate in $candidates
+        echo -- "$flag$candidate"
+    end
 end
 
-complete --command xapi --no-files --arguments "(__xapi_completion get-args)" --condition "__xapi_completion is-args"
+complete --command xapi --no-files --arguments "(__xapi_completion)"
 """
 
 

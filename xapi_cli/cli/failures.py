@@ -29,7 +29,7 @@ def exit_code(error: BaseException, runtime: "Runtime") -> int:
 
 def _report(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(error, SystemExit) and not _is_closed_pipe(error):
-        return error.code if isinstance(error.code, int) else 0  # raised by completion; 1 means "none" to fish
+        return error.code if isinstance(error.code, int) else 0  # raised by completion
     failure = _as_xapi_error(error)
     if not isinstance(failure, Interrupted):  # its alarm limits the time until the exit
         signals.cancel_alarm()

@@ -154,15 +154,20 @@ def _take_environ() -> Mapping[str, str]:
 
 def _invoke(args: Sequence[str], runtime: Runtime) -> int:
     signals.install_handlers()
+    command = typer.main.get_command(app)
     _prepare_completion(args)
-    code = typer.main.get_command(app).main(list(args), "xapi", standalone_mode=False, obj=runtime)
+    code = command.main(list(args), "xapi", standalone_mode=False, obj=runtime)
     signals.cancel_alarm()
     _flush()
     return code if isinstance(code, int) else 0
 
 
 def _prepare_completion(args: Sequence[str]) -> None:
-    """If *args* request a completion script, use the fixed one; install it only in the user's own home directory."""
+    """Use our replies to completion scripts, and our scripts; install them only in the user's own home directory."""
+    if "_XAPI_COMPLETE" in os.environ:
+        from xapi_cli.cli.completion_replies import register
+
+        register()
     options = {argument.partition("=")[0] for argument in args[:1]}
     if "--install-completion" in options:
         _check_home()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xapi_cli.cli import help_format
-from xapi_cli.cli.completion import profile_names
+from xapi_cli.cli.completion import setting_values
 from xapi_cli.errors import XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
@@ -58,7 +58,7 @@ def _parameter(name: str) -> inspect.Parameter:
         *setting.flags,
         help=_help(name, setting),
         metavar=setting.metavar,
-        autocompletion=_completion(name, setting),
+        autocompletion=None if setting.is_switch else lambda incomplete: setting_values(name, incomplete),
         rich_help_panel=help_format.SETTINGS,
     )
     type_: Any = bool if setting.is_switch else str | None
@@ -71,12 +71,6 @@ def _help(name: str, setting: Setting) -> str:
     if not setting.is_switch and (default := default_text(name)):
         notes.append(f"default: {default}")
     return f"{setting.help}.  [{'; '.join(notes)}]" if notes else f"{setting.help}."
-
-
-def _completion(name: str, setting: Setting) -> Callable[..., list[str]] | None:
-    if name == "profile":
-        return profile_names
-    return (lambda: list(setting.choices)) if setting.choices else None
 
 
 def _text(value: str | bool | None) -> str | None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xapi_cli.cli.completion import command_words
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 
 if TYPE_CHECKING:
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND: `xapi exec ls -u`
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="-- COMMAND [ARG]...", help="The command to run.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="-- COMMAND [ARG]...", help="The command to run.", autocompletion=command_words, show_default=False
+    ),
 ]
 MinTtl = Annotated[
     str | None,

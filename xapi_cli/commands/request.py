@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xapi_cli.cli import completion
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 
 if TYPE_CHECKING:
@@ -27,22 +28,44 @@ _REQUEST, _RESPONSE, _ERRORS = "Request options", "Response options", "Error han
 
 Arguments = Annotated[
     list[str],
-    typer.Argument(metavar="[METHOD] PATH [ITEM]...", help="The method, path and ITEMs.", show_default=False),
+    typer.Argument(
+        metavar="[METHOD] PATH [ITEM]...",
+        help="The method, path and ITEMs.",
+        autocompletion=completion.methods_and_items,
+        show_default=False,
+    ),
 ]
 Query = Annotated[
     list[str],
-    _option(_REQUEST, "--query", "-q", metavar="NAME=VALUE", help="Add a query parameter; repeatable."),
+    _option(
+        _REQUEST,
+        "--query",
+        "-q",
+        metavar="NAME=VALUE",
+        autocompletion=completion.nothing,
+        help="Add a query parameter; repeatable.",
+    ),
 ]
 Header = Annotated[
     list[str],
     _option(
-        _REQUEST, "--header", "-H", metavar="NAME:VALUE", help="Add a header; without a value, remove it; repeatable."
+        _REQUEST,
+        "--header",
+        "-H",
+        metavar="NAME:VALUE",
+        autocompletion=completion.nothing,
+        help="Add a header; without a value, remove it; repeatable.",
     ),
 ]
 Data = Annotated[
     str | None,
     _option(
-        _REQUEST, "--data", "-d", metavar="TEXT|@FILE|@-", help="Send TEXT, FILE or stdin (@-) as the body, verbatim."
+        _REQUEST,
+        "--data",
+        "-d",
+        metavar="TEXT|@FILE|@-",
+        autocompletion=completion.data_files,
+        help="Send TEXT, FILE or stdin (@-) as the body, verbatim.",
     ),
 ]
 Form = Annotated[bool, _option(_REQUEST, "--form", help="Send the fields as a form instead of JSON.")]

@@ -24,7 +24,7 @@ _URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may 
 _UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _REJECTED_METHODS = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
 _RESERVED_HEADERS = frozenset({
     "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
@@ -67,7 +67,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str
     first, *rest = arguments
     if rest and _is_letters(first) and not is_item(rest[0]):
         return method(first), rest[0], rest[1:]
-    if first in _METHODS:  # the grammar allows it as PATH, but METHOD is intended
+    if first in METHODS:  # the grammar allows it as PATH, but METHOD is intended
         raise UsageError(f"missing PATH after {first}", hint=f"start it with a slash; for a path of that name /{first}")
     return None, first, rest
 
@@ -75,6 +75,12 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str
 def is_item(argument: str) -> bool:
     """Return whether *argument* has the form of an ITEM, regardless of its value."""
     return _split_item(argument) is not None
+
+
+def file_position(argument: str) -> int | None:
+    """Return the position of the file name in the ITEM *argument*, or None if it does not name a file."""
+    parts = _split_item(argument)
+    return len(argument) - len(parts[2]) if parts and parts[1].endswith("@") else None
 
 
 def parse(
@@ -122,9 +128,7 @@ def method(text: str) -> str:
     if not _is_letters(text):
         raise UsageError("a METHOD consists of letters only", hint="write for example GET or POST")
     if text.upper() in _REJECTED_METHODS:
-        raise UsageError(
-            f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(sorted(_METHODS))}"
-        )
+        raise UsageError(f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(METHODS)}")
     return text.upper()
 
 

@@ -1,0 +1,64 @@
+"""What the program replies to a completion script: Typer's format, and what the shell completes itself.
+
+The reply for a `Native` completion is a line `:KIND NUMBER` in bash and fish, and code in zsh, which evaluates it.
+"""
+
+from typing import Any
+
+from typer import _completion_classes as typers
+from typer._click.shell_completion import CompletionItem, add_completion_class
+
+from xapi_cli.cli.completion import Native
+
+
+class _Completions:
+    """A mixin for Typer's classes, which remembers the native completion, if any."""
+
+    native: Native | None = None
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]  # of Typer's class
+        self.native = next((item.value for item in found if isinstance(item.value, Native)), None)
+        return [item for item in found if not isinstance(item.value, Native)]
+
+    def complete(self) -> str:
+        reply: str = super().complete()  # type: ignore[misc]  # of Typer's class
+        return reply if self.native is None else self.native_reply(self.native)
+
+    def native_reply(self, native: Native) -> str:
+        return f":{native.kind} {native.number}"
+
+
+class _Bash(_Completions, typers.BashComplete):
+    pass
+
+
+class _Fish(_Completions, typers.FishComplete):
+    pass
+
+
+class _Zsh(_Completions, typers.ZshComplete):
+    def native_reply(self, native: Native) -> str:
+        if native.kind == "files":
+            return f"compset -p {native.number}; _files"
+        if native.kind == "command" and native.number:
+            return f"shift $((CURRENT - {native.number + 1})) words; ((CURRENT = {native.number + 1})); _normal"
+        return "_command_names -e" if native.kind == "command" else ":"
+
+
+class _PowerShell(_Completions, typers.PowerShellComplete):
+    def native_reply(self, native: Native) -> str:
+        return ""
+
+
+def register() -> None:
+    """Make Typer reply in these formats."""
+    classes: dict[str, Any] = {
+        "bash": _Bash,
+        "zsh": _Zsh,
+        "fish": _Fish,
+        "powershell": _PowerShell,
+        "pwsh": _PowerShell,
+    }
+    for shell, class_ in classes.items():
+        add_completion_class(class_, shell)
