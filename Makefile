@@ -127,8 +127,8 @@ endef
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" pyproject.toml
 lock:
-	$(LOCK) --output-file requirements.txt
-	$(LOCK) --group dev --output-file requirements-dev.txt --constraint requirements.txt
+	$(LOCK) --all-extras --output-file requirements.txt
+	$(LOCK) --all-extras --group dev --output-file requirements-dev.txt --constraint requirements.txt
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 

@@ -13,6 +13,7 @@ from tests.fork_server import ForkServer
 from tests.keeper_process import keeper  # noqa: F401 - a fixture
 from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
 from tests.program import PROGRAM, Xapi, fork_server
+from tests.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
 from tests.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 

@@ -1,7 +1,7 @@
 """The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -151,6 +151,7 @@ class Runtime:
 
         With *reports*, it collects its warnings there instead of printing them, and does not wait for the user.
         """
+        from xapi_cli.store import registry
         from xapi_cli.store.repository import TokenRepository
 
         return TokenRepository(
@@ -163,6 +164,8 @@ class Runtime:
             interactive=self.terminal.interactive and reports is None,
             silence=self.terminal.has_streams,
             keyring_cache=storage is None and self.settings.keyring_cache,
+            settings={name: getattr(self.settings, name) for name in registry.setting_names()},
+            run_password_command=self._run_store_password_command,
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":
@@ -214,6 +217,24 @@ class Runtime:
             self.password_command,
             partial(password_sources.prompt, terminal, identity) if terminal.interactive else None,
         )
+
+    def _run_store_password_command(self, setting: str, command: Sequence[str]) -> str:
+        """Return the password that *command*, the value of *setting*, prints; raises StoreError if it fails."""
+        from xapi_cli.auth.password_command import from_command
+        from xapi_cli.errors import LoginNeeded, StoreError
+
+        try:
+            password = from_command(
+                command,
+                self.environ,
+                setting=setting,
+                deadline=self.deadline,
+                show_stderr=self.terminal.stderr_is_terminal,
+            )
+        except LoginNeeded as error:
+            raise StoreError(error.message, hint="run the command yourself to see why") from error
+        self.terminal.redactor.add(password)
+        return password
 
     @property
     def password_command(self) -> "PasswordCommand | None":

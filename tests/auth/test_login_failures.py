@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from xapi_cli.auth.failure_files import FailureFiles
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.errors import (
     InvalidTokenResponse,
@@ -42,7 +43,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def failures(tmp_path: Path, clock: Clock) -> LoginFailures:
-    return LoginFailures(tmp_path / "failures", clock)
+    return LoginFailures(FailureFiles(tmp_path / "failures", clock))
 
 
 def _rejects(failures: LoginFailures, password: str, identity: Identity = ME) -> bool:
@@ -265,7 +266,7 @@ def test_garbage_is_ignored(failures: LoginFailures, tmp_path: Path, data: bytes
 
 def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None:
     (tmp_path / "failures").write_text("a file where the directory should be")
-    failures = LoginFailures(tmp_path / "failures")
+    failures = LoginFailures(FailureFiles(tmp_path / "failures"))
 
     _record_all(failures)
     failures.delete_old()
@@ -275,7 +276,7 @@ def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None
 
 
 def test_entries_of_all_accounts_are_deleted_after_a_minute(tmp_path: Path) -> None:
-    failures = LoginFailures(tmp_path)
+    failures = LoginFailures(FailureFiles(tmp_path))
     _record_all(failures)
     failures.record_rejected_token(OTHER)
     for path in tmp_path.glob(f"{ME.key}*"):

@@ -33,7 +33,9 @@ def notes() -> list[str]:
 
 
 @pytest.fixture
-def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch) -> Open:
+def opened(
+    state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Open:
     """Open a store in this process: `opened("file")`, or `opened("Windows")` for one of the fake keyrings."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -49,6 +51,9 @@ def opened(state: Path, tmp_path: Path, notes: list[str], monkeypatch: pytest.Mo
         if kind not in registry.names():
             environ["PYTHON_KEYRING_BACKEND"] = f"fake_keyrings.{kind}"
         storage = registry.selected(kind if kind in registry.names() else "keyring")
+        if kind == "redis" and "settings" not in options:
+            url = request.getfixturevalue("shared_redis").url
+            options["settings"] = {"redis_url": url, "redis_prefix": "test:"}
         return registry.open_store(storage, StoreOptions(state, environ, notes.append, **options))
 
     return open_one

@@ -69,9 +69,9 @@ def test_help_and_errors_name_every_storage(xapi: Xapi, env: Environ) -> None:
 def test_a_storage_whose_packages_are_not_installed_names_the_extra(xapi: Xapi, env: Environ) -> None:
     refused = run(xapi, "login", env={**env, "XAPI_STORAGE": "missing"})
 
-    assert refused.code == 13
+    assert refused.code == 2
     assert refused.err == (
-        "xapi: error: storage missing needs packages that are not installed; install xapi-cli[missing]\n"
+        "xapi: error: storage missing needs packages that are not installed; run `pip install 'xapi-cli[missing]'`\n"
     )
 
 

@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.auth.credentials import REASONS, Reason, Source
+from xapi_cli.auth.failure_files import FailureFiles
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.auth.password_sources import PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
+from xapi_cli.store.protocol import LockLost
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
-_MARGIN = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
+if TYPE_CHECKING:
+    from xapi_cli.auth.shared_login_lock import SharedLoginLock
+    from xapi_cli.store.protocol import SharedStore
 
 
 class Account:
@@ -46,9 +50,11 @@ class Account:
         self.identity, self.repository = identity, repository
         self._grant, self._passwords = grant, passwords
         self._note, self._warn, self._now = note, warn, now
-        self._timeout, self._deadline, self._automatic = timeout, deadline, automatic
-        self._login_lock = LoginLock(state / "locks" / f"{identity.key}.login.lock")
-        self._failures = LoginFailures(state / "attempts")
+        self._deadline, self._automatic = deadline, automatic
+        self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
+        local_lock, shared = LoginLock(state / "locks" / f"{identity.key}.login.lock"), repository.shared
+        self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
+        self._failures = LoginFailures(shared.failures if shared else FailureFiles(state / "attempts"))
         self._failures.delete_old()
         self._token: Token | None = None
         self._granted: Token | None = None
@@ -195,7 +201,7 @@ class Account:
         """Log in with the *typed* password, or with one from another source if that is None."""
         if password := typed or self._passwords.known(self.repository.read):
             self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
-        login = _Login(reason, stale, typed, time.time())
+        login = _Login(reason, stale, typed, self._failures.now())
         self.repository.begin()
         try:
             return self._log_in_or_share(login)
@@ -229,7 +235,12 @@ class Account:
                 self._failures.record_command_failed(self.identity, error, key)
             raise
         self._failures.delete_failed(self.identity)
-        self._store(Record(token, record.password if record else None), "the new token")
+        try:
+            self._store(Record(token, record.password if record else None), "the new token")
+        except LockLost as error:
+            if (newer := self.newer(login.stale)) is not None:
+                return newer  # of the login that began when this one was late; it may have invalidated this one's
+            self._warn(f"the new token could not be stored: {error}")
         self._token, self._granted, self.source = token, token, "login"
         self.login_reason = login.reason
         self._note(f"{REASONS[login.reason]}: logged in as {self._name()}")
@@ -268,12 +279,17 @@ class Account:
             raise
 
     def _store(self, record: Record, what: str) -> None:
-        """Store *record* and notify waiting processes; a failure is only a warning that *what* is not stored."""
+        """Store *record* and notify waiting processes; a failure is only a warning that *what* is not stored.
+
+        Raises LockLost.
+        """
         try:
             if self.repository.write(record):
                 self._login_lock.notify_login()
             else:
                 self._warn(f"the account was logged out in the meantime, so {what} is not stored")
+        except LockLost:
+            raise
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"{what} could not be stored: {error}")
 
@@ -281,13 +297,13 @@ class Account:
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
         """Hold the login lock of this account, to exclude other logins to it.
 
-        If another login holds the lock for too long, raise TimeoutExpired; if the lock is not *required*, continue
-        without it. With *stop_on_login*, raise AnotherLoggedIn as soon as another process has stored a token.
+        If another login holds the lock for too long, raise TimeoutExpired, unless the lock is not *required*. With
+        *stop_on_login*, raise AnotherLoggedIn as soon as another process has stored a token.
         """
         timeout = self._lock_timeout()
         with ExitStack() as stack:
             try:
-                self._enter_lock(stack, timeout, stop_on_login=stop_on_login)
+                self._enter_lock(stack, timeout, stop_on_login=stop_on_login, required=required)
             except LockTimeout as error:
                 if required:
                     raise TimeoutExpired(
@@ -296,18 +312,25 @@ class Account:
                     ) from error
             yield
 
-    def _enter_lock(self, stack: ExitStack, timeout: float, *, stop_on_login: bool) -> None:
-        """Acquire the lock in the state directory, then that of the store, which may be shared with other machines."""
-        failure: LockUnavailable | None = None
+    def _enter_lock(self, stack: ExitStack, timeout: float, *, stop_on_login: bool, required: bool) -> None:
+        """Acquire the login lock, then that of a store which replaces the lock in the state directory."""
+        failure, is_held = None, False
         try:
-            stack.enter_context(self._login_lock.acquired(timeout, stop_on_login=stop_on_login))
+            lock = self._login_lock.acquired(timeout, stop_on_login=stop_on_login, required=required)
+            is_held = stack.enter_context(lock)
         except LockUnavailable as error:
             failure = error
-        stack.enter_context(self.repository.locked_in_store(timeout, failure))
+        left = timeout if is_held or failure else 0.0
+        stack.enter_context(self.repository.locked_in_store(left, failure))
+
+    def _shared_lock(self, local: LoginLock, store: "SharedStore") -> "SharedLoginLock":
+        from xapi_cli.auth.shared_login_lock import SharedLoginLock
+
+        return SharedLoginLock(local, store, self.identity, self._login_limit)
 
     def _lock_timeout(self) -> float:
         """Return the seconds to wait for another process's login: as long as it may take, within the deadline."""
-        timeout = self._timeout + _MARGIN + (self._passwords.command.timeout if self._passwords.command else 0)
+        timeout = self._login_limit + self._login_lock.margin
         return timeout if self._deadline is None else min(timeout, max(0.0, self._deadline - time.monotonic()))
 
     def _name(self) -> str:

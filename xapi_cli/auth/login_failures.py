@@ -8,19 +8,17 @@ failed or returned such a password.
 
 import json
 import os
-import re
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
 from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
-from xapi_cli.system import private_files
 from xapi_cli.tokens import Identity
 
+if TYPE_CHECKING:
+    from xapi_cli.store.protocol import Failures
+
 _RECORDED_FOR = 60.0  # seconds
+_CLOCK_TOLERANCE = 0.5  # seconds by which the clocks of two machines may differ from the one that they share
 
 _SHARED_ERRORS: tuple[type[XapiError], ...] = (
     errors.RedirectError,
@@ -32,15 +30,18 @@ _SHARED_ERRORS: tuple[type[XapiError], ...] = (
 )
 _COMMAND_ERRORS: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # errors that a password command can cause
 _KINDS = ("failed", "command", "refused", "rejected")
-_OWN = re.compile(rf"\.?[0-9a-f]{{32}}\.(?:{'|'.join(_KINDS)})(?:\.[0-9a-f]{{16}}\.new)?")
 _MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in use
 
 
 class LoginFailures:
-    """The recorded login failures in the directory *directory*; if it is not writable, nothing is recorded."""
+    """The login failures in *records*, which all processes share."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
-        self._directory, self._clock = directory, clock
+    def __init__(self, records: "Failures") -> None:
+        self._records = records
+
+    def now(self) -> float:
+        """Return the Unix time with which later failures can be compared."""
+        return self._records.now()
 
     def check_password(self, identity: Identity, password: str) -> None:
         """Raise LoginRefused if *password* was rejected within the last minute."""
@@ -67,7 +68,12 @@ class LoginFailures:
         """Record, for a minute, that *password* was rejected."""
         entries = self._rejected_passwords(identity)
         salt = entries[0]["salt"] if entries else os.urandom(16).hex()
-        entry = {"salt": salt, "mark": _fingerprint(password, salt), "at": self._clock(), "message": error.message}
+        entry = {
+            "salt": salt,
+            "mark": _fingerprint(password, salt),
+            "at": self.now(),
+            "message": error.message,
+        }
         others = [other for other in entries if other["mark"] != entry["mark"]]
         self._write(identity, "refused", {"entries": [entry, *others][:_MAX_REJECTED]})
 
@@ -96,18 +102,15 @@ class LoginFailures:
 
     def delete_failed(self, identity: Identity) -> None:
         """Delete the recorded failures of *identity* that a successful login resolves."""
-        self._remove(identity, "failed")
-        self._remove(identity, "command")
+        self._records.remove(identity, ("failed", "command"))
 
     def delete(self, identity: Identity) -> None:
         """Delete all records of *identity*."""
-        for kind in _KINDS:
-            self._remove(identity, kind)
+        self._records.remove(identity, _KINDS)
 
     def delete_old(self) -> None:
         """Delete the records that are older than a minute, of all accounts."""
-        with suppress(OSError):
-            private_files.remove_old(self._directory, _OWN, lambda _, mtime: abs(self._clock() - mtime) > _RECORDED_FOR)
+        self._records.remove_old()
 
     def _rejected_passwords(self, identity: Identity) -> list[dict[str, Any]]:
         """Return the rejections of the last minute, the latest first; all have the same salt."""
@@ -131,33 +134,21 @@ class LoginFailures:
     def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
         """Return the record, or None if it is missing, not valid or older than a minute."""
         try:
-            data = private_files.read(self._path(identity, kind), limit=64 * 1024)
-            entry = json.loads(data or b"")
-        except (OSError, ValueError, RecursionError):
+            entry = json.loads(self._records.read(identity, kind) or b"")
+        except (ValueError, RecursionError):
             return None
         fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_recent(entry)
         return entry if fits else None
 
     def _write(self, identity: Identity, kind: str, entry: dict[str, Any]) -> None:
-        with suppress(OSError):  # recording is optional: a failure here is not an error
-            private_files.make_directory(self._directory)
-            data = json.dumps(entry | {"at": self._clock()}).encode()
-            private_files.replace(self._path(identity, kind), data, sync=False)
-
-    def _remove(self, identity: Identity, kind: str) -> None:
-        with suppress(OSError):
-            private_files.remove(self._path(identity, kind))
-
-    def _path(self, identity: Identity, kind: str) -> Path:
-        return self._directory / f"{identity.key}.{kind}"
+        self._records.write(identity, kind, json.dumps(entry | {"at": self.now()}).encode())
 
     def _is_recent(self, entry: dict[str, Any]) -> bool:
-        return (
-            0 <= self._clock() - float(entry["at"]) < _RECORDED_FOR
-        )  # ignore one from the future: the clock was set back
+        age = self.now() - float(entry["at"])
+        return -_CLOCK_TOLERANCE <= age < _RECORDED_FOR  # ignore one from the future: the clock was set back
 
     def _seconds_left(self, entry: dict[str, Any]) -> int:
-        return max(1, round(float(entry["at"]) + _RECORDED_FOR - self._clock()))
+        return max(1, round(float(entry["at"]) + _RECORDED_FOR - self.now()))
 
 
 def _described(error: XapiError) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xapi_cli.system import private_files
-from xapi_cli.system.lock import locked
+from xapi_cli.system.lock import LockTimeout, locked
 
 
 class AnotherLoggedIn(Exception):
@@ -21,14 +21,17 @@ class AnotherLoggedIn(Exception):
 class LoginLock:
     """The lock for logins to one account; the file *lock* is touched whenever a process has stored a token."""
 
+    margin = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
+
     def __init__(self, lock: Path) -> None:
         self._lock = lock
 
     @contextlib.contextmanager
-    def acquired(self, timeout: float, *, stop_on_login: bool = False) -> Iterator[None]:
+    def acquired(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[bool]:
         """Hold the lock while the body logs in; wait at most *timeout* seconds for it.
 
-        Raises what `lock.locked` raises. With *stop_on_login*, raises AnotherLoggedIn as soon as another process has
+        Raises what `lock.locked` raises; if the lock is not *required*, continues without it after a timeout. Yields
+        whether this process holds the lock. With *stop_on_login*, raises AnotherLoggedIn as soon as another process has
         stored a token.
         """
         end, before = time.monotonic() + timeout, private_files.modified_at(self._lock)
@@ -41,10 +44,26 @@ class LoginLock:
             before = now  # the first process creates the file
             return end - time.monotonic()
 
-        with locked(self._lock, timeout=left):
-            yield
+        with contextlib.ExitStack() as stack:
+            is_held = True
+            try:
+                stack.enter_context(locked(self._lock, timeout=left))
+            except LockTimeout:
+                if required:
+                    raise
+                is_held = False
+            yield is_held
 
     def notify_login(self) -> None:
         """Notify waiting processes that there is a new token."""
         with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
             private_files.touch(self._lock)
+
+    def site(self) -> str:
+        """Return a name of this lock that no other machine uses, or an empty text if there is none."""
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()  # of the kernel: Linux only
+            status = self._lock.stat()
+        except (OSError, ValueError):
+            return ""
+        return f"{boot}:{status.st_dev:x}:{status.st_ino:x}"

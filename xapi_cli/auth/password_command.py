@@ -41,6 +41,7 @@ def from_command(
     command: Sequence[str],
     environ: Mapping[str, str],
     *,
+    setting: str = "password_command",
     limit: float = TIMEOUT,
     deadline: float | None = None,
     show_stderr: bool = False,
@@ -48,13 +49,13 @@ def from_command(
     """Return the first line that *command* prints.
 
     It runs without a shell, with an empty stdin, without xapi's secrets in its environment, and for at most *limit*
-    seconds. Raises LoginNeeded, which never contains its output, if it fails in any way, and TimeoutExpired if the
-    monotonic time *deadline*, at which the whole xapi command times out, comes first. Its stderr is discarded: it may
-    contain secrets, and xapi's stderr may be a log. With *show_stderr*, the user sees it on a
+    seconds. Raises LoginNeeded, which names *setting* and never contains its output, if it fails in any way, and
+    TimeoutExpired if the monotonic time *deadline*, at which the whole xapi command times out, comes first. Its stderr
+    is discarded: it may contain secrets, and xapi's stderr may be a log. With *show_stderr*, the user sees it on a
     terminal: it may explain a failure or ask the user to touch a security key.
     """
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
-    name = f"password_command {printable(os.path.basename(command[0]))!r}"
+    name = f"{setting} {printable(os.path.basename(command[0]))!r}"
     try:
         output, exit_code = _run(command, environ, min(limit, left), show_stderr=show_stderr)
     except (OSError, ValueError) as error:

@@ -33,6 +33,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
     return settings._replace(
         token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
+        redis_password_command=_redis_password_command(settings, sources),
     )
 
 
@@ -156,6 +157,12 @@ def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
                 hint="select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL",
             )
     return token_base_url
+
+
+def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str, ...] | None:
+    """Return the profile's redis_password_command, or None if XAPI_REDIS_URL names another server than the profile."""
+    own = sources.profile.get("redis_url")
+    return None if own and own != settings.redis_url else settings.redis_password_command
 
 
 def _password_command_mismatch(settings: Settings, sources: _Sources) -> str | None:

@@ -159,6 +159,36 @@ class Settings(NamedTuple):
             in_profile=True,
         ),
     ] = False
+    redis_url: Annotated[
+        str | None,
+        Setting(
+            "Redis server",
+            "URL of the server for storage redis: redis://, rediss:// or unix://; a password only in the variable",
+            values.RedisUrl(),
+            variables=("XAPI_REDIS_URL",),
+            secret=True,
+            in_profile=True,
+        ),
+    ] = None
+    redis_prefix: Annotated[
+        str,
+        Setting(
+            "prefix of the keys in Redis",
+            "Start of the names of all keys that xapi uses in Redis",
+            values.Text(values.redis_prefix),
+            variables=("XAPI_REDIS_PREFIX",),
+            in_profile=True,
+        ),
+    ] = "xapi:"
+    redis_password_command: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            "command that prints the password of Redis",
+            "Command that prints the password of the Redis server",
+            values.Command(),
+            in_profile=True,
+        ),
+    ] = None
     timeout: Annotated[
         float,
         Setting(

@@ -10,6 +10,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
 from xapi_cli.system.render import printable
 
+_REDIS_PREFIX = re.compile(r"[A-Za-z0-9._+@:/-]{1,100}")
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
@@ -138,6 +139,44 @@ class Command(Text):
 
         program, *arguments = split(text)
         return (absolute(program) if _is_path(program) else program, *arguments)
+
+
+class RedisUrl(Text):
+    """The URL of a Redis server; in the config file, it must not contain a password."""
+
+    def __init__(self) -> None:
+        super().__init__(self._check)
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return *value*, which must not contain a password."""
+        return self.to_profile(value)
+
+    def to_profile(self, text: str) -> str:
+        """Return *text*; raise UsageError if it contains a password."""
+        from xapi_cli.store.redis.address import parse
+
+        if parse(text).password:
+            raise UsageError(
+                "the Redis URL contains a password, which must not be in the config file",
+                hint="give the URL with the password in XAPI_REDIS_URL, or set redis_password_command",
+            )
+        return text
+
+    def _check(self, text: str) -> str:
+        from xapi_cli.store.redis.address import parse
+
+        parse(text)
+        return text
+
+
+def redis_prefix(text: str) -> str:
+    """Return *text* if it can be the start of the names of keys; raise UsageError otherwise."""
+    if not _REDIS_PREFIX.fullmatch(text):
+        raise UsageError(
+            f"{printable(text)!r} is not a valid prefix of Redis keys",
+            hint="use at most 100 letters, digits and the characters . _ - + @ : /",
+        )
+    return text
 
 
 def username(text: str) -> str:

@@ -1,9 +1,10 @@
-"""The interface that every store implements, and what a store is opened with."""
+"""The interfaces that stores implement, and what a store is opened with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record
@@ -38,6 +39,65 @@ class LockingStore(Store, Protocol):
         """Hold the login lock of *identity*, in place of a lock file; raises LockTimeout after *timeout* seconds."""
 
 
+class Failures(Protocol):
+    """Where recorded login failures are: one text per account and kind, for a minute."""
+
+    def now(self) -> float:
+        """Return the Unix time of the clock that all processes share which use these records."""
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Record *data*, if possible: a failure to record is not an error."""
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the records of *kinds*, if possible."""
+
+    def remove_old(self) -> None:
+        """Remove the records of all accounts that are older than a minute, if possible."""
+
+
+class LockAttempt(NamedTuple):
+    """The result of an attempt to get a shared login lock; *version* changes with each change of the record."""
+
+    is_acquired: bool
+    version: str
+
+
+class LockLost(StoreError):
+    """A login took longer than its lock lasted, so that another one may have begun; nothing was stored."""
+
+
+class SharedStore(Store, Protocol):
+    """A store whose machines also share the login lock, the logouts and the login failures of an account.
+
+    The login lock belongs to the store object that has acquired it, and expires by itself.
+    """
+
+    failures: Failures
+
+    def mark(self, identity: Identity) -> str:
+        """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
+
+    def try_lock(self, identity: Identity, *, lifetime: float, site: str = "", force: bool = False) -> LockAttempt:
+        """Acquire the login lock for *lifetime* seconds unless another process holds it.
+
+        The caller is the only process of *site* that may hold it: a lock of the same site is left over. With *force*,
+        the lock of any other process is taken over.
+        """
+
+    def unlock(self, identity: Identity) -> None:
+        """Release the login lock if this store still holds it; if that fails, the lock expires."""
+
+    def write_locked(self, identity: Identity, record: Record, mark: str | None) -> bool:
+        """Store *record* and release the login lock, in one step.
+
+        Returns False, and stores nothing, if the account was logged out since it had *mark*. Raises LockLost, and
+        stores nothing, if this store does not hold the lock any more.
+        """
+
+
 class StoreOptions(NamedTuple):
     """What a storage may need in order to open its store.
 
@@ -46,6 +106,8 @@ class StoreOptions(NamedTuple):
     within *timeout* seconds. With *unlock_wait*, the user is present to unlock it: the timeout is then at least that
     many seconds, and a message is shown. With *silence*, the standard streams of this process are redirected to the
     null device while third-party code runs. With *keyring_cache*, what is read from the keyring is cached in the agent.
+    *settings* are the values of the settings that the rows of the registry name. *run_password_command* runs the
+    command in such a setting and returns the password; it raises StoreError.
     """
 
     state: Path
@@ -56,6 +118,8 @@ class StoreOptions(NamedTuple):
     unlock_wait: float | None = None
     silence: bool = True
     keyring_cache: bool = False
+    settings: Mapping[str, Any] = MappingProxyType({})
+    run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: ""
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state!r}, …)"  # the environment contains secrets

@@ -24,6 +24,8 @@ class Storage(NamedTuple):
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
     has_own_lock: bool = False  # the store is a LockingStore: it excludes other writers itself
+    shares_logins: bool = False  # the store is a SharedStore: machines share login locks, logouts and failures
+    settings: tuple[str, ...] = ()  # the names of the settings that its store needs
     extra: str | None = None  # the optional dependencies of the package that it needs
 
 
@@ -49,6 +51,12 @@ def _open_agent(options: "StoreOptions") -> "Store":
     return AgentStore(options)
 
 
+def _open_redis(options: "StoreOptions") -> "Store":
+    from xapi_cli.store.redis.store import RedisStore
+
+    return RedisStore(options)
+
+
 def _open_memory(options: "StoreOptions") -> "Store":
     from xapi_cli.store.memory import MemoryStore
 
@@ -59,6 +67,14 @@ STORAGES: tuple[Storage, ...] = (
     Storage("keyring", "the keyring", _open_keyring, remembers_passwords=True),
     Storage("file", "the file store", _open_file, needs_state_directory=True),
     Storage("agent", "the agent's memory", _open_agent, remembers_passwords=True, has_own_lock=True),
+    Storage(
+        "redis",
+        "Redis",
+        _open_redis,
+        shares_logins=True,
+        settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
+        extra="redis",
+    ),
     Storage("none", "memory", _open_memory, is_persistent=False),
 )
 
@@ -84,16 +100,21 @@ def fallback() -> Storage:
     return next(storage for storage in STORAGES if not storage.is_persistent)
 
 
+def setting_names() -> set[str]:
+    """Return the names of the settings that stores need."""
+    return {name for storage in STORAGES for name in storage.settings}
+
+
 def open_store(storage: Storage, options: "StoreOptions") -> "Store":
-    """Return the store of *storage*; raise StoreError if it needs an optional dependency that is not installed."""
+    """Return the store of *storage*; raise UsageError if it needs an optional dependency that is not installed."""
     try:
         return storage.open(options)
     except ImportError as error:
         if storage.extra is None:
             raise
-        from xapi_cli.errors import StoreError
+        from xapi_cli.errors import UsageError
 
-        raise StoreError(
+        raise UsageError(
             f"storage {storage.name} needs packages that are not installed",
-            hint=f"install xapi-cli[{storage.extra}]",
+            hint=f"run `pip install 'xapi-cli[{storage.extra}]'`",
         ) from error

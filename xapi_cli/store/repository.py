@@ -1,12 +1,12 @@
 """The record of one account: select its store, read it once, write it unless a logout came in between."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.protocol import LoggedOut, NoBackend, StoreOptions
@@ -15,7 +15,7 @@ from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_er
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
-    from xapi_cli.store.protocol import LockingStore, Store
+    from xapi_cli.store.protocol import LockingStore, SharedStore, Store
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
@@ -32,7 +32,8 @@ class TokenRepository:
     """The stored record of *identity*; *setting* is the value of the setting `storage`.
 
     *warn* receives problems that do not stop a command, *on_lock_failure* those of the state directory, by default as
-    a warning. If *interactive*, the user is present to unlock the store.
+    a warning. If *interactive*, the user is present to unlock the store. *settings* and *run_password_command* are
+    those of `StoreOptions`.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class TokenRepository:
         silence: bool = True,
         keyring_cache: bool = False,
         on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: "",
     ) -> None:
         self.identity = identity
         self._setting, self._storage = setting, registry.selected(setting)
@@ -60,6 +63,8 @@ class TokenRepository:
             unlock_wait=UNLOCK_WAIT if interactive else None,
             silence=silence,
             keyring_cache=keyring_cache,
+            settings=settings or {},
+            run_password_command=run_password_command,
         )
         self._store: Store | None = None
         self._record: Record | None = None
@@ -93,6 +98,14 @@ class TokenRepository:
         """Whether a password is known to be stored with the token."""
         return bool(self._storage.remembers_passwords and self._record and self._record.password)
 
+    @property
+    def shared(self) -> "SharedStore | None":
+        """The store, if machines share logins through it; None otherwise."""
+        if not self._storage.shares_logins:
+            return None
+        self._store = self._store or self._open(self._storage)
+        return cast("SharedStore", self._store)  # as its row in the registry states
+
     def read(self, *, again: bool = False) -> Record | None:
         """Return the stored record, read once per command; with *again*, re-read it.
 
@@ -123,6 +136,9 @@ class TokenRepository:
 
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""
+        if (shared := self.shared) is not None:
+            self._mark = shared.mark(self.identity)
+            return
         try:
             self._mark = self._index.mark(self.identity) if self._storage.is_persistent else None
         except OSError:
@@ -134,8 +150,11 @@ class TokenRepository:
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.
 
-        Raises StoreError if it cannot be stored.
+        Raises StoreError if it cannot be stored. If the store is shared, the caller MUST hold its login lock, and
+        LockLost is raised if that has expired.
         """
+        if (shared := self.shared) is not None:
+            return self._write_shared(shared, record)
         store = self._store or self._open(self._storage)
         self._store, self._record, self._read = store, record, True
         with ExitStack() as lock:
@@ -155,11 +174,11 @@ class TokenRepository:
         with self._writing():
             known = self._known_storages()
             self._remove_from_index(but=known)  # from here on, no login in progress stores anything
-            found, failed = False, dict[str, StoreError]()
+            found, failed = False, dict[str, StoreError | UsageError]()
             for storage in self._storages_to_clear(known):
                 try:
                     found = self._delete_from(storage, is_known=storage.name in known) or found
-                except StoreError as error:
+                except (StoreError, UsageError) as error:
                     failed[storage.name] = error
             self._remove_from_index(but=tuple(failed))  # what could not be deleted must stay in the index
         for failure in failed.values():
@@ -191,6 +210,14 @@ class TokenRepository:
     def _locking_store(self) -> "LockingStore":
         self._store = self._store or self._open(self._storage)
         return cast("LockingStore", self._store)
+
+    def _write_shared(self, shared: "SharedStore", record: Record) -> bool:
+        if not shared.write_locked(self.identity, record, self._mark):
+            return False
+        self._record, self._read = record, True
+        with suppress(OSError):  # without an entry, `logout` of this account still finds the record
+            self._index.add(self.identity, self._storage.name)
+        return True
 
     def _read_first(self) -> Record | None:
         """Open the store and read it; with `auto`, fall back to a store in memory if that fails."""

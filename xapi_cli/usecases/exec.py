@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from xapi_cli.auth.password_command import without_secrets
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
 from xapi_cli.system import process_hardening, signals
@@ -41,13 +42,13 @@ def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> i
 def _environment(
     environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None
 ) -> dict[str, str]:
-    """Return *environ* with the *token*, bound to *base_url*, and without the password.
+    """Return *environ* with the *token*, bound to *base_url*, and without the other secrets.
 
     XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
     *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
     be distinguished from one that xapi itself has read.
     """
-    changed = {name: value for name, value in environ.items() if name != "XAPI_PASSWORD"} | {"XAPI_TOKEN": token}
+    changed = without_secrets(environ) | {"XAPI_TOKEN": token}
     if not base_url:
         return changed
     if profile is not None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.store.registry import Storage
@@ -32,7 +32,7 @@ class Findings:
         self.response: httpx.Response | None = None
         self.probed_repository: TokenRepository | None = None
         self._store_reports: StoreReports | None = None
-        self._store_error: StoreError | None = None
+        self._store_error: StoreError | UsageError | None = None
 
     @property
     def settings(self) -> "Settings":
@@ -64,14 +64,14 @@ class Findings:
         return self.storage.is_persistent and not self.storage.needs_state_directory
 
     def probe_store(self) -> "StoreReports":
-        """Probe the store, which is a service, on the first call; return what it reported, or raise its StoreError."""
+        """Probe the store, which is a service, on the first call; return what it reported, or raise its error."""
         if self._store_reports is None:
             self._store_reports = reports = StoreReports([], [])
             repository = self.runtime.repository(Identity("", ""), storage=self.storage_setting, reports=reports)
             try:
                 repository.probe()
                 self.probed_repository = repository
-            except StoreError as error:
+            except (StoreError, UsageError) as error:
                 self._store_error = error
         if self._store_error is not None:
             raise self._store_error

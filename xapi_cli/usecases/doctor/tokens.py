@@ -3,7 +3,7 @@
 import os
 from contextlib import suppress
 
-from xapi_cli.errors import StoreError
+from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store import registry
 from xapi_cli.system.render import until
 from xapi_cli.usecases.doctor.check import Check
@@ -21,7 +21,7 @@ def check_store(findings: Findings) -> Check:
     findings.check_state_is_usable()
     try:
         reports = findings.probe_store()
-    except StoreError as error:
+    except (StoreError, UsageError) as error:
         return Check(storage.name, "warn" if setting == registry.AUTO else "fail", error.message, error.hint)
     if reports.warnings:
         return Check(storage.name, "warn", "; ".join(reports.warnings), _ALTERNATIVE)

@@ -1,0 +1,232 @@
+"""Commands to a Redis server: one connection, opened when it is needed, and a time limit for each command.
+
+Each command can be repeated: scripts that change something check whether they already have. A connection that breaks,
+or a server that is just starting, is therefore tried again until the time limit.
+"""
+
+import socket
+import time
+import weakref
+from collections.abc import Callable
+from copy import copy
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.store.redis.address import Address
+from xapi_cli.store.redis.replies import ServerError, store_error
+from xapi_cli.system import forks
+
+if TYPE_CHECKING:
+    import ssl
+
+Argument = str | bytes | int
+
+_PAUSE = 0.05  # seconds before another attempt
+_MAX_REPLY = 1024 * 1024  # bytes
+_MAX_REDIRECTS = 5
+_FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could not be reached
+_HINT = "check redis_url and the server, or use another --storage"
+
+
+class _Broken(Exception):
+    """The connection cannot be opened or was lost; another attempt may succeed."""
+
+
+class Client:
+    """A client of the server at *address*; all commands raise StoreError if they fail.
+
+    *password* is called before the first connection, *tls* returns the TLS context. A command may take *timeout*
+    seconds, including all attempts.
+    """
+
+    def __init__(
+        self, address: Address, password: Callable[[], str], tls: "Callable[[], ssl.SSLContext]", timeout: float
+    ) -> None:
+        self._address, self._get_password, self._tls, self._timeout = address, password, tls, timeout
+        self._password: str | None = None
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader()
+        self._failure: StoreError | None = None
+        self._failure_expires = 0.0
+        self._lock = Lock()
+        self._closer = weakref.finalize(self, lambda: None)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Close the copy of the connection, which belongs to the parent process."""
+        self._lock = Lock()
+        self._close()
+
+    @property
+    def is_readable_by_others(self) -> bool:
+        """Whether the connection is neither encrypted nor within this machine."""
+        from xapi_cli.http.connection import is_loopback
+
+        if self._address.is_tls or self._address.path or self._socket is None:
+            return False
+        return not is_loopback(self._socket.getpeername()[0])
+
+    def command(self, *arguments: Argument) -> Any:
+        """Send a command and return the reply."""
+        with self._lock:
+            if self._failure is not None and time.monotonic() < self._failure_expires:
+                raise copy(self._failure)
+            if self._password is None:
+                self._password = self._get_password()
+            return self._attempts(arguments, time.monotonic() + self._timeout)
+
+    def script(self, text: str, keys: tuple[str, ...], *arguments: Argument) -> Any:
+        """Run the Lua script *text*, which the server executes atomically, and return its reply."""
+        return self.command("EVAL", text, len(keys), *keys, *arguments)
+
+    def _attempts(self, arguments: tuple[Argument, ...], end: float) -> Any:
+        """Send the command until there is a reply, at most until the monotonic time *end*."""
+        redirects = 0
+        while True:
+            try:
+                return self._attempt(arguments, end)
+            except ServerError as error:
+                if error.moved_to and redirects < _MAX_REDIRECTS:
+                    redirects += 1
+                    host, port = error.moved_to
+                    self._close()
+                    self._address = self._address._replace(host=host or self._address.host, port=port)
+                    continue
+                failure: StoreError = store_error(self._address, error)
+                if not error.is_transient:
+                    raise failure from None
+            except _Broken as error:
+                failure = StoreError(f"Redis at {self._address} cannot be reached: {error}", hint=_HINT)
+            self._close()
+            if time.monotonic() + _PAUSE >= end:
+                self._failure, self._failure_expires = failure, time.monotonic() + _FAILURE_LIFETIME
+                raise failure
+            time.sleep(_PAUSE)
+
+    def _attempt(self, arguments: tuple[Argument, ...], end: float) -> Any:
+        try:
+            if self._socket is None:
+                self._connect(end)
+            return self._exchange(arguments, end)
+        except ServerError:
+            raise  # the reply was complete, so the connection can be used again
+        except BaseException as error:
+            self._close()  # it may be in the middle of a reply
+            if isinstance(error, TimeoutError | TimeoutExpired):
+                raise _Broken(f"no reply within {self._timeout:g} s") from None
+            if isinstance(error, OSError):
+                raise self._os_error(error) from None
+            if isinstance(error, hiredis.ProtocolError):
+                raise StoreError(f"the server at {self._address} does not use the Redis protocol", hint=_HINT) from None
+            raise
+
+    def _os_error(self, error: OSError) -> Exception:
+        """Return *error* as _Broken, or as StoreError if another attempt would fail too."""
+        import ssl
+
+        from xapi_cli.http.error_text import describe_error
+
+        reason, _ = describe_error(error)
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            hint = "check redis_url, or set ca_bundle to the certificate of the CA"
+            return StoreError(f"no TLS connection to Redis at {self._address}: {reason}", hint=hint)
+        if isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN:
+            return StoreError(f"Redis at {self._address} cannot be reached: {reason}", hint=_HINT)
+        return _Broken(reason)
+
+    def _exchange(self, arguments: tuple[Argument, ...], end: float) -> Any:
+        """Send one command over the open connection; return its reply, or raise ServerError."""
+        sock = self._socket
+        assert sock is not None  # noqa: S101 - the caller has connected
+        sock.settimeout(_left(end))
+        sock.sendall(_pack(tuple(map(_as_bytes, arguments))))
+        received = 0
+        while (reply := self._reader.gets()) is False:
+            sock.settimeout(_left(end))
+            data = sock.recv(65536)
+            if not data:
+                raise ConnectionResetError("connection closed by the server")
+            received += len(data)
+            if received > _MAX_REPLY:
+                raise hiredis.ProtocolError
+            self._reader.feed(data)
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def _connect(self, end: float) -> None:
+        """Connect, authenticate and select the database."""
+        address = self._address
+        sock = _unix_socket(address.path, end) if address.path else _network_socket(address, end)
+        try:
+            if address.is_tls:
+                sock.settimeout(_left(end))
+                sock = self._tls().wrap_socket(sock, server_hostname=address.host)
+        except BaseException:
+            sock.close()
+            raise
+        self._socket, self._closer = sock, weakref.finalize(self, sock.close)
+        self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=False)
+        if address.username or self._password:
+            self._exchange(("AUTH", *filter(None, (address.username,)), self._password or ""), end)
+        if address.database:
+            self._exchange(("SELECT", address.database), end)
+
+    def _close(self) -> None:
+        self._closer()
+        self._socket = None
+
+
+_pack: Any = hiredis.pack_command  # annotated as if it took a single argument
+
+
+def _as_bytes(argument: Argument) -> bytes:
+    return argument if isinstance(argument, bytes) else str(argument).encode("utf-8", "surrogateescape")
+
+
+def _left(end: float) -> float:
+    """Return the seconds until the monotonic time *end*; raise TimeoutError if there are none."""
+    if (left := end - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
+
+
+def _unix_socket(path: str, end: float) -> socket.socket:
+    if not hasattr(socket, "AF_UNIX"):
+        raise StoreError("this system has no Unix sockets", hint="use redis:// or rediss:// in redis_url")
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(_left(end))
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _network_socket(address: Address, end: float) -> socket.socket:
+    """Return a socket that is connected to *address*; each of its addresses gets an equal share of the time."""
+    from xapi_cli.http.resolver import Resolver
+    from xapi_cli.http.timeouts import Timeouts
+
+    wait = Timeouts().start_wait(_left(end), "no address")
+    addresses = Resolver().addresses(address.host, address.port, wait)
+    failure: OSError = OSError("no address")
+    for number, (family, place) in enumerate(addresses):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(_left(end) / (len(addresses) - number))
+            sock.connect(place)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure

@@ -1,0 +1,206 @@
+"""Records, login locks, logouts and login failures of accounts in Redis.
+
+The keys of one account have the same hash tag, so that a cluster stores them on one node, where a script can change
+them in one step:
+
+    PREFIX{KEY}:record            the record
+    PREFIX{KEY}:lock              the owner of the login lock; expires
+    PREFIX{KEY}:mark              a random text that each logout changes; expires after an hour
+    PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.http.tls import create_context
+from xapi_cli.store import record as records
+from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
+from xapi_cli.store.redis.address import parse
+from xapi_cli.store.redis.client import Client
+from xapi_cli.store.redis.replies import RedisError
+from xapi_cli.tokens import Identity, Record
+
+_TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
+_MARK_LIFETIME = 3_600_000  # milliseconds: no login that began before a logout takes longer
+_FAILURE_LIFETIME = 60_000  # milliseconds
+
+_TRY_LOCK = """
+local holder, record = redis.call('get', KEYS[1]), redis.call('get', KEYS[2])
+local version = record and redis.sha1hex(record) or ''
+local is_left_over = holder and ARGV[3] ~= '' and string.sub(holder, 1, #ARGV[3]) == ARGV[3]
+if holder and holder ~= ARGV[1] and not is_left_over and ARGV[4] == '0' then return {0, version} end
+redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
+return {1, version}
+"""
+_UNLOCK = """
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+return 0
+"""
+_WRITE = """
+local is_held = redis.call('get', KEYS[1]) == ARGV[1]
+local mark, result = redis.call('get', KEYS[3]), 'lost'
+if redis.call('get', KEYS[2]) == ARGV[2] then result = 'stored'
+elseif ARGV[4] == '1' and mark and mark ~= ARGV[3] then result = 'logged out'
+elseif is_held then
+  redis.call('set', KEYS[2], ARGV[2])
+  result = 'stored'
+end
+if is_held then redis.call('del', KEYS[1]) end
+return result
+"""
+_DELETE = """
+redis.call('set', KEYS[3], ARGV[1], 'px', ARGV[2])
+redis.call('del', KEYS[2])
+return redis.call('del', KEYS[1])
+"""
+_PROBE = """
+redis.call('set', KEYS[1], ARGV[1], 'px', 10000)
+local value = redis.call('get', KEYS[1])
+redis.call('del', KEYS[1])
+return value
+"""
+
+
+class RedisStore:
+    """The store, `protocol.SharedStore`, in the server that the setting redis_url of *options* names."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        settings = options.settings
+        if not (url := settings.get("redis_url")):
+            hint = "set XAPI_REDIS_URL, or run `xapi profile set redis_url redis://HOST`"
+            raise UsageError("storage redis needs the setting redis_url", hint=hint)
+        self._address, self._options = parse(url), options
+        self._client = Client(
+            self._address,
+            self._password,
+            lambda: create_context(settings.get("ca_bundle"), options.environ),
+            min(_TIMEOUT, options.timeout),
+        )
+        self._prefix: str = settings["redis_prefix"]
+        self._owners: dict[Identity, str] = {}
+        self.failures = RedisFailures(self._client, self._prefix)
+
+    @property
+    def backend(self) -> str:
+        """The name of the server, for messages."""
+        return f"Redis at {self._address}"
+
+    def probe(self) -> None:
+        """Raise StoreError unless a script can write, read and delete a key."""
+        value = os.urandom(8).hex()
+        if self._client.script(_PROBE, (f"{self._prefix}probe:{value}",), value) != value.encode():
+            raise StoreError(f"{self.backend} does not return what was written", hint="check the server")
+
+    def read(self, identity: Identity) -> Record | None:
+        """Return the record of *identity*, or None if there is none or it is not usable."""
+        data = self._client.command("GET", self._key(identity, "record"))
+        return records.decode(identity, data.decode("ascii", "replace") if isinstance(data, bytes) else None)
+
+    def write(self, identity: Identity, record: Record) -> None:
+        """Take over the login lock and store the token of *record*."""
+        records.encode(identity, record)  # raises StoreError if it is too long, before the lock is taken
+        self.try_lock(identity, lifetime=60, force=True)
+        self.write_locked(identity, record, None)
+
+    def delete(self, identity: Identity) -> bool:
+        """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
+        record, lock, mark = (self._key(identity, name) for name in ("record", "lock", "mark"))
+        try:
+            deleted = self._client.script(_DELETE, (record, lock, mark), os.urandom(8).hex(), _MARK_LIFETIME)
+        except RedisError as error:
+            if error.code != "OOM":
+                raise
+            deleted = self._client.command("DEL", record)  # needs no memory; without memory, no login begins
+            self._client.command("DEL", lock)
+        return bool(deleted)
+
+    def mark(self, identity: Identity) -> str:
+        """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
+        data = self._client.command("GET", self._key(identity, "mark"))
+        return data.decode("ascii", "replace") if isinstance(data, bytes) else ""
+
+    def try_lock(self, identity: Identity, *, lifetime: float, site: str = "", force: bool = False) -> LockAttempt:
+        """Acquire the login lock unless another process holds it; see `protocol.SharedStore`."""
+        place = f"{hashlib.sha256(site.encode()).hexdigest()[:16]}/" if site else ""
+        owner = self._owners.get(identity, "")  # of an earlier attempt, whose reply may have been lost
+        if not owner.startswith(place or "/"):
+            owner = f"{place or '/'}{os.urandom(16).hex()}"
+        self._owners[identity] = owner
+        keys = (self._key(identity, "lock"), self._key(identity, "record"))
+        is_acquired, version = self._client.script(_TRY_LOCK, keys, owner, round(lifetime * 1000), place, int(force))
+        return LockAttempt(is_acquired == 1, version.decode())
+
+    def unlock(self, identity: Identity) -> None:
+        """Release the login lock if this store still holds it; if that fails, the lock expires."""
+        if owner := self._owners.pop(identity, None):
+            with suppress(StoreError):
+                self._client.script(_UNLOCK, (self._key(identity, "lock"),), owner)
+
+    def write_locked(self, identity: Identity, record: Record, mark: str | None) -> bool:
+        """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""
+        keys = tuple(self._key(identity, name) for name in ("lock", "record", "mark"))
+        text = records.encode(identity, Record(record.token))
+        owner = self._owners.get(identity, "")
+        result = self._client.script(_WRITE, keys, owner, text, mark or "", int(mark is not None))
+        self._owners.pop(identity, None)
+        if result == b"lost":
+            raise LockLost(
+                "another process took over the login lock, because the login took too long",
+                hint="log in again, or raise --timeout",
+            )
+        if self._client.is_readable_by_others:
+            self._options.warn(f"the connection to {self.backend} is not encrypted; use rediss:// in redis_url")
+        return bool(result == b"stored")
+
+    def _key(self, identity: Identity, name: str) -> str:
+        return _key(self._prefix, identity, name)
+
+    def _password(self) -> str:
+        command = self._options.settings.get("redis_password_command")
+        if self._address.password or not command:
+            return self._address.password
+        return self._options.run_password_command("redis_password_command", command)
+
+
+class RedisFailures:
+    """Recorded login failures, `protocol.Failures`, in keys that expire; their clock is that of the server."""
+
+    def __init__(self, client: Client, prefix: str) -> None:
+        self._client, self._prefix = client, prefix
+        self._offset: float | None = None
+
+    def now(self) -> float:
+        """Return the Unix time of the server."""
+        if self._offset is None:
+            seconds, microseconds = self._client.command("TIME")
+            self._offset = int(seconds) + int(microseconds) / 1e6 - time.time()
+        return time.time() + self._offset
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the text, or None if there is none."""
+        data = self._client.command("GET", self._key(identity, kind))
+        return data if isinstance(data, bytes) else None
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Record *data*, if that is possible."""
+        with suppress(StoreError):
+            self._client.command("SET", self._key(identity, kind), data, "PX", _FAILURE_LIFETIME)
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the records of *kinds*, if that is possible."""
+        with suppress(StoreError):
+            self._client.command("DEL", *(self._key(identity, kind) for kind in kinds))
+
+    def remove_old(self) -> None:
+        """Do nothing: the server removes them."""
+
+    def _key(self, identity: Identity, kind: str) -> str:
+        return _key(self._prefix, identity, f"failure:{kind}")
+
+
+def _key(prefix: str, identity: Identity, name: str) -> str:
+    return f"{prefix}{{{identity.key}}}:{name}"
