@@ -1,0 +1,128 @@
+"""A warm command on a terminal: prompts, Ctrl-C, Ctrl-Z, and the end of the terminal."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.agent.conftest import Agent, is_running, wait_until
+from tests.program import PROGRAM
+from tests.servers import OK, Server, request, send, wait_for
+from xapi_cli.sandbox import Sandbox
+
+_IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def _without_password(sandbox: Sandbox) -> dict[str, str | None]:
+    return {**sandbox.settings, "XAPI_PASSWORD": None}
+
+
+def test_a_prompt_reads_the_password_from_the_terminal_of_the_client(agent: Agent, sandbox: Sandbox) -> None:
+    with agent.xapi.on_terminal("login", "--no-remember", env=_without_password(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{sandbox.settings['XAPI_PASSWORD']}\n")
+        terminal.expect("logged in as")
+
+        assert terminal.wait() == 0
+    assert sandbox.settings["XAPI_PASSWORD"].encode() not in terminal.seen
+    assert agent.status()["warm"] == 1
+
+
+def test_ctrl_c_at_a_prompt_ends_the_command_and_restores_the_terminal(agent: Agent, sandbox: Sandbox) -> None:
+    with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        terminal.interrupt()
+
+        assert terminal.wait() == 130
+        assert terminal.echoes
+    assert sandbox.logins == 0
+
+
+def test_ctrl_d_at_a_prompt_is_no_reply(agent: Agent, sandbox: Sandbox) -> None:
+    with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        terminal.type("\x04")
+        terminal.expect("the prompt was not answered")
+
+        assert terminal.wait() == 10
+
+
+def test_a_time_limit_applies_to_a_prompt(agent: Agent, sandbox: Sandbox) -> None:
+    with agent.xapi.on_terminal("request", "/x-api/me", "--max-time", "1", env=_without_password(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        terminal.expect("did not finish within 1 s")
+
+        assert terminal.wait() == 12
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_password_command_runs_in_the_client(agent: Agent, sandbox: Sandbox, code: int) -> None:
+    command = agent.xapi.home / "password"
+    command.write_text(f'#!/bin/sh\necho $PPID >ppid\nprintf %s "$WORD"\nexit {code}\n')
+    command.chmod(0o700)
+    env = {**_without_password(sandbox), "WORD": sandbox.settings["XAPI_PASSWORD"]}
+    process = agent.xapi.start("login", "--password-command", str(command), env=env)
+    _, err = process.communicate(timeout=30)
+
+    assert (process.returncode, b"failed with exit code 3" in err) == ((10, True) if code else (0, False))
+    assert int((agent.xapi.home / "ppid").read_text()) == process.pid
+    assert agent.status()["warm"] == 1
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_signals_of_the_terminal_interrupt_a_command(agent: Agent, number: signal.Signals, code: int) -> None:
+    with Server([request(), wait_for(threading.Event())]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
+        with agent.xapi.on_terminal("request", "/x-api/me", env=env) as terminal:
+            wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+            if number == signal.SIGINT:
+                terminal.interrupt()
+            else:
+                os.killpg(terminal.process.pid, number)
+
+            assert terminal.process.wait(30) == code
+
+
+def test_ctrl_z_stops_the_command_and_fg_continues_it(agent: Agent) -> None:
+    may_respond = threading.Event()
+    with Server([request(), wait_for(may_respond), send(OK)]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "PS1": "shell> "}
+        shell = "set -m; xapi request /x-api/me; echo stopped=$?; fg >/dev/null; echo ended=$?"
+        with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash") as terminal:
+            wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+            home = str(agent.xapi.home)
+            (worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+            terminal.type("\x1a")
+            may_respond.set()
+            terminal.expect("ended=0")
+
+            assert terminal.wait() == 0
+            assert b"stopped=148" in terminal.seen
+            assert b"ok" in terminal.seen
+        wait_until(lambda: not is_running(worker), "the worker has ended")
+
+
+def test_a_command_that_may_read_the_terminal_runs_without_the_agent(agent: Agent) -> None:
+    with agent.xapi.on_terminal("login", "--password-stdin", env={"XAPI_BASE_URL": "http://127.0.0.1:9"}) as terminal:
+        terminal.type("\x04\x04")
+        terminal.wait()
+
+    assert agent.status()["cold"] == {"stdin is a terminal": 1}
+
+
+def test_a_background_job_ignores_ctrl_c_as_without_the_agent(agent: Agent) -> None:
+    may_respond = threading.Event()
+    with Server([request(), wait_for(may_respond), send(OK)]) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _IGNORES_CTRL_C, PROGRAM, "request", "/x-api/me"],
+            env=agent.xapi.environment({"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}),
+            stdout=subprocess.PIPE,
+        )
+        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        process.send_signal(signal.SIGINT)
+        may_respond.set()
+
+        assert process.communicate(timeout=30)[0] == b"ok"
