@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-agent bench-batch bench-memory check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
+.PHONY: demo test soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -86,6 +86,9 @@ bench-agent: $(DEVELOPMENT) $(INSTALLED)
 
 bench-batch: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.batch
+
+bench-redis: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.redis $(BENCH_ARGS)
 
 bench-memory: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.memory
@@ -151,6 +154,7 @@ help:
 	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"
 	@echo "bench-batch  measure thousands of calls, compared with curl (requires nginx and curl)"
 	@echo "bench-memory  measure the memory that bodies of 2 GiB need"
+	@echo "bench-redis  measure the time that storage redis adds to a call"
 	@echo "check     check style, types and imports"
 	@echo "format    format the code and fix what can be fixed automatically"
 	@echo "coverage  run the tests against the checkout and report the coverage"

@@ -16,6 +16,7 @@ import pytest
 from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Xapi
 from tests.servers import Server, Stopwatch, hang, request
+from tests.skips import IMPOSSIBLE
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
@@ -92,6 +93,30 @@ def test_64_processes_that_need_a_token_trigger_one_login_and_all_succeed(
     assert {json.loads(each.out)["email"] for each in ended} == {MASTER.email}
     assert sandbox.logins == sandbox.login_attempts == logins + 1
     assert sum("logged in as" in each.err for each in ended) == 1
+
+
+@pytest.mark.parametrize("before", ["dead", "none"])
+def test_8_containers_that_share_a_state_directory_trigger_one_login(xapi: Xapi, sandbox: Sandbox, before: str) -> None:
+    """Like the processes of containers, these have their own process ids, host name, mounts and home directory."""
+    container = ("unshare", "--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--kill-child", "--")
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{IMPOSSIBLE}it needs the privilege to create namespaces")
+    env = {**sandbox.settings, "XAPI_STORAGE": "file"}
+    if before != "none":
+        assert xapi("login", env=env).code == 0
+        sandbox.revoke_tokens()
+    logins = sandbox.logins
+
+    running = []
+    for number in range(8):
+        home = xapi.home / f"container{number}"
+        home.mkdir()
+        own: Env = {**env, "HOME": str(home), "XAPI_CONFIG_DIR": str(home)}
+        running.append(xapi.start(str(PROGRAM), "request", "/x-api/me", argv=container, env=own))
+    ended = [Completed(process) for process in running]
+
+    assert _codes(ended) == {0: 8}, [each.err for each in ended if each.code][:3]
+    assert sandbox.logins == sandbox.login_attempts == logins + 1
 
 
 @pytest.mark.parametrize("stored", ["file", "none", "keyring"], indirect=True)

@@ -4,6 +4,7 @@ Each command can be repeated: scripts that change something check whether they a
 or a server that is just starting, is therefore tried again until the time limit.
 """
 
+import errno
 import socket
 import time
 import weakref
@@ -26,6 +27,7 @@ Argument = str | bytes | int
 
 _PAUSE = 0.05  # seconds before another attempt
 _MAX_REPLY = 1024 * 1024  # bytes
+_MAX_ARRAY = 4096  # bytes; those that this store expects have two short elements
 _MAX_REDIRECTS = 5
 _FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could not be reached
 _HINT = "check redis_url and the server, or use another --storage"
@@ -143,15 +145,14 @@ class Client:
         assert sock is not None  # noqa: S101 - the caller has connected
         sock.settimeout(_left(end))
         sock.sendall(_pack(tuple(map(_as_bytes, arguments))))
-        received = 0
+        received = bytearray()
         while (reply := self._reader.gets()) is False:
             sock.settimeout(_left(end))
             data = sock.recv(65536)
             if not data:
-                raise ConnectionResetError("connection closed by the server")
-            received += len(data)
-            if received > _MAX_REPLY:
-                raise hiredis.ProtocolError
+                raise ConnectionResetError(errno.ECONNRESET, "connection closed by the server")
+            received += data
+            _check_size(received)
             self._reader.feed(data)
         if isinstance(reply, ServerError):
             raise reply
@@ -181,6 +182,15 @@ class Client:
 
 
 _pack: Any = hiredis.pack_command  # annotated as if it took a single argument
+
+
+def _check_size(received: bytearray) -> None:
+    """Raise ProtocolError for a reply that no command here has: the parser would allocate what an array announces."""
+    is_array = received[:1] == b"*"
+    if len(received) > (_MAX_ARRAY if is_array else _MAX_REPLY) or received[0] not in b"+-:$*":
+        raise hiredis.ProtocolError
+    if is_array and ((received[1:3].isdigit() and len(received) > 2) or any(kind in received[1:] for kind in b"*%~>")):
+        raise hiredis.ProtocolError
 
 
 def _as_bytes(argument: Argument) -> bytes:

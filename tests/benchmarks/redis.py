@@ -1,0 +1,51 @@
+"""Measure the time that storage `redis` adds to a call, compared with storage `file`: `make bench-redis`.
+
+The server is on loopback. Each row is a process from start to exit, and the rows run in alternation.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.benchmarks.programs import XAPI, Program, alternate, logged_in
+from tests.redis_server import RedisServer, free_port
+from xapi_cli.sandbox import Sandbox
+
+_CALLS = (("token", "show"), ("request", "/x-api/me"))
+
+
+def main() -> None:
+    """Run all rows, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=41)
+    rounds = parser.parse_args().rounds
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sandbox, server = stack.enter_context(Sandbox()), stack.enter_context(RedisServer(port=free_port()))
+        environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **sandbox.settings}
+        stores = {
+            "file": logged_in(home / "file", environ, "file"),
+            "redis, Unix socket": logged_in(home / "unix", environ | {"XAPI_REDIS_URL": server.url}, "redis"),
+            "redis, TCP on loopback": logged_in(
+                home / "tcp", environ | {"XAPI_REDIS_URL": f"redis://127.0.0.1:{server.port}"}, "redis"
+            ),
+        }
+        rows = {
+            (call, name): Program(f"xapi {' '.join(call)} ({name})", [XAPI, *call], store)
+            for call in _CALLS
+            for name, store in stores.items()
+        }
+        alternate(list(rows.values()), rounds)
+    print(f"{rounds} rounds; milliseconds\n\n| command | median | minimum | added to the minimum | CPU | added CPU |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for (call, _), row in rows.items():
+        base, cpu = rows[call, "file"], statistics.median(row.cpu)
+        figures = (row.median, row.minimum, row.minimum - base.minimum, cpu, cpu - statistics.median(base.cpu))
+        print(f"| {row.name} | {' | '.join(f'{1000 * each:.1f}' for each in figures)} |")
+
+
+if __name__ == "__main__":
+    main()

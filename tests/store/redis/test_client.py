@@ -1,0 +1,119 @@
+"""The connection to Redis, with servers that follow a script: hostile, slow, broken or of another kind."""
+
+import pytest
+
+from tests.redis_server import required
+from tests.servers import Server, Step, Stopwatch, close, drip, forever, hang, reset, send
+from tests.store.conftest import Open
+from xapi_cli.errors import StoreError
+from xapi_cli.tokens import Identity
+
+ME = Identity("https://api.test", "me@example.com")
+CANARY = "CANARY-password"
+
+
+@pytest.fixture(autouse=True)
+def packages() -> None:
+    required()
+
+
+def _read(opened: Open, *scripts: list[Step], user: str = f"me:{CANARY}@") -> tuple[StoreError, list[bytes]]:
+    """Read from a server with *scripts*; return the error and what the server received."""
+    with Server(*scripts) as server:
+        url = f"redis://{user}127.0.0.1:{server.port}/2"
+        store = opened("redis", settings={"redis_url": url, "redis_prefix": "test:"})
+        with Stopwatch() as watch, pytest.raises(StoreError) as raised:
+            store.read(ME)
+        assert watch.seconds < 4
+        return raised.value, server.received
+
+
+def _command() -> Step:
+    return lambda peer: peer.read_some()
+
+
+@pytest.mark.parametrize(
+    "reply, message",
+    [
+        (b"-ERR unknown command 'AUTH', with args beginning with: '%b'\r\n" % CANARY.encode(), "an error that is not"),
+        (b"-%b\r\n" % CANARY.encode(), "an error that is not known"),
+        (b"-NOAUTH Authentication required.\r\n", "requires a password"),
+        (b"-DENIED Redis is running in protected mode\r\n", "runs in protected mode"),
+        (b"-OOM command not allowed\r\n", "has no memory left"),
+        (b"-ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't\r\n", "is a replica"),
+        (b"-MISCONF Errors writing to the AOF file\r\n", "cannot save its data to disk"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not use the Redis protocol"),
+        (b"*2147483647\r\n" + b"*1\r\n" * 20, "does not use the Redis protocol"),
+        (b"*9\r\n:1\r\n*2147483647\r\n", "does not use the Redis protocol"),
+        (b">2147483647\r\n", "does not use the Redis protocol"),
+        (b"%2147483647\r\n", "does not use the Redis protocol"),
+        (b"$-5\r\n", "does not use the Redis protocol"),
+        (b"\x16\x03\x01\x00\x05", "does not use the Redis protocol"),
+        (b"$9999999\r\n" + b"x" * 2_000_000, "does not use the Redis protocol"),
+    ],
+)
+def test_a_reply_that_is_not_usable_is_one_error_without_a_secret(opened: Open, reply: bytes, message: str) -> None:
+    error, _ = _read(opened, [_command(), send(reply), hang()])
+
+    assert message in error.message
+    assert CANARY not in str(error)
+    assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [hang()],
+        [_command(), hang()],
+        [_command(), drip(b"$1000\r\n" + b"x" * 1000, every=0.1)],
+        [_command(), send(b"$5\r\nab"), close()],
+        [_command(), close()],
+        [reset()],
+        [_command(), send(b"-LOADING Redis is loading the dataset in memory\r\n")],
+        [_command(), send(b"-ERR max number of clients reached\r\n")],
+    ],
+)
+def test_a_failure_is_an_error_within_three_seconds(opened: Open, script: list[Step]) -> None:
+    error, _ = _read(opened, script)
+
+    assert error.message.startswith("Redis at 127.0.0.1:")
+
+
+def test_an_endless_reply_is_an_error_in_bounded_memory(opened: Open) -> None:
+    error, _ = _read(opened, [_command(), forever(b"x" * 65536)])
+
+    assert "does not use the Redis protocol" in error.message
+
+
+def test_the_password_is_sent_first_and_nothing_else_before_it_was_accepted(opened: Open) -> None:
+    _, received = _read(opened, [_command(), send(b"-WRONGPASS invalid username-password pair\r\n"), hang()])
+
+    (sent,) = received
+    assert sent == b"*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$15\r\nCANARY-password\r\n"
+
+
+def test_a_connection_that_breaks_is_opened_again(opened: Open) -> None:
+    ok, none = send(b"+OK\r\n"), send(b"$-1\r\n")
+    broken = [_command(), ok, _command(), ok, _command(), close()]
+    good = [_command(), ok, _command(), ok, _command(), none, hang()]
+    with Server(broken, good) as server:
+        url = f"redis://:{CANARY}@127.0.0.1:{server.port}/2"
+        store = opened("redis", settings={"redis_url": url, "redis_prefix": "test:"})
+        assert store.read(ME) is None
+        assert len(server.received) == 2
+        assert server.received[0] == server.received[1]
+
+
+def test_a_redirect_without_end_is_an_error(opened: Open) -> None:
+    with Server([_command(), lambda peer: peer.sock.sendall(b"-MOVED 1 :%d\r\n" % peer.server.port)]) as server:
+        store = opened("redis", settings={"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"})
+        with pytest.raises(StoreError, match="refer to each other without end"):
+            store.read(ME)
+        assert len(server.received) == 6
+
+
+def test_a_host_that_does_not_exist_is_an_error_at_once(opened: Open) -> None:
+    store = opened("redis", settings={"redis_url": "redis://name.invalid", "redis_prefix": "test:"})
+    with Stopwatch() as watch, pytest.raises(StoreError, match=r"Redis at name\.invalid:6379 cannot be reached"):
+        store.read(ME)
+    assert watch.seconds < 3.5
