@@ -220,8 +220,13 @@ def _import_all() -> None:
     sys.path[0] = os.path.dirname(sys.executable)  # the directory of the program; this one contains tests
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
+    optional = importlib.import_module("xapi_cli.store.registry").optional_packages()
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError:
+            if not module.name.startswith(optional):
+                raise
     gc.collect()
     gc.freeze()
 

@@ -5,10 +5,11 @@ import os
 import socket
 import stat
 import subprocess
+from pathlib import Path
 
 from tests.agent.conftest import Agent, is_running, wait_until
 from tests.ownership import OTHER_USER, needs_root
-from tests.program import PROGRAM, REAL, Xapi
+from tests.program import PROGRAM, PYTHON, REAL, Xapi
 from xapi_cli.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")
@@ -36,6 +37,17 @@ def test_the_agent_runs_commands(agent: Agent, sandbox: Sandbox) -> None:
     assert token.out == xapi("token", "show", env={**sandbox.settings, "XAPI_AGENT": "off"}).out
     status = agent.status()
     assert (status["warm"], status["cold"], status["served"]) == (4, {}, 4)
+
+
+def test_the_agent_starts_without_the_optional_dependencies(stopped: Agent, tmp_path: Path) -> None:
+    (tmp_path / "hiredis.py").write_text("raise ModuleNotFoundError('blocked', name='hiredis')")
+    stopped.xapi.environ["PYTHONPATH"] = str(tmp_path)
+    assert subprocess.run([PYTHON, "-c", "import hiredis"], env=stopped.xapi.environment(), check=False).returncode
+
+    stopped.start()
+
+    assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+    assert stopped.status()["warm"] == 1
 
 
 def test_a_real_start_uses_the_agent(agent: Agent) -> None:

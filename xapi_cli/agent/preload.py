@@ -11,6 +11,7 @@ from importlib import import_module
 import xapi_cli
 from xapi_cli.cli import main
 from xapi_cli.runtime import Runtime
+from xapi_cli.store import registry
 
 _NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__")
 _NOWHERE = "/nonexistent"
@@ -22,10 +23,19 @@ def load() -> None:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
         if not module.name.startswith(_NOT_LOADED):
-            import_module(module.name)
+            _load(module.name)
     rehearse()
     gc.collect()
     gc.freeze()
+
+
+def _load(name: str) -> None:
+    """Import the module *name*, unless it belongs to a storage with an extra that is not installed."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        if not name.startswith(registry.optional_packages()):
+            raise
 
 
 def rehearse() -> None:

@@ -26,7 +26,7 @@ class Storage(NamedTuple):
     has_own_lock: bool = False  # the store is a LockingStore: it excludes other writers itself
     shares_logins: bool = False  # the store is a SharedStore: machines share login locks, logouts and failures
     settings: tuple[str, ...] = ()  # the names of the settings that its store needs
-    extra: str | None = None  # the optional dependencies of the package that it needs
+    extra: str | None = None  # the optional dependencies that it needs; its modules are in the package of its name
 
 
 def _open_keyring(options: "StoreOptions") -> "Store":
@@ -103,6 +103,11 @@ def fallback() -> Storage:
 def setting_names() -> set[str]:
     """Return the names of the settings that stores need."""
     return {name for storage in STORAGES for name in storage.settings}
+
+
+def optional_packages() -> tuple[str, ...]:
+    """Return the names of the packages whose modules cannot be imported where an extra is not installed."""
+    return tuple(f"{__package__}.{storage.name}" for storage in STORAGES if storage.extra)
 
 
 def open_store(storage: Storage, options: "StoreOptions") -> "Store":
