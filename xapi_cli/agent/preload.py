@@ -24,6 +24,8 @@ def load() -> None:
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
         if not module.name.startswith(_NOT_LOADED):
             _load(module.name)
+    for name, subcommands in main.COMMANDS.items():
+        main.command(name, subcommands)
     rehearse()
     gc.collect()
     gc.freeze()

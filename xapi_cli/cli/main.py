@@ -4,6 +4,7 @@ import builtins
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -63,7 +64,18 @@ class _Xapi(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return typer.main.get_command(_command(cmd_name, COMMANDS[cmd_name]))
+        return command(cmd_name, COMMANDS[cmd_name])
+
+
+@cache  # the processes of an agent get the commands from the process that forks them
+def command(name: str, subcommands: tuple[str, ...]) -> Any:
+    """Return the command *name* with its *subcommands*, if any, as click runs it."""
+    return typer.main.get_command(_command(name, subcommands))
+
+
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
 
 
 def _command(name: str, subcommands: tuple[str, ...]) -> typer.Typer:
@@ -154,9 +166,9 @@ def _take_environ() -> Mapping[str, str]:
 
 def _invoke(args: Sequence[str], runtime: Runtime) -> int:
     signals.install_handlers()
-    command = typer.main.get_command(app)
+    program = _program()
     _prepare_completion(args)
-    code = command.main(list(args), "xapi", standalone_mode=False, obj=runtime)
+    code = program.main(list(args), "xapi", standalone_mode=False, obj=runtime)
     signals.cancel_alarm()
     _flush()
     return code if isinstance(code, int) else 0
