@@ -58,7 +58,7 @@ class Xapi:
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
-        self.environ = _clean_environ(home) | {
+        self.environ = clean_environ(home) | {
             "XAPI_CONFIG_DIR": str(self.config),
             "XAPI_STATE_DIR": str(self.state.parent),
             "XAPI_STORAGE": "file",
@@ -269,14 +269,14 @@ class OnTerminal:
 @contextmanager
 def fork_server(home: Path) -> Iterator[ForkServer]:
     """Yield a server that forks runs of the program in *home*."""
-    server = ForkServer(PYTHON, _clean_environ(home))
+    server = ForkServer(PYTHON, clean_environ(home))
     try:
         yield server
     finally:
         server.stop()
 
 
-def _clean_environ(home: Path) -> dict[str, str]:
+def clean_environ(home: Path) -> dict[str, str]:
     """Return the environment of a login shell, with the variables of the tests' environment that coverage needs."""
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PATH", os.defpath)])

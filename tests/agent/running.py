@@ -1,0 +1,89 @@
+"""An agent that runs during a test."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.program import PROGRAM, clean_environ
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
+    """Wait until *condition* is true."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
+        time.sleep(0.005)
+
+
+class Usage(NamedTuple):
+    """What a process uses."""
+
+    kibibytes: int  # of resident memory
+    descriptors: int  # open ones; the size of their table, if the process hides them
+
+
+class RunningAgent:
+    """Run an agent with its sockets in *directory* within a `with` block; *environ* makes calls use it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.environ = {"XDG_RUNTIME_DIR": str(directory)}
+        home = directory / "home"
+        home.mkdir()
+        self._own_environ = clean_environ(home) | self.environ
+
+    def __enter__(self) -> Self:
+        self._run("start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run("stop")
+
+    def status(self) -> dict[str, Any]:
+        """Return what `xapi agent status --json` prints."""
+        status: dict[str, Any] = json.loads(self._run("status", "--json"))
+        return status
+
+    def served(self) -> int:
+        """Return how many calls workers have run, or are running."""
+        warm: int = self.status()["warm"]
+        return warm
+
+    def processes(self) -> dict[int, "Usage"]:
+        """Return the resources of the master process and of its children, by process id."""
+        master: int = self.status()["pid"]
+        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+        return {pid: usage for pid in [master, *map(int, children)] if (usage := _usage(pid))}
+
+    def _run(self, *args: str) -> str:
+        ended = subprocess.run(
+            [PROGRAM, "agent", *args], env=self._own_environ, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended
+        return ended.stdout
+
+
+@contextmanager
+def running_agent() -> Iterator[RunningAgent]:
+    """Run an agent; its directory has a short name, because the length of a socket's path is limited."""
+    with tempfile.TemporaryDirectory(prefix="xapi-agent-") as directory, RunningAgent(Path(directory)) as agent:
+        yield agent
+
+
+def _usage(pid: int) -> Usage | None:
+    """Return what the process *pid* uses, None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        memory = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+        table = re.search(r"^FDSize:\s+(\d+)$", status, re.MULTILINE)
+        descriptors = len(os.listdir(f"/proc/{pid}/fd")) if os.geteuid() == 0 else int(table[1]) if table else 0
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return Usage(int(memory[1]), descriptors) if memory else None
