@@ -18,10 +18,10 @@ def doctor(
 ) -> None:
     """Check everything that xapi needs, and print remedies.
 
-    Checks settings, network, keyring, token and password, and prints a line
-    for each: pass, warn or fail, with the remedy. The exit code is 0 if no
-    check failed, otherwise 1. Prints no secrets, and never logs in. Each check
-    has a time limit.
+    Checks settings, network, keyring, token, password and agent, and prints a
+    line for each: pass, warn or fail, with the remedy. The exit code is 0 if
+    no check failed, otherwise 1. Prints no secrets, and never logs in. Each
+    check has a time limit.
 
     Examples:
 
@@ -30,7 +30,8 @@ def doctor(
       xapi doctor --json |
         jq -r '.checks[] | select(.status != "pass") | .hint'
     """
+    from xapi_cli.agent.check import check_agent
     from xapi_cli.usecases.doctor import doctor as run_doctor
 
     runtime: Runtime = ctx.obj
-    run_doctor(runtime, as_json=json)
+    run_doctor(runtime, as_json=json, further=[("agent", check_agent)])

@@ -3,7 +3,7 @@
 Each check performs the real operation, with a timeout: ten seconds for the network, six for the keyring.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
 
-_CHECKS: tuple[tuple[str, Callable[[Findings], Check]], ...] = (
+_Row = tuple[str, Callable[[Findings], Check]]
+
+_CHECKS: tuple[_Row, ...] = (
     ("python", installation.check_python),
     ("config", installation.check_config),
     ("profile", installation.check_profile),
@@ -33,10 +35,13 @@ _CHECKS: tuple[tuple[str, Callable[[Findings], Check]], ...] = (
 _LAST_OF_SETTINGS = "profile"
 
 
-def doctor(runtime: "Runtime", *, as_json: bool) -> None:
-    """Print the result of each check as soon as it is available; raises XapiError if a check failed."""
+def doctor(runtime: "Runtime", *, as_json: bool, further: Sequence[_Row] = ()) -> None:
+    """Print the result of each check as soon as it is available; *further* are the checks of higher layers.
+
+    Raises XapiError if a check failed.
+    """
     checks, report = [], _Report(runtime.terminal)
-    for check in _results(runtime):
+    for check in _results(runtime, (*_CHECKS, *further)):
         checks.append(check)
         if not as_json:
             report.add(check)
@@ -51,10 +56,10 @@ def doctor(runtime: "Runtime", *, as_json: bool) -> None:
         )
 
 
-def _results(runtime: "Runtime") -> Iterator[Check]:
-    """Run all checks; the failure of one does not prevent the others."""
+def _results(runtime: "Runtime", checks: Sequence[_Row]) -> Iterator[Check]:
+    """Run *checks*; the failure of one does not prevent the others."""
     findings = Findings(runtime)
-    for name, run in _CHECKS:
+    for name, run in checks:
         try:
             check = run(findings)
         except NotChecked as error:

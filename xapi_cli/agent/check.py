@@ -1,0 +1,54 @@
+"""What `xapi doctor` reports about the agent."""
+
+import os
+import sys
+
+from xapi_cli.agent import client, control, protocol
+from xapi_cli.errors import XapiError
+from xapi_cli.system import agent_socket
+from xapi_cli.usecases.doctor.check import Check
+from xapi_cli.usecases.doctor.findings import Findings
+
+_UNUSED = "calls run without it"
+
+
+def check_agent(findings: Findings) -> Check:
+    """Check that calls can use the agent, if it was started; to have none is not a problem."""
+    environ = findings.runtime.environ
+    if sys.platform != "linux":
+        return Check("agent", "pass", "not available: it needs Linux")
+    if environ.get("XAPI_AGENT") == "off":
+        return Check("agent", "pass", "not used: XAPI_AGENT is off")
+    path = agent_socket.path(environ, "agent")
+    if path is None:
+        hint = "to use it, set XDG_RUNTIME_DIR to a private directory with a short path"
+        return Check("agent", "pass", "off, and there is no directory for its sockets", hint)
+    if (connection := agent_socket.connect(path)) is None:
+        if not os.path.lexists(path):
+            return Check("agent", "pass", "off", "`xapi agent start` makes later calls start faster")
+        return Check("agent", "warn", f"no agent of this user listens at {path}; {_UNUSED}", "run `xapi agent start`")
+    try:
+        connection.settimeout(client.PATIENCE)
+        kind, content = protocol.receive(connection)
+    except (OSError, EOFError, protocol.ProtocolError):
+        hint = "if it has not just been started, run `xapi agent stop`, then `xapi agent start`"
+        return Check("agent", "warn", f"it does not respond; {_UNUSED}", hint)
+    finally:
+        connection.close()
+    if kind != b"R" or content.partition(b" ")[2] != protocol.build():
+        hint = "run `xapi agent stop`, then `xapi agent start`"
+        return Check("agent", "warn", f"it belongs to another installation or version of xapi; {_UNUSED}", hint)
+    return Check("agent", "pass", f"running{_activity(findings)}")
+
+
+def _activity(findings: Findings) -> str:
+    """Return what the agent has done, as the end of a sentence."""
+    try:
+        status = control.status(findings.runtime.environ)
+    except XapiError:
+        status = None
+    if status is None:
+        return ""
+    cold = sum(status["cold"].values())
+    reasons = f" ({', '.join(status['cold'])})" if cold else ""
+    return f", process {status['pid']}: served {status['warm']} calls, {cold} others ran without it{reasons}"
