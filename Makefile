@@ -65,6 +65,7 @@ pictures: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.pictures
 	@$(VENV)/bin/python -m tests.benchmarks.charts
 	@$(VENV)/bin/python -m tests.layers
+	@$(VENV)/bin/python -m tests.agent_picture
 
 docs man completions: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
@@ -161,7 +162,7 @@ help:
 	@echo "docs      generate docs/commands.md and the table in docs/settings.md"
 	@echo "docs-site  build the documentation site in build/site"
 	@echo "man       generate docs/man from the commands"
-	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables and the layers"
+	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables, the layers and the agent"
 	@echo "completions  generate the scripts in completions/"
 	@echo "wheel     build a wheel and an sdist in dist/"
 	@echo "lock      select the newest dependencies that pyproject.toml allows (requires uv)"

@@ -24,7 +24,8 @@ def test_no_agent_is_not_a_problem(xapi: Xapi, stopped: Agent) -> None:
 
 
 def test_a_running_agent_is_reported_with_what_it_did(xapi: Xapi, agent: Agent) -> None:
-    assert reported(xapi).startswith(f"pass  agent     running, process {agent.pid}: served ")
+    expected = f"pass  agent     running, process {agent.pid}: served "
+    wait_until(lambda: reported(xapi).startswith(expected), "a worker is ready")
 
 
 def test_an_agent_that_is_turned_off_is_not_examined(xapi: Xapi, agent: Agent) -> None:
@@ -47,7 +48,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_reported(xapi: Xapi, stopped: A
     directory.mkdir(mode=0o700)
 
     assert reported(xapi, XDG_RUNTIME_DIR=str(directory)).startswith(
-        "pass  agent     off, and there is no directory for its sockets; to use it, set XDG_RUNTIME_DIR to "
+        "pass  agent     off, and without a directory for its sockets; to use it, set XDG_RUNTIME_DIR to "
     )
 
 

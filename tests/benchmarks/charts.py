@@ -27,18 +27,18 @@ CHARTS = {
 }
 
 
-def figures(page: str, header: str) -> list[tuple[str, int]]:
+def figures(page: str, header: str) -> list[tuple[str, str]]:
     """Return the rows of the table in *page* that begins with *header*: a label and the first figure."""
     table = page.partition(f"\n{header}")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", table, re.MULTILINE)
-    return [(label.replace("`", ""), int(figure.replace(",", ""))) for label, figure in rows]
+    rows = re.findall(r"^\| ([^|]+) \| (\d[\d,.]*) \|", table, re.MULTILINE)
+    return [(label.replace("`", ""), figure) for label, figure in rows]
 
 
 def chart(name: str, page: str) -> str:
     """Return the chart *name* of the figures in *page* as SVG, on a background of its own."""
     title, header = CHARTS[name]
     rows = figures(page, header)
-    longest = max(figure for _, figure in rows)
+    longest = max(_number(figure) for _, figure in rows)
     height = _TOP + _ROW * len(rows) + 14
     bars = [_bar(_TOP + _ROW * number, label, figure, longest) for number, (label, figure) in enumerate(rows)]
     size = f'width="{_WIDTH}" height="{height}"'
@@ -52,13 +52,17 @@ font-family="system-ui, sans-serif" font-size="14" fill="#222">
 """
 
 
-def _bar(top: int, label: str, figure: int, longest: int) -> str:
-    length = max(1, round(_BARS * figure / longest))
+def _number(figure: str) -> float:
+    return float(figure.replace(",", ""))
+
+
+def _bar(top: int, label: str, figure: str, longest: float) -> str:
+    length = max(1, round(_BARS * _number(figure) / longest))
     color = _XAPI if label.startswith("xapi ") else _OTHER
     return (
         f'<text x="{_LABELS - 10}" y="{top + 15}" text-anchor="end">{escape(label)}</text>'
         f'<rect x="{_LABELS}" y="{top}" width="{length}" height="20" rx="3" fill="{color}"/>'
-        f'<text x="{_LABELS + length + 8}" y="{top + 15}">{figure:,}</text>\n'
+        f'<text x="{_LABELS + length + 8}" y="{top + 15}">{figure}</text>\n'
     )
 
 

@@ -100,8 +100,8 @@ def _programs_on_loopback(stack: ExitStack, base_url: str, home: Path) -> tuple[
     if stack.enter_context(agent(file)):
         warm += [Program(WARM_FILE, request, file), Program("xapi token show, agent, storage file", show, file)]
         warm += _with_agent_storage(stack, home, login)
-        warm += _with_keyring(stack, home, login)
-    return programs + warm, [each.name for each in warm]
+        programs += [*warm, *_with_keyring(stack, home, login)]
+    return programs, [each.name for each in warm]
 
 
 def _with_agent_storage(stack: ExitStack, home: Path, login: Mapping[str, str]) -> Iterator[Program]:
@@ -144,7 +144,9 @@ def _measure_network(rounds: int) -> int:
                 title = f"https, round-trip time {milliseconds} ms"
                 missed += _print_table(title, programs, (CURL, GH), [Target(WARM_REQUEST, CURL, target)])
         except NoNamespaceError as error:
-            not_measured("https over a delayed path", f"there is no network namespace with a TUN device: {error}")
+            not_measured(
+                "https over a delayed path", f"a network namespace with a TUN device is not available: {error}"
+            )
             return 0
     return min(missed, 1)
 
@@ -180,7 +182,7 @@ def agent(environ: Mapping[str, str]) -> Iterator[bool]:
         yield True
         _print_cold_calls(json.loads(output([XAPI, "agent", "status", "--json"], environ)))
     finally:
-        subprocess.run([XAPI, "agent", "stop"], env=environ, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([XAPI, "agent", "stop"], env=environ, capture_output=True, check=False)
 
 
 def _print_cold_calls(status: Mapping[str, object]) -> None:

@@ -22,13 +22,13 @@ def check_agent(findings: Findings) -> Check:
     path = agent_socket.path(environ, "agent")
     if path is None:
         hint = "to use it, set XDG_RUNTIME_DIR to a private directory with a short path"
-        return Check("agent", "pass", "off, and there is no directory for its sockets", hint)
+        return Check("agent", "pass", "off, and without a directory for its sockets", hint)
     if (connection := agent_socket.connect(path)) is None:
         if not os.path.lexists(path):
             return Check("agent", "pass", "off", "`xapi agent start` makes later calls start faster")
         return Check("agent", "warn", f"no agent of this user listens at {path}; {_UNUSED}", "run `xapi agent start`")
     try:
-        connection.settimeout(client.PATIENCE)
+        connection.settimeout(client.READY_TIMEOUT)
         kind, content = protocol.receive(connection)
     except (OSError, EOFError, protocol.ProtocolError):
         hint = "if it has not just been started, run `xapi agent stop`, then `xapi agent start`"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     import _signal  # `signal` takes 3 ms
 
-PATIENCE = 0.4  # seconds until a worker must be ready
+READY_TIMEOUT = 0.4  # seconds until a worker must be ready
 _LOST = b"xapi: error: the agent ended before the command; see `xapi agent status`\n"
 _FAILED = 1  # the exit code of XapiError
 
@@ -37,7 +37,7 @@ def hand_over() -> None:
     try:
         if connection.fileno() < protocol.STREAMS:
             return  # a standard stream is closed
-        connection.settimeout(PATIENCE)
+        connection.settimeout(READY_TIMEOUT)
         kind, content = protocol.receive(connection)
         process, _, build = content.partition(b" ")
         if kind != b"R" or build != protocol.build():
