@@ -193,6 +193,7 @@ def test_threads_share_one_connection(first: SharedStore) -> None:
     assert found == [Record(RECORD.token)] * 400
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of Python 3.12; the child only reads
 def test_a_child_process_has_a_connection_of_its_own(first: SharedStore) -> None:
     assert _lock(first)
     first.write_locked(ME, RECORD, None)
