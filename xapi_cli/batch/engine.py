@@ -20,8 +20,11 @@ from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
 from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Composer, Network
+from xapi_cli.batch.pace import Pace
 from xapi_cli.batch.responses import BufferedResponse
+from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError
+from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
@@ -39,7 +42,7 @@ class Engine:
     thread-safe, makes the engine call it again. *on_done* returns an iterator over the
     remaining steps if a response is long, else None; the engine interleaves these steps with
     other work. With *ordered*, the result of a finished request may stay in the memory budget
-    until all earlier requests have finished.
+    until all earlier requests have finished. *pace* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False
     after it. With *interactive*, a login may prompt the user; it then blocks the engine.
@@ -57,6 +60,7 @@ class Engine:
         budget: MemoryBudget,
         next_entry: Callable[[], Entry | None],
         on_done: OnDone,
+        pace: Pace,
         ordered: bool = False,
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
@@ -78,6 +82,8 @@ class Engine:
         self._requests: set[InFlight] = set()
         self._retries: list[tuple[float, int, InFlight]] = []  # heap, by due time
         self._order = count()
+        self._unsent = SendQueue(pace, self._send)
+        self._held: Entry | None = None  # the next entry, if the pace does not permit it yet
         self._long_responses: FairQueue[InFlight] = FairQueue()
         self._is_stopping = False
         self._next_timeout_check = 0.0
@@ -111,8 +117,8 @@ class Engine:
         """
         self._start_requests()
         if self._is_stopping:
-            self._drop_retries()
-        if not self._requests and (self._is_stopping or not has_more()):
+            self._drop_delayed()
+        if not self._requests and (self._is_stopping or not (self._held or has_more())):
             return False
         self._process_events(0.0 if self._long_responses else self._time_to_next_event())
         if self._long_responses and (request := self._long_responses.run()) is not None:
@@ -131,6 +137,7 @@ class Engine:
             self._finish(request, error)
         self._long_responses.clear()
         self._retries.clear()
+        self._unsent.clear()
         self._gate.clear()
         self._pool.stop_waiting()
 
@@ -144,8 +151,11 @@ class Engine:
         while len(self._requests) < self._jobs and not (self._is_stopping or self._gate.is_closed):
             if not self._budget.has_room and self._requests:
                 return
-            entry = self._next_entry()
+            entry, self._held = self._held or self._next_entry(), None
             if entry is None:
+                return
+            if not self._unsent.is_ready:
+                self._held = entry
                 return
             self._start(entry)
 
@@ -168,7 +178,7 @@ class Engine:
             self._finish(request, error)
             return
         if isinstance(step, Send):
-            self._send(request, step)
+            self._unsent.add(request, step)
         elif isinstance(step, Login):
             self._gate.enter(request, step)
         else:
@@ -196,9 +206,9 @@ class Engine:
         self._budget.remove(request.memory)
         self._pool.resume_paused()
 
-    def _drop_retries(self) -> None:
-        """End the requests that wait for a retry, without a result."""
-        for _, _, request in self._retries:
+    def _drop_delayed(self) -> None:
+        """End the requests that wait for a retry or for the pace, without a result."""
+        for request in [*(each[2] for each in self._retries), *self._unsent.drop()]:
             self._end(request)
         self._retries.clear()
 
@@ -221,11 +231,14 @@ class Engine:
             self._check_timeouts(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
+        self._unsent.run()
         self._gate.decide()
 
     def _time_to_next_event(self) -> float:
         """Return the maximum time to wait for events, in seconds."""
-        times = (self._retries[0][0] if self._retries else None, self._pool.next_grace_end, self._policy.deadline)
+        retry_time = self._retries[0][0] if self._retries else None
+        send_time = self._unsent.next_time if self._unsent or self._held else None
+        times = (retry_time, send_time, self._pool.next_grace_end, self._policy.deadline)
         seconds = min((each for each in times if each is not None), default=float("inf")) - time.monotonic()
         return max(0.0, min(_TICK, seconds))
 
@@ -259,13 +272,22 @@ class Engine:
             self._tokens.accepted(token)
 
     def _received(self, connection: ClientConnection, request: InFlight, reply: BufferedResponse) -> None:
+        if reply.status == 429 and request.step is not None and request.step.to_api:
+            self._pause(reply)
         self._pool.release(connection, is_reusable=reply.persists)
         self._resume(request, reply)
 
+    def _pause(self, reply: BufferedResponse) -> None:
+        """Send nothing for as long as the API asks in *reply*; a wait that is too long for a retry is ignored."""
+        seconds = retry.requested_delay(retry.retry_after(reply.raw_headers))
+        if seconds is not None and seconds <= retry.LONGEST_WAIT and self._unsent.pause(seconds):
+            self._policy.note(f"the API responded with 429; no request is sent for {seconds:.1f} s")
+
     def _failed(self, connection: ClientConnection, request: InFlight, error: LineError) -> None:
+        step = request.step
         self._pool.release(connection, is_reusable=False)
-        if connection.may_resend and isinstance(error, NetworkError):
-            self._pool.wait(request, connection.route)
+        if connection.may_resend and isinstance(error, NetworkError) and step is not None:
+            self._unsent.add(request, step)
         else:
             self._resume(request, error)
 

@@ -1,8 +1,8 @@
 """Store results in a file, so that the same command, run again, prints them without resending requests.
 
-The first line names the account. Each other line contains a result, the digest of the whole
-input, or a count of damaged lines. A result is stored before it is printed. A line that is damaged,
-or was truncated by a crash or a full disk, is ignored, so that its request is sent again.
+The first line names the account and, with `--shard`, the shard. Each other line contains a result, the digest of
+the whole input, or a count of damaged lines. A result is stored before it is printed. A line that is damaged, or was
+truncated by a crash or a full disk, is ignored, so that its request is sent again.
 """
 
 import hashlib
@@ -35,12 +35,13 @@ _SHORT = 8192  # bytes; a longer line is not kept in memory
 class Journal:
     """The journal in the file *name*; it is locked while it is open.
 
-    *account* is a text that identifies the account.
+    *account* is a text that identifies the account; *shard* is the shard of the input, or None if all lines are sent.
     """
 
-    def __init__(self, name: str, account: str) -> None:
-        self._shown = printable(name)
-        self._file = JournalFile(name, json.dumps({"xapi-journal": int(_VERSION), "account": account}).encode()[:-1])
+    def __init__(self, name: str, account: str, *, shard: str | None = None) -> None:
+        self._shown, self._account = printable(name), account
+        members = {"xapi-journal": int(_VERSION), "account": account} | ({"shard": shard} if shard else {})
+        self._file = JournalFile(name, json.dumps(members).encode()[:-1])
         self._offsets = array("Q")  # by line number: offset of the stored result plus one, or zero
         self._lengths = array("I")
         self._recorded_damage = 0
@@ -177,7 +178,7 @@ class Journal:
         self.damaged -= self._recorded_damage
 
     def _read_header(self, line: JournalLine) -> None:
-        """Process *line* as the header; raises UsageError if it is for another account.
+        """Process *line* as the header; raises UsageError if it is for another account or shard.
 
         A damaged header is counted as a damaged line.
         """
@@ -187,12 +188,20 @@ class Journal:
         elif header is None or line.start[-CHECKSUM_LENGTH:] != checksum(crc32(line.start[:-CHECKSUM_LENGTH])):
             self._index(line, 0)
         elif header[1] == _VERSION:
-            raise UsageError(
+            raise self._other_header(json.loads(line.start[:-CHECKSUM_LENGTH] + b"}"))
+        else:
+            raise self._file.not_a_journal()
+
+    def _other_header(self, members: dict[str, str]) -> UsageError:
+        """Return the error for a journal with the header *members*, which differ from those of this journal."""
+        if members.get("account") != self._account:
+            return UsageError(
                 f"the journal {self._shown} belongs to another account or base URL",
                 hint="use that account, or pass another --journal",
             )
-        else:
-            raise self._file.not_a_journal()
+        shard = members.get("shard")
+        what, use = (f"shard {shard}", f"use --shard {shard}") if shard else ("a batch without --shard", "omit --shard")
+        return UsageError(f"the journal {self._shown} belongs to {what}", hint=f"{use}, or pass another --journal")
 
     def _index(self, line: JournalLine, offset: int) -> None:
         """Index *line* at *offset*; even a damaged line can show that the file is a journal."""

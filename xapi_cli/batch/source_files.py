@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
 from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.shards import Shard
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
@@ -34,10 +35,12 @@ def size_of(source: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def open_journal(name: str, identity: Identity, source: BinaryIO, terminal: Terminal, stack: ExitStack) -> Journal:
-    """Return the journal *name* for requests of *identity* that are read from *source*; *stack* closes it.
+def open_journal(
+    name: str, identity: Identity, shard: Shard | None, source: BinaryIO, terminal: Terminal, stack: ExitStack
+) -> Journal:
+    """Return the journal *name* for requests of *identity* in *shard* of *source*; *stack* closes it.
 
-    Raises UsageError if the journal belongs to another account or input, or is the input or stdout.
+    Raises UsageError if the journal belongs to another account, shard or input, or is the input or stdout.
     """
     with suppress(OSError, ValueError):  # the file does not exist yet
         status = os.stat(name)
@@ -45,7 +48,7 @@ def open_journal(name: str, identity: Identity, source: BinaryIO, terminal: Term
             raise UsageError("FILE and --journal are the same file", hint="use two different files")
         if terminal.stdout_is(status):
             raise UsageError("stdout and --journal are the same file", hint="use two different files")
-    journal = stack.enter_context(Journal(name, identity.key))
+    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal

@@ -32,6 +32,18 @@ Journal = Annotated[
     str | None,
     typer.Option("--journal", metavar="FILE", help="Store the responses in FILE, so that the batch can be resumed."),
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="I/N", help="Send only part I of N; each line is in exactly one part."),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="N[/s|/m]", help="Send at most N requests per second or minute, retries included."),
+]
+NoPause = Annotated[
+    bool,
+    typer.Option("--no-pause", help="With --retry: let a 429 with Retry-After delay only its own line, not all lines."),
+]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -44,6 +56,9 @@ def batch(
     retry: Retry = 0,
     fail_fast: FailFast = False,
     journal: Journal = None,
+    shard: Shard = None,
+    rate: Rate = None,
+    no_pause: NoPause = False,
 ) -> None:
     """Send many requests concurrently, one for each line of JSON.
 
@@ -67,9 +82,20 @@ def batch(
         xapi batch
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
+      xapi batch --shard 2/8 --rate 50/s requests.jsonl
     """
     from xapi_cli.usecases.batch import Batch, BatchOptions
 
     runtime: Runtime = ctx.obj
-    options = BatchOptions(file=file, jobs=jobs, ordered=ordered, retries=retry, fail_fast=fail_fast, journal=journal)
+    options = BatchOptions(
+        file=file,
+        jobs=jobs,
+        ordered=ordered,
+        retries=retry,
+        fail_fast=fail_fast,
+        journal=journal,
+        shard=shard,
+        rate=rate,
+        pauses=not no_pause,
+    )
     Batch(runtime, options).run()

@@ -206,7 +206,7 @@ class _Attempt(Generic[C]):
         """Return the seconds to wait before a retry after *result*, or None if the request is not retried."""
         if isinstance(result, NetworkError):
             return None if result.headers_received else self._delay(None)
-        return self._delay(_header(result, b"retry-after")) if result.status in retry.STATUSES else None
+        return self._delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
 
     def failure(self, result: "Response | NetworkError") -> str:
         """Return a description of the transient failure *result*."""
@@ -233,9 +233,3 @@ class _Attempt(Generic[C]):
                 self._call.method, self._retries, policy.retries, retry_after=retry_after, deadline=policy.deadline
             )
         return self._delays[retry_after]
-
-
-def _header(response: "Response", name: bytes) -> str | None:
-    """Return the value of the header *name*, in lower case; repeated values are joined (RFC 9110, section 5.3)."""
-    values = [value.decode("latin-1") for key, value in response.raw_headers if key.lower() == name]
-    return ", ".join(values) if values else None

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 STATUSES = frozenset({429, 502, 503, 504})
 METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
@@ -36,13 +36,22 @@ def delay(
     delay is exponential backoff with full jitter; *rng* returns a random number
     between its arguments.
     """
-    requested = _seconds(retry_after) if retry_after is not None else None
+    requested = requested_delay(retry_after)
     if requested is None:
         return rng(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
     return requested if requested <= LONGEST_WAIT else None
 
 
-def _seconds(retry_after: str) -> float | None:
+def retry_after(raw_headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the value of `Retry-After` in *raw_headers*; repeated values are joined (RFC 9110, section 5.3)."""
+    values = [value.decode("latin-1") for name, value in raw_headers if name.lower() == b"retry-after"]
+    return ", ".join(values) if values else None
+
+
+def requested_delay(retry_after: str | None) -> float | None:
+    """Return the seconds that *retry_after*, the value of `Retry-After`, requests; None without a valid value."""
+    if retry_after is None:
+        return None
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return float(text[:12])

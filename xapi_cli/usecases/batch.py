@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.batch import entries, results
+from xapi_cli.batch import entries, pace, results, shards
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
@@ -17,6 +17,7 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
+from xapi_cli.batch.pace import Pace
 from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
 from xapi_cli.batch.tally import Tally
@@ -61,6 +62,9 @@ class BatchOptions:
     retries: int = 0
     fail_fast: bool = False
     journal: str | None = None
+    shard: str | None = None
+    rate: str | None = None
+    pauses: bool = True
 
 
 class Batch:
@@ -69,6 +73,9 @@ class Batch:
     def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._base_url = runtime.base_url
+        self._shard = None if options.shard is None else shards.parse(options.shard)
+        rate = None if options.rate is None else pace.parse_rate(options.rate)
+        self._pace = Pace(rate, pauses=options.retries > 0 and options.pauses)
         self._tokens = TokenSource(runtime.credentials())
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
@@ -106,7 +113,7 @@ class Batch:
         if self._options.journal is None:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
-        return open_journal(self._options.journal, identity, source, self._terminal, stack)
+        return open_journal(self._options.journal, identity, self._shard, source, self._terminal, stack)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
@@ -131,6 +138,7 @@ class Batch:
             budget=budget,
             next_entry=self._next_entry,
             on_done=self._finish,
+            pace=self._pace,
             ordered=self._options.ordered,
             interactive=self._terminal.interactive,
             on_login=self._on_login,
@@ -193,7 +201,9 @@ class Batch:
             self._journal.end_input(self._lines.number, self._lines.digest())
 
     def _entry_of(self, line: Line) -> Entry | None:
-        """Return the entry of *line*, or None if the journal has its result or the line is not valid."""
+        """Return the entry of *line*, or None if it is in another shard or the journal, or is not valid."""
+        if self._shard is not None and not self._shard.contains(line.number):
+            return None
         restored = self._journal.restore(line.number, line.digest) if self._journal else None
         self._writer.expect(line.number)
         if restored is not None:

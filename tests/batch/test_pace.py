@@ -1,0 +1,280 @@
+"""The pace of a batch: the rate, and the waits that the API asks for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.batch.server import Api, ReceivedRequest, Reply, paths
+from xapi_cli.auth.token_source import TokenSource
+from xapi_cli.batch import entries, pace
+from xapi_cli.batch.engine import Engine
+from xapi_cli.batch.in_flight import InFlight, Outcome
+from xapi_cli.batch.line_reader import Line
+from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.batch.network import Network
+from xapi_cli.batch.pace import Pace
+from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.http.flow import Policy
+from xapi_cli.request.calls import redirected_call
+from xapi_cli.tokens import Token
+
+
+class Clock:
+    """A clock that the test controls."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# the bucket
+
+
+@pytest.mark.parametrize(
+    "text, rate", [("5", 5), ("5/s", 5), ("90/m", 1.5), ("0.5", 0.5), ("1000/s", 1000), ("0.5/m", 0.5 / 60)]
+)
+def test_a_rate_is_a_number_per_second_or_minute(text: str, rate: float) -> None:
+    assert pace.parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0/m", "-1", "5/h", "5/", "/s", "1e3", "inf", "nan", "５", "1 /s", "\x1b"])
+def test_another_text_is_a_usage_error_without_control_characters(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a valid rate; write N, N/s or N/m") as caught:
+        pace.parse_rate(text)
+    assert str(caught.value).isprintable()
+
+
+def test_requests_are_spread_over_the_second_from_the_beginning() -> None:
+    clock = Clock()
+    limited = Pace(4, clock=clock)
+    sent = []
+    for _ in range(256):  # two seconds in steps that a float represents exactly
+        sent.append(limited.take())
+        clock.now += 1 / 128
+
+    assert [number for number, each in enumerate(sent) if each] == [*range(0, 256, 32)]
+
+
+@given(
+    st.floats(0.01, 5000), st.lists(st.floats(0, 3, allow_subnormal=False), min_size=1, max_size=60), st.integers(1, 40)
+)
+def test_no_window_has_more_requests_than_the_rate_and_a_tenth_of_a_second(
+    rate: float, steps: list[float], attempts: int
+) -> None:
+    clock = Clock()
+    limited = Pace(rate, clock=clock)
+    times = []
+    for step in steps:
+        clock.now += step
+        times += [clock.now for _ in range(attempts) if limited.take()]
+
+    for first in range(len(times)):
+        for last in range(first, len(times)):
+            allowed = rate * (times[last] - times[first]) + max(1, rate / 10) + 0.001
+            assert last - first + 1 <= allowed + 1e-6 * allowed
+
+
+def test_unused_capacity_does_not_accumulate() -> None:
+    clock = Clock()
+    limited = Pace(100, clock=clock)
+    clock.now += 3600
+
+    assert 9 <= sum(limited.take() for _ in range(1000)) <= 10
+
+
+def test_a_delayed_caller_still_reaches_the_rate() -> None:
+    clock = Clock()
+    limited = Pace(1000, clock=clock)
+    sent = 0
+    for _ in range(50):  # an event loop that needs 20 ms for each turn
+        while limited.take():
+            sent += 1
+        clock.now += 0.02
+
+    assert 980 <= sent <= 1100
+
+
+def test_without_a_rate_all_requests_are_permitted() -> None:
+    assert all(Pace(clock=Clock()).take() for _ in range(1000))
+
+
+def test_a_pause_delays_all_requests_and_the_longest_one_counts() -> None:
+    clock = Clock()
+    paused = Pace(clock=clock)
+
+    assert [paused.pause(10), paused.pause(5), paused.pause(0)] == [True, False, False]
+    assert (paused.take(), paused.is_ready, paused.next_time) == (False, False, clock.now + 10)
+    clock.now += 10
+    assert (paused.is_ready, paused.take()) == (True, True)
+    assert paused.pause(1)
+
+
+def test_after_a_pause_the_rate_applies_again() -> None:
+    clock = Clock()
+    limited = Pace(2, clock=clock)
+    limited.pause(60)
+    clock.now += 60
+
+    assert [limited.take() for _ in range(3)] == [True, False, False]
+
+
+def test_pauses_can_be_switched_off() -> None:
+    unpaused = Pace(pauses=False, clock=Clock())
+
+    assert not unpaused.pause(10)
+    assert unpaused.take()
+
+
+# requests
+
+
+class Run:
+    """An engine that sends lines to *api*, with the pace of a *clock*."""
+
+    def __init__(self, api: Api, count: int, retries: int, rate: float | None, *, pauses: bool = True) -> None:
+        self.clock, self.outcomes, self.notes = Clock(), list[Outcome](), list[str]()
+        self.api = api
+        lines = paths(count).encode().splitlines(keepends=True)
+        self._entries = [entries.parse(Line(number, data, b""), api.url) for number, data in enumerate(lines, 1)]
+        policy = Policy(
+            api.url,
+            replays=1,
+            retries=retries,
+            redirected=partial(redirected_call, base_url=api.url),
+            note=self.notes.append,
+        )
+        self.engine = Engine(
+            Network(timeout=20, ca_bundle=None, environ={}, deadline=None),
+            policy,
+            TokenSource(_Credentials()),  # type: ignore[arg-type]  # a login never happens
+            jobs=8,
+            timeout=20,
+            budget=MemoryBudget(),
+            next_entry=lambda: self._entries.pop(0) if self._entries else None,
+            on_done=self._done,
+            pace=Pace(rate, pauses=pauses, clock=self.clock),
+        )
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.engine.step(has_more=lambda: bool(self._entries))
+
+    def settle(self) -> None:
+        """Perform everything that needs no time to pass."""
+        for _ in range(50):
+            self.engine.wake()
+            self.engine.step(has_more=lambda: bool(self._entries))
+
+    def _done(self, request: InFlight, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+class _Credentials:
+    def current(self) -> Token:
+        return Token("t")
+
+
+@contextmanager
+def running(
+    response: Callable[[ReceivedRequest], Reply],
+    count: int,
+    *,
+    retries: int = 0,
+    rate: float | None = None,
+    pauses: bool = True,
+) -> Iterator[Run]:
+    with Api(response, open_to_all=True) as api:
+        run = Run(api, count, retries, rate, pauses=pauses)
+        try:
+            yield run
+        finally:
+            run.engine.cancel(NetworkError("the test has ended"))
+            run.engine.close()
+
+
+def test_requests_are_sent_when_the_rate_permits_them_with_any_number_of_jobs() -> None:
+    with running(lambda received: Reply(), 4, rate=1) as run:
+        for sent in (1, 2, 3, 4):
+            run.until(lambda: len(run.outcomes) == sent)  # noqa: B023 - it is called in this iteration
+            run.settle()
+            assert len(run.api.requests) == sent
+            run.clock.now += 1
+
+
+def test_a_retry_counts_as_a_request() -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=503, headers=(("Retry-After", "0"),)) if received.path == "/n/0" else Reply()
+
+    with running(response, 2, retries=9, rate=1) as run:
+        run.until(lambda: len(run.notes) == 1)
+        run.settle()
+        assert [each.path for each in run.api.requests] == ["/n/0"]
+        run.clock.now += 1
+        run.until(lambda: len(run.notes) == 2)
+        run.settle()
+        assert [each.path for each in run.api.requests] == ["/n/0", "/n/0"]  # a retry precedes new lines
+
+
+def test_a_request_after_a_redirect_counts_and_is_sent_even_if_the_batch_stops() -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=303, headers=(("Location", "/end"),)) if received.path == "/n/0" else Reply()
+
+    with running(response, 2, rate=1) as run:
+        run.until(lambda: len(run.api.requests) == 1)
+        run.settle()
+        assert not run.outcomes
+        run.engine.stop()
+        run.clock.now += 1
+        run.until(lambda: len(run.outcomes) == 1)
+        assert [each.path for each in run.api.requests] == ["/n/0", "/end"]
+        assert not run.engine.step(has_more=lambda: True)
+
+
+def test_a_429_with_retry_after_delays_all_lines() -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=(("Retry-After", "300"),)) if received.path == "/n/0" else Reply()
+
+    with running(response, 30, retries=1, rate=10) as run:
+        run.until(lambda: bool(run.notes))
+        run.settle()
+        assert run.notes[0] == "the API responded with 429; no request is sent for 300.0 s"
+        before = len(run.api.requests)
+        run.clock.now += 299
+        run.settle()
+        assert len(run.api.requests) == before
+        run.clock.now += 1
+        run.until(lambda: len(run.outcomes) == 1)
+        assert len(run.api.requests) == before + 1
+
+
+@pytest.mark.parametrize(
+    "pauses, headers", [(False, (("Retry-After", "300"),)), (True, ()), (True, (("Retry-After", "301"),))]
+)
+def test_other_lines_are_sent_if_there_is_no_wait_or_it_is_switched_off(
+    pauses: bool, headers: tuple[tuple[str, str], ...]
+) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=headers) if received.path == "/n/0" else Reply()
+
+    with running(response, 30, retries=1, pauses=pauses) as run:
+        run.until(lambda: len(run.outcomes) >= 29)
+        assert not any("no request is sent" in note for note in run.notes)
+
+
+def test_a_429_from_another_origin_delays_no_other_line() -> None:
+    with Api(lambda received: Reply(status=429, headers=(("Retry-After", "300"),)), open_to_all=True) as elsewhere:
+
+        def response(received: ReceivedRequest) -> Reply:
+            away = received.path == "/n/0"
+            return Reply(status=302, headers=(("Location", f"{elsewhere.url}/"),)) if away else Reply()
+
+        with running(response, 30, retries=1) as run:
+            run.until(lambda: len(run.outcomes) == 29)
+            run.until(lambda: len(run.notes) == 1)
+            assert "retrying in 300.0 s" in run.notes[0]

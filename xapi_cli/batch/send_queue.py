@@ -1,0 +1,61 @@
+"""Requests that wait until the pace of the batch permits them."""
+
+from collections import deque
+from collections.abc import Callable
+
+from xapi_cli.batch.in_flight import InFlight
+from xapi_cli.batch.pace import Pace
+from xapi_cli.http.flow import Send
+from xapi_cli.request.calls import Call
+
+Step = Send[Call]
+
+
+class SendQueue:
+    """Pass requests and their steps to *send* in order, when *pace* permits it.
+
+    A request that waits has no step, so its token does not count as being in use.
+    """
+
+    def __init__(self, pace: Pace, send: Callable[[InFlight, Step], None]) -> None:
+        self._pace, self._send = pace, send
+        self._waiting: deque[tuple[InFlight, Step]] = deque()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether a request that is added now would not have to wait."""
+        return not self._waiting and self._pace.is_ready
+
+    @property
+    def next_time(self) -> float:
+        """Return the time from which the next request may be sent, on the monotonic clock."""
+        return self._pace.next_time
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, request: InFlight, step: Step) -> None:
+        """Send *step* of *request* now, or as soon as the pace permits it."""
+        request.step = None
+        self._waiting.append((request, step))
+        if len(self._waiting) == 1:
+            self.run()
+
+    def run(self) -> None:
+        """Send the requests that the pace permits now."""
+        while self._waiting and self._pace.take():
+            self._send(*self._waiting.popleft())
+
+    def pause(self, seconds: float) -> bool:
+        """Send nothing for *seconds*; return whether this begins a pause, rather than continuing one."""
+        return self._pace.pause(seconds)
+
+    def drop(self) -> list[InFlight]:
+        """Remove and return the waiting requests, except those that follow a redirect: their calls were processed."""
+        dropped = [request for request, step in self._waiting if step.call is request.entry.call]
+        self._waiting = deque(each for each in self._waiting if each[1].call is not each[0].entry.call)
+        return dropped
+
+    def clear(self) -> None:
+        """Remove all requests."""
+        self._waiting.clear()
