@@ -1,15 +1,21 @@
 """`xapi agent start`, `stop` and `status`, and which commands the agent runs."""
 
+import inspect
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.agent.conftest import Agent, is_running, wait_until
+from tests.documents import ROOT
 from tests.ownership import OTHER_USER, needs_root
 from tests.program import PROGRAM, PYTHON, REAL, Xapi
+from xapi_cli.agent import fidelity
 from xapi_cli.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")
@@ -36,7 +42,7 @@ def test_the_agent_runs_commands(agent: Agent, sandbox: Sandbox) -> None:
     assert (outcome.code, token.code, failure.code) == (0, 0, 4)
     assert token.out == xapi("token", "show", env={**sandbox.settings, "XAPI_AGENT": "off"}).out
     status = agent.status()
-    assert (status["warm"], status["cold"], status["served"]) == (4, {}, 4)
+    assert (status["warm"], status["cold"], status["commands"]) == (4, {}, 4)
 
 
 def test_the_agent_starts_without_the_optional_dependencies(stopped: Agent, tmp_path: Path) -> None:
@@ -64,10 +70,80 @@ def test_a_real_start_uses_the_agent(agent: Agent) -> None:
     assert agent.status()["warm"] == 1
 
 
-def test_off_bypasses_the_agent(agent: Agent) -> None:
-    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken", "XAPI_AGENT": "off"}).out == "t0ken\n"
+@pytest.mark.parametrize("value", ["off", "0", "false", "No", " OFF "])
+def test_off_bypasses_the_agent(agent: Agent, value: str) -> None:
+    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken", "XAPI_AGENT": value}).out == "t0ken\n"
 
-    assert agent.status()["served"] == 0
+    assert agent.status()["commands"] == 0
+
+
+@pytest.mark.parametrize("value", ["", "on", "1"])
+def test_other_values_do_not_bypass_the_agent(agent: Agent, value: str) -> None:
+    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken", "XAPI_AGENT": value}).out == "t0ken\n"
+
+    assert agent.status()["warm"] == 1
+
+
+def test_quiet_omits_the_notes(stopped: Agent) -> None:
+    started = stopped.xapi("agent", "start", "--quiet")
+    stopped.attach()
+    again = stopped.xapi("agent", "start", env={"XAPI_QUIET": "1"})
+    ended = stopped.xapi("agent", "stop", env={"XAPI_QUIET": "1"})
+    missing = stopped.xapi("agent", "status", "--quiet")
+
+    assert [(each.code, each.err) for each in (started, again, ended)] == [(0, "")] * 3
+    assert (missing.code, "the agent is not running" in missing.err) == (1, True)
+
+
+def test_the_status_on_a_terminal_is_a_table(agent: Agent) -> None:
+    agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"})
+    agent.xapi("exec", "true", env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"})
+
+    with agent.xapi.on_terminal("agent", "status") as terminal:
+        terminal.wait()
+        shown = terminal.text
+
+    status = agent.status()
+    assert (status["warm"], status["cold"], status["commands"]) == (1, {"exec": 1}, 2)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", status["since"])
+    since = status["since"].replace("T", " ")[:16]
+    assert f"running      process {agent.pid}, since {since} UTC" in shown
+    assert "commands     1 run by the agent, 0 in progress" in shown
+    assert "tokens       0 stored, 0 cached from the keyring" in shown
+    assert "bypassed     1 (exec)" in shown
+
+
+def test_the_documentation_lists_the_fields_of_the_status(agent: Agent) -> None:
+    page = (ROOT / "docs" / "scripting.md").read_text()
+    table = page.partition("`xapi agent status --json` prints one JSON object:")[2].strip().partition("\n\n")[0]
+    fields = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+
+    assert sorted(fields) == sorted(agent.status())
+
+
+def test_the_documentation_lists_the_reasons() -> None:
+    table = (ROOT / "docs" / "scripting.md").read_text().partition("reason in `cold`")[2]
+    listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    raised = re.findall(r'raise Cold\(f?"(.*?)"\)', inspect.getsource(fidelity))
+
+    assert {_kind(each) for each in raised} <= {_kind(each) for each in listed}
+    assert set(listed) >= fidelity._COLD_COMMANDS  # noqa: SLF001 - the commands that always run without the agent
+
+
+def _kind(reason: str) -> str:
+    """Return *reason* without its details in parentheses, if it has variable ones."""
+    return re.sub(r" \((\{.*|…|open files|memory)\)$", "", reason)
+
+
+def test_the_memory_counts_shared_pages_once(agent: Agent) -> None:
+    status = agent.status()
+    processes = [agent.pid, *agent.workers(), *agent.services.values()]
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in processes)
+
+    resident = pages * os.sysconf("SC_PAGESIZE")
+    assert 0 < status["memory"] <= resident
+    if os.geteuid() == 0:  # may read the share of each process
+        assert status["memory"] < resident * 3 / 4
 
 
 def test_only_this_user_can_reach_the_agent(agent: Agent) -> None:

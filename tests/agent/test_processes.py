@@ -101,13 +101,17 @@ def test_a_client_whose_worker_and_agent_were_killed_fails(agent: Agent) -> None
 
         out, err = call.process.communicate(timeout=30)
         assert (call.process.returncode, out) == (1, b"")
-        assert b"xapi: error: the agent ended before the command" in err
+        assert err == b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
         assert len(call.server.received) == 1  # it is not sent again
 
 
 def test_a_stopped_agent_finishes_its_commands(agent: Agent) -> None:
     with blocked(agent) as call:
-        assert agent.xapi("agent", "stop").code == 0
+        stopping = agent.xapi("agent", "stop")
+        assert stopping.code == 0
+        assert (
+            stopping.err == f"xapi: stopping the agent (process {agent.pid}); 1 command in progress completes first\n"
+        )
         assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
         assert is_running(agent.pid)
 
@@ -184,20 +188,20 @@ def _url(_: Agent) -> str:
 @pytest.mark.parametrize(
     "shell, reason",
     [
-        ("LC_TIME=C xapi token show", "environment"),
+        ("LC_TIME=C xapi token show", "different environment variables"),
         ("PYTHONWARNINGS=ignore xapi token show", None),
-        ("LD_BIND_NOW=1 xapi token show", "environment"),
-        ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "path of a descriptor or process"),
-        ("ulimit -n 100; xapi token show", "descriptor limit"),
-        ("ulimit -v 4000000; xapi token show", "memory limit"),
-        ("ulimit -s 4096; xapi token show", "memory limit"),
-        ("chrt -b 0 xapi token show", "scheduling policy"),
-        ("xapi exec -- printenv XAPI_TOKEN", "command exec"),
-        ("setpriv --no-new-privs xapi token show", "process status NoNewPrivs"),
-        ("setpriv --bounding-set=-sys_time xapi token show", "process status CapPrm"),
-        ("unshare --uts xapi token show", "namespace"),
-        ("unshare --mount xapi token show", "namespace"),
-        ("unshare --net xapi token show", "namespace"),
+        ("LD_BIND_NOW=1 xapi token show", "different environment variables"),
+        ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "argument under /dev/fd or /proc"),
+        ("ulimit -n 100; xapi token show", "resource limit (open files)"),
+        ("ulimit -v 4000000; xapi token show", "resource limit (memory)"),
+        ("ulimit -s 4096; xapi token show", "resource limit (memory)"),
+        ("chrt -b 0 xapi token show", "different scheduling policy"),
+        ("xapi exec -- printenv XAPI_TOKEN", "exec"),
+        ("setpriv --no-new-privs xapi token show", "different privileges (NoNewPrivs)"),
+        ("setpriv --bounding-set=-sys_time xapi token show", "different privileges (CapPrm)"),
+        ("unshare --uts xapi token show", "different namespace or root directory"),
+        ("unshare --mount xapi token show", "different namespace or root directory"),
+        ("unshare --net xapi token show", "different namespace or root directory"),
         ("unshare --pid --fork --mount-proc xapi token show", None),
     ],
     ids=lambda each: str(each)[:30],
@@ -265,7 +269,7 @@ def test_a_process_that_is_traced_runs_without_the_agent(agent: Agent) -> None:
     outcome = _run(agent, "strace -qq -o /dev/null xapi token show")
 
     assert outcome.stdout == b"t0ken\n"
-    assert agent.status()["cold"] == {"traced process": 1}
+    assert agent.status()["cold"] == {"traced (strace, debugger)": 1}
 
 
 # upgrade
@@ -306,4 +310,4 @@ def test_another_installation_does_not_use_the_agent(agent: Agent) -> None:
     )
 
     assert outcome.stdout == b"t0ken\n"
-    assert agent.status()["served"] == 0
+    assert agent.status()["commands"] == 0

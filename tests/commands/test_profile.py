@@ -123,6 +123,8 @@ def test_control_sequences_in_json_are_neutralized_and_the_json_is_equivalent(
         ("max_time", "1h30m", 'max_time = "1h30m"'),
         ("password_command", "pass 'a b' c", 'password_command = ["pass", "a b", "c"]'),
         ("ca_bundle", "/etc/ssl/ca.pem", 'ca_bundle = "/etc/ssl/ca.pem"'),
+        *(("keyring_cache", word, "keyring_cache = true") for word in ("true", "Yes", "on", "1")),
+        *(("keyring_cache", word, "keyring_cache = false") for word in ("false", "no", "OFF", "0")),
     ],
 )
 def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, line: str) -> None:
@@ -151,6 +153,8 @@ def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, li
         ("password_command", ""),
         ("password_command", "'open"),
         ("ca_bundle", ""),
+        ("keyring_cache", "maybe"),
+        ("keyring_cache", ""),
         ("password", "CANARY"),
         ("base-url", "x"),
     ],

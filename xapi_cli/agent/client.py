@@ -19,14 +19,16 @@ else:
     import _signal  # `signal` takes 3 ms
 
 READY_TIMEOUT = 0.4  # seconds until a worker must be ready
-_LOST = b"xapi: error: the agent ended before the command; see `xapi agent status`\n"
+_LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
+_OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
 _FAILED = 1  # the exit code of XapiError
 
 
 def hand_over() -> None:
     """Run the command line in the agent and end the process; return if this process has to run it."""
     environ = os.environ
-    if environ.get("XAPI_AGENT") == "off" or sys.argv[1:2] == ["agent"] or sys.platform != "linux":
+    is_off = environ.get("XAPI_AGENT", "").strip().lower() in _OFF
+    if is_off or sys.argv[1:2] == ["agent"] or sys.platform != "linux":
         return
     path = agent_socket.path(environ, "agent")
     if path is None or (connection := agent_socket.connect(path)) is None:

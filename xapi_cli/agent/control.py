@@ -1,4 +1,4 @@
-"""Asks a running agent for its status, or to end."""
+"""Requests the status or the shutdown of a running agent."""
 
 import json
 import os
@@ -28,10 +28,12 @@ def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
     return _ask(environ, b"I")
 
 
-def stop(environ: Mapping[str, str]) -> int | None:
-    """End the agent after the commands that it runs; return its process id, None if none runs."""
-    reply = _ask(environ, b"E")
-    return None if reply is None else int(reply["pid"])
+def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Request the end of the agent, after the commands in progress; return `pid` and `running_commands`.
+
+    Returns None if no agent runs; raises XapiError if it does not respond.
+    """
+    return _ask(environ, b"E")
 
 
 def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:

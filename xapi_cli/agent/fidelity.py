@@ -66,14 +66,14 @@ def at_start(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: Start) -> None:
     """Raise Cold if the command *argv* in *environ* must not run in a worker of an agent with *start*."""
     if argv[1:2] and argv[1] in _COLD_COMMANDS:
-        raise Cold(f"command {argv[1]}")
+        raise Cold(argv[1])
     if _COLD_OPTIONS.intersection(argument.partition("=")[0] for argument in argv[1:2]):
         raise Cold("completion script")
     if at_start(environ) != start.environ:
-        raise Cold("environment")
+        raise Cold("different environment variables")
     text = b"\0".join([*map(os.fsencode, argv), *environ.values()])
     if any(path in text for path in _OWN_PATHS):
-        raise Cold("path of a descriptor or process")
+        raise Cold("argument under /dev/fd or /proc")
 
 
 def check_streams(argv: Sequence[str], streams: Sequence[int]) -> None:
@@ -106,12 +106,12 @@ def adopt(pid: int, start: Start) -> None:
 
 def _check_same(client: Process, own: Process) -> None:
     if client.status.get("TracerPid") != "0":
-        raise Cold("traced process")
+        raise Cold("traced (strace, debugger)")
     for name in _SAME_STATUS:
         if client.status.get(name) != own.status.get(name):
-            raise Cold(f"process status {name}")
+            raise Cold(f"different privileges ({name})")
     if client.places != own.places:
-        raise Cold("namespace")
+        raise Cold("different namespace or root directory")
 
 
 def _places(pid: int | str) -> tuple[object, ...]:
@@ -131,20 +131,20 @@ def _adopt_limits(pid: int) -> None:
     for kind in _LIMITS:
         theirs, own = resource.prlimit(pid, kind), resource.getrlimit(kind)
         if kind == resource.RLIMIT_NOFILE and 0 <= theirs[0] < _MIN_DESCRIPTORS:
-            raise Cold("descriptor limit")
+            raise Cold("resource limit (open files)")
         if theirs == own:
             continue
         if kind in _FIXED_LIMITS:
-            raise Cold("memory limit")
+            raise Cold("resource limit (memory)")
         try:
             resource.setrlimit(kind, theirs)
         except ValueError as error:  # the hard limit of this process is lower
-            raise Cold("limit") from error
+            raise Cold("resource limit") from error
 
 
 def _adopt_schedule(pid: int) -> None:
     if os.sched_getscheduler(pid) != os.sched_getscheduler(0):
-        raise Cold("scheduling policy")
+        raise Cold("different scheduling policy")
     cpus = os.sched_getaffinity(pid)
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)

@@ -8,7 +8,7 @@ from xapi_cli.agent import control
 from xapi_cli.errors import StoreError, XapiError
 from xapi_cli.http import loans
 from xapi_cli.store.agent.client import KeeperClient
-from xapi_cli.system import agent_socket
+from xapi_cli.system import agent_socket, render
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -33,10 +33,10 @@ def show(runtime: "Runtime", *, as_json: bool) -> None:
 
 
 def _report(found: dict[str, Any], directory: str) -> dict[str, Any]:
-    since = datetime.fromtimestamp(found["since"], UTC).isoformat(timespec="seconds")
+    since = render.instant(datetime.fromtimestamp(found["since"], UTC))
     connections = loans.relay_status(lambda: agent_socket.connect_stream(f"{directory}/relay"))
-    served = found["warm"] + sum(found["cold"].values())
-    return {**found, "since": since, "served": served, "connections": connections}
+    commands = found["warm"] + sum(found["cold"].values())
+    return {**found, "since": since, "commands": commands, "connections": connections}
 
 
 def _held(runtime: "Runtime") -> dict[str, int | None]:
@@ -50,13 +50,14 @@ def _held(runtime: "Runtime") -> dict[str, int | None]:
 
 def _lines(report: dict[str, Any]) -> list[str]:
     """Return the lines of the table for a terminal."""
+    since = datetime.fromisoformat(report["since"])
     rows = [
-        ("running", f"process {report['pid']}, since {report['since']}"),
-        ("commands", f"{report['warm']} run by the agent, {report['running_commands']} of them now"),
+        ("running", f"process {report['pid']}, since {since:%Y-%m-%d %H:%M} UTC"),
+        ("commands", f"{report['warm']} run by the agent, {report['running_commands']} in progress"),
         ("tokens", _tokens(report)),
         ("connections", f"{(report['connections'] or {}).get('kept', 0)} kept open"),
         ("memory", f"{report['memory'] / 1e6:.0f} MB in {report['processes']} processes"),
-        *(("without it", f"{count} because of: {reason}") for reason, count in report["cold"].items()),
+        *(("bypassed", f"{count} ({reason})") for reason, count in report["cold"].items()),
     ]
     return [f"{name:<13}{value}" for name, value in rows]
 
@@ -64,4 +65,4 @@ def _lines(report: dict[str, Any]) -> list[str]:
 def _tokens(report: dict[str, Any]) -> str:
     if report["tokens"] is None:
         return "unknown: the keeper does not respond"
-    return f"{report['tokens']} in memory only, {report['cached']} cached from the keyring"
+    return f"{report['tokens']} stored, {report['cached']} cached from the keyring"

@@ -1,9 +1,10 @@
-"""Run commands in processes that are ready, and so in less time."""
+"""Start, stop and show the agent, a background process that makes commands faster."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xapi_cli.cli.options import settings_flags
 from xapi_cli.settings import durations
 
 if TYPE_CHECKING:
@@ -12,21 +13,30 @@ if TYPE_CHECKING:
 _IDLE = "4h"
 
 
+@settings_flags("quiet")
 def start(
     ctx: typer.Context,
     *,
     idle: Annotated[
-        str, typer.Option("--idle", metavar="DURATION", help="Time without commands after which the agent ends.")
+        str,
+        typer.Option(
+            "--idle",
+            metavar="DURATION",
+            help="Exit after DURATION without a command, unless tokens are held in memory only.",
+        ),
     ] = _IDLE,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Do not detach, for a service manager.")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in the foreground, for example under systemd.")
+    ] = False,
 ) -> None:
-    """Start the agent, unless it is running.
+    """Start the agent if it is not running.
 
-    While it runs, it runs the commands of this user, in processes that are
-    ready. Each process runs one command and ends. Commands have the same
-    output, exit code and effects as without the agent; those that the agent
-    cannot run in the same way run without it. Linux only. XAPI_AGENT=off
-    bypasses the agent.
+    The agent runs your commands in preloaded worker processes, one command per
+    process. Commands have the same output, exit code and effects as without the
+    agent. batch, demo, exec and sandbox always run without the agent, and so
+    does a command whose process differs in a way that the agent cannot
+    reproduce, such as a memory limit. Linux only. XAPI_AGENT=off bypasses the
+    agent.
 
     Examples:
 
@@ -51,8 +61,12 @@ def start(
     runtime.terminal.note(f"agent started (process {daemon.start(directory, seconds)})")
 
 
+@settings_flags("quiet")
 def stop(ctx: typer.Context) -> None:
-    """Stop the agent; commands that it runs end first.
+    """Stop the agent.
+
+    Commands in progress complete. Tokens that are held in memory only are
+    erased.
 
     Examples:
 
@@ -63,9 +77,16 @@ def stop(ctx: typer.Context) -> None:
 
     runtime: Runtime = ctx.obj
     stopped = control.stop(runtime.environ)
-    runtime.terminal.note("the agent is not running" if stopped is None else f"agent stopped (process {stopped})")
+    if stopped is None:
+        runtime.terminal.note("the agent is not running")
+    elif running := stopped["running_commands"]:
+        rest = "1 command in progress completes" if running == 1 else f"{running} commands in progress complete"
+        runtime.terminal.note(f"stopping the agent (process {stopped['pid']}); {rest} first")
+    else:
+        runtime.terminal.note(f"agent stopped (process {stopped['pid']})")
 
 
+@settings_flags("quiet")
 def status(
     ctx: typer.Context,
     *,
@@ -73,10 +94,11 @@ def status(
         bool, typer.Option("--json", help="Print JSON, which is the default if stdout is not a terminal.")
     ] = False,
 ) -> None:
-    """Show whether the agent is running, and what it has done.
+    """Show the status of the agent.
 
-    Shows the commands that it ran, and those that ran without it, by reason.
-    The exit code is 0 if it is running, otherwise 1.
+    Shows how many commands it has run, how many ran without it and why, its
+    tokens, connections and memory. Exits with code 0 if the agent is running,
+    otherwise 1.
 
     Examples:
 

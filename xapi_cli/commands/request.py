@@ -78,7 +78,11 @@ Output = Annotated[
 ]
 Continue = Annotated[
     bool,
-    _option(_RESPONSE, "--continue", help="With -o: keep a partial download in FILE.part, and resume it."),
+    _option(
+        _RESPONSE,
+        "--continue",
+        help="With -o: keep an interrupted download in FILE.part (and FILE.part.json), and resume it.",
+    ),
 ]
 ErrorBodyOption = Annotated[
     ErrorBody, _option(_RESPONSE, "--error-body", help="Where to write the body of a 4xx or 5xx response.")

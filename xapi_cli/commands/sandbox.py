@@ -27,7 +27,8 @@ def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_00
 
     Prints the base URL and test credentials on stdout, as shell assignments,
     and serves until Ctrl-C. Lists its paths on stderr and, on a terminal, each
-    request. The second user has no master rights.
+    request. The second user has no master rights. POST /sandbox/kill-tokens
+    invalidates all tokens.
 
     Examples:
 

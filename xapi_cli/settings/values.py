@@ -11,6 +11,7 @@ from xapi_cli.settings import durations
 from xapi_cli.system.render import printable
 
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._+@:/-]{1,100}")
+_ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
@@ -88,6 +89,12 @@ class Switch(Text):
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value*, which is a boolean already."""
         return value
+
+    def to_profile(self, text: str) -> object:
+        """Return the boolean for *text*; unlike a variable, it must be a known word."""
+        if text.strip().lower() not in _ON + _OFF:
+            raise UsageError(f"{printable(text)!r} is not valid", hint="use true or false")
+        return is_on(text)
 
 
 class FilePath(Text):
@@ -214,7 +221,7 @@ def is_profile_name(text: str) -> bool:
 
 def is_on(text: str) -> bool:
     """Return whether *text* switches a setting on: all values but empty, 0, false, no and off do."""
-    return text.strip().lower() not in ("", "0", "false", "no", "off")
+    return text.strip().lower() not in ("", *_OFF)
 
 
 def absolute(path: str) -> str:
