@@ -82,7 +82,7 @@ def test_the_first_call_starts_the_agent_and_later_ones_use_it(xapi: Xapi, home:
 def served(xapi: Xapi, environ: Mapping[str, str]) -> int:
     """Return how many calls the agent has served; a call that finds no worker in time is not one of them."""
     status = xapi("agent", "status", "--json", env=environ)
-    return int(json.loads(status.out).get("served", 0))
+    return int(json.loads(status.out).get("commands", 0))
 
 
 def call(xapi: Xapi, environ: Mapping[str, str]) -> int:

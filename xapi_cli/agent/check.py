@@ -17,7 +17,7 @@ def check_agent(findings: Findings) -> Check:
     environ = findings.runtime.environ
     if sys.platform != "linux":
         return Check("agent", "pass", "not available: it needs Linux")
-    if environ.get("XAPI_AGENT") == "off":
+    if client.is_off(environ):
         return Check("agent", "pass", "not used: XAPI_AGENT is off")
     path = agent_socket.path(environ, "agent")
     if path is None:

@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this m
 if TYPE_CHECKING:
     import signal as _signal
     from _socket import socket
+    from collections.abc import Mapping
     from types import FrameType
     from typing import Any, NoReturn
 else:
@@ -27,8 +28,7 @@ _FAILED = 1  # the exit code of XapiError
 def hand_over() -> None:
     """Run the command line in the agent and end the process; return if this process has to run it."""
     environ = os.environ
-    is_off = environ.get("XAPI_AGENT", "").strip().lower() in _OFF
-    if is_off or sys.argv[1:2] == ["agent"] or sys.platform != "linux":
+    if is_off(environ) or sys.argv[1:2] == ["agent"] or sys.platform != "linux":
         return
     path = agent_socket.path(environ, "agent")
     if path is None or (connection := agent_socket.connect(path)) is None:
@@ -55,6 +55,11 @@ def hand_over() -> None:
         connection.close()
         if worker >= 0:
             os.close(worker)
+
+
+def is_off(environ: "Mapping[str, str]") -> bool:
+    """Return whether XAPI_AGENT switches the agent off."""
+    return environ.get("XAPI_AGENT", "").strip().lower() in _OFF
 
 
 class _Call:
