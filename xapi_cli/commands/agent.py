@@ -1,4 +1,4 @@
-"""Start, stop and show the agent, a background process that makes commands faster."""
+"""Manage the agent, a background process that makes commands faster."""
 
 from typing import TYPE_CHECKING, Annotated
 
