@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import xapi_cli
+from tests.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
 from tests.fork_server import ForkServer
 from tests.keeper_process import keeper  # noqa: F401 - a fixture
 from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures

@@ -151,6 +151,7 @@ class Runtime:
 
         With *reports*, it collects its warnings there instead of printing them, and does not wait for the user.
         """
+        from xapi_cli.settings.table import without_secrets
         from xapi_cli.store import registry
         from xapi_cli.store.repository import TokenRepository
 
@@ -158,7 +159,7 @@ class Runtime:
             identity,
             storage or self.settings.storage,
             state=self.state_directory,
-            environ=self.environ,
+            environ=without_secrets(self.environ),  # a store may run programs
             warn=reports.warnings.append if reports else self.terminal.warn,
             on_lock_failure=reports.lock_failures.append if reports else None,
             interactive=self.terminal.interactive and reports is None,

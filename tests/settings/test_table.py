@@ -34,6 +34,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "redis_url": ("rediss://me@host:6380/1", "rediss://me@host:6380/1"),
     "redis_prefix": ("team:", "team:"),
     "redis_password_command": ("pass 'a b'", ("pass", "a b")),
+    "credential_helper": ("pass", "pass"),
     "timeout": ("1m30s", 90.0),
     "max_time": ("2h", 7200.0),
     "ca_bundle": ("/ca.pem", "/ca.pem"),

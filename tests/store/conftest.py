@@ -54,6 +54,8 @@ def opened(
         if kind == "redis" and "settings" not in options:
             url = request.getfixturevalue("shared_redis").url
             options["settings"] = {"redis_url": url, "redis_prefix": "test:"}
+        if kind == "helper" and "settings" not in options:
+            options["settings"] = {"credential_helper": str(request.getfixturevalue("fake_helper").path)}
         return registry.open_store(storage, StoreOptions(state, environ, notes.append, **options))
 
     return open_one

@@ -189,6 +189,16 @@ class Settings(NamedTuple):
             in_profile=True,
         ),
     ] = None
+    credential_helper: Annotated[
+        str | None,
+        Setting(
+            "credential helper",
+            "Program for storage helper: NAME of docker-credential-NAME, or an absolute path",
+            values.Text(values.credential_helper),
+            variables=("XAPI_CREDENTIAL_HELPER",),
+            in_profile=True,
+        ),
+    ] = None
     timeout: Annotated[
         float,
         Setting(
@@ -302,6 +312,11 @@ VARIABLES: tuple[Setting, ...] = (
 SECRET_VARIABLES = tuple(name for row in SETTINGS.values() if row.secret for name in row.variables)
 PROFILE_KEYS = tuple(name for name, row in SETTINGS.items() if row.in_profile)
 LIBRARY_PARAMETERS = tuple(name for name, row in SETTINGS.items() if row.in_library)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return *environ* without xapi's secrets, for a child process."""
+    return {name: value for name, value in environ.items() if name not in SECRET_VARIABLES}
 
 
 def default_text(name: str) -> str:

@@ -12,6 +12,7 @@ from xapi_cli.system.render import printable
 
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._+@:/-]{1,100}")
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
+_HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
 
 
@@ -182,6 +183,16 @@ def redis_prefix(text: str) -> str:
         raise UsageError(
             f"{printable(text)!r} is not a valid prefix of Redis keys",
             hint="use at most 100 letters, digits and the characters . _ - + @ : /",
+        )
+    return text
+
+
+def credential_helper(text: str) -> str:
+    """Return *text* if it is the name of a credential helper or an absolute path; raise UsageError otherwise."""
+    if not _HELPER_NAME.fullmatch(text) and not (os.path.isabs(text) and text.isprintable()):
+        raise UsageError(
+            f"{printable(text)!r} is not the name of a credential helper",
+            hint="give NAME for the program docker-credential-NAME, or the absolute path of a program",
         )
     return text
 

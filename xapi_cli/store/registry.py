@@ -57,6 +57,12 @@ def _open_redis(options: "StoreOptions") -> "Store":
     return RedisStore(options)
 
 
+def _open_helper(options: "StoreOptions") -> "Store":
+    from xapi_cli.store.helper.store import HelperStore
+
+    return HelperStore(options)
+
+
 def _open_memory(options: "StoreOptions") -> "Store":
     from xapi_cli.store.memory import MemoryStore
 
@@ -74,6 +80,13 @@ STORAGES: tuple[Storage, ...] = (
         shares_logins=True,
         settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
         extra="redis",
+    ),
+    Storage(
+        "helper",
+        "the credential helper",
+        _open_helper,
+        remembers_passwords=True,
+        settings=("credential_helper",),
     ),
     Storage("none", "memory", _open_memory, is_persistent=False),
 )

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xapi_cli.auth.password_command import without_secrets
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
+from xapi_cli.settings.table import without_secrets
 from xapi_cli.system import process_hardening, signals
 from xapi_cli.system.render import printable
 from xapi_cli.usecases.access_token import usable_token

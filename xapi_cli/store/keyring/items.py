@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xapi_cli.errors import StoreError
+from xapi_cli.store.chunked import CHUNK_SIZE, ItemRejected, NotStored
 from xapi_cli.store.keyring.backends import REMEDY, NoKeyring
-from xapi_cli.store.keyring.chunked import CHUNK_SIZE, ItemRejected, NotStored
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:

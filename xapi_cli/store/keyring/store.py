@@ -1,19 +1,14 @@
-"""Storage `keyring`: one item per account in the operating system's keyring, which may not respond.
-
-Keyring services hang, and gnome-keyring crashes with many concurrent clients (GNOME/gnome-keyring#190). Therefore,
-only one xapi process at a time uses the keyring. The others wait as long as the lock file shows
-activity; no process waits for an unresponsive keyring.
-"""
+"""Storage `keyring`: one item per account in the operating system's keyring, which may not respond."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
+from xapi_cli.store.chunked import HEAD, ChunkedItem
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
-from xapi_cli.store.keyring.chunked import HEAD, ChunkedItem
 from xapi_cli.store.keyring.items import (
     BackendItems,
     KeyringLocked,
@@ -24,10 +19,9 @@ from xapi_cli.store.keyring.items import (
     with_store_errors,
 )
 from xapi_cli.store.keyring.silence import silence
-from xapi_cli.store.keyring.watchdog import Watchdog, WatchdogTimeout
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.system import private_files
-from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.store.visits import Visits
+from xapi_cli.store.watchdog import WatchdogTimeout
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
@@ -37,8 +31,6 @@ __all__ = ["KeyringLocked", "KeyringNotPersistent", "KeyringStore", "KeyringTime
 
 T = TypeVar("T")
 
-_MAX_QUEUE_TIME = 60.0  # seconds to wait in a queue behind healthy processes
-_MIN_OPERATION_TIME = 0.5  # seconds left for the operation after waiting in the queue
 _PROBE = "xapi: probe"
 
 
@@ -46,16 +38,12 @@ class KeyringStore:
     """Store records, passwords included, in the keyring; each method call is one visit, which holds the lock once."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self._warn, self._on_lock_failure = options.warn, options.on_lock_failure
+        self._warn = options.warn
         self._silence = silence if options.silence else contextlib.nullcontext
-        self._lock = options.state / "locks" / "keyring.lock"
+        self._visits = Visits("keyring", options, notice=self._warn_of_waiting)
         self._backends = Backends(options.state, options.environ)
         self._backend: KeyringBackend | None = None
-        self._notice = None if options.unlock_wait is None else self._warn_of_waiting
-        self._timeout = max(options.timeout, options.unlock_wait or 0)
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
-        self._watchdog: Watchdog | None = None  # the one of the latest visit
-        self.has_timed_out = False
 
     @property
     def backend(self) -> str | None:
@@ -67,7 +55,7 @@ class KeyringStore:
         text = f"probe {os.urandom(8).hex()}"
 
         def probe(backend: "KeyringBackend") -> StoreError | None:
-            items = BackendItems(backend, _PROBE, "probe", self)
+            items = BackendItems(backend, _PROBE, "probe", self._visits)
             ChunkedItem(items, plain=True).write(text)
             try:
                 items.delete(HEAD)
@@ -95,7 +83,7 @@ class KeyringStore:
         """Return *operation* on the items of *identity*, as an operation on a backend."""
 
         def on_backend(backend: "KeyringBackend") -> T:
-            items = BackendItems(backend, service_of(identity), escaped(identity.username), self)
+            items = BackendItems(backend, service_of(identity), escaped(identity.username), self._visits)
             item = ChunkedItem(items, plain=self._plain.pop(identity, False))
             result = operation(item)
             self._plain[identity] = item.plain
@@ -105,53 +93,23 @@ class KeyringStore:
 
     def _visit(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation*, run while no other xapi process uses the keyring."""
-        if self.has_timed_out:
-            raise self._timeout_error()
-        watchdog = Watchdog(self._timeout, max_total=self._timeout + _MAX_QUEUE_TIME, notice=self._notice)
-        self._watchdog = watchdog
         try:
-            if self._backend is None:
-                with self._silence():
-                    self._backend = watchdog.call(
-                        lambda: with_store_errors("loading the keyring", self._backends.known), on_work=watchdog.renew
+            with self._visits.visit() as watchdog:
+                if self._backend is None:
+                    with self._silence():
+                        self._backend = watchdog.call(
+                            lambda: with_store_errors("loading the keyring", self._backends.known),
+                            on_work=watchdog.renew,
+                        )
+                # without a backend, all backends must be imported
+                on_work = self._visits.record_activity if self._backend is None else None
+                with self._visits.locked(watchdog), self._silence():
+                    return watchdog.call(
+                        lambda: with_store_errors(action, lambda: self._operate(operation)), on_work=on_work
                     )
-            on_work = self.record_activity if self._backend is None else None  # if None, all backends must be imported
-            with self._locked(watchdog), self._silence():
-                return watchdog.call(
-                    lambda: with_store_errors(action, lambda: self._operate(operation)), on_work=on_work
-                )
         except WatchdogTimeout:
-            self.has_timed_out = True
-            raise self._timeout_error() from None
-
-    def record_activity(self) -> None:
-        """Record activity, and show it to waiting processes."""
-        if self._watchdog is not None and not self.has_timed_out:
-            self._watchdog.renew()
-            self._touch()
-
-    @contextlib.contextmanager
-    def _locked(self, watchdog: Watchdog) -> Iterator[None]:
-        """Hold the lock of the keyring; it is touched at every activity, which waiting processes check for."""
-        activity = private_files.modified_at(self._lock)
-
-        def left() -> float:
-            nonlocal activity
-            if (now := private_files.modified_at(self._lock)) != activity:
-                activity = now
-                watchdog.renew()
-            return watchdog.left() - _MIN_OPERATION_TIME
-
-        with contextlib.ExitStack() as lock:
-            try:
-                lock.enter_context(locked(self._lock, timeout=left))
-            except LockTimeout:
-                raise WatchdogTimeout from None
-            except LockUnavailable as error:
-                self._on_lock_failure(error)
-            watchdog.ensure(_MIN_OPERATION_TIME)
-            self._touch()
-            yield
+            message = f"the keyring did not respond within {self._visits.timeout:g} s"
+            raise KeyringTimeout(message, hint=f"unlock it, or {REMEDY}") from None
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
@@ -167,13 +125,5 @@ class KeyringStore:
         self._backend = found
         return operation(found)
 
-    def _timeout_error(self) -> KeyringTimeout:
-        return KeyringTimeout(f"the keyring did not respond within {self._timeout:g} s", hint=f"unlock it, or {REMEDY}")
-
     def _warn_of_waiting(self) -> None:
-        self._notice = None
         self._warn("waiting for the keyring, which may be asking to be unlocked")
-
-    def _touch(self) -> None:
-        with contextlib.suppress(OSError):  # without a state directory there is no queue either
-            private_files.touch(self._lock)

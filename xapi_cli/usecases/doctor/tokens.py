@@ -73,10 +73,10 @@ def check_password(findings: Findings) -> Check:
 
 def _check_command(findings: Findings, name: str) -> Check:
     """Check that the password command *name* exists; it is not run, because it may prompt the user."""
-    from xapi_cli.auth import password_command
+    from xapi_cli.system import programs
 
     with suppress(OSError, ValueError):
-        if os.access(password_command.find(name, findings.runtime.environ), os.X_OK):
+        if os.access(programs.find(name, findings.runtime.environ), os.X_OK):
             return Check("password", "pass", "from the profile's password_command (not run here)")
     return Check(
         "password", "fail", f"password_command: program {name!r} not found", "install it, or correct password_command"

@@ -1,4 +1,4 @@
-"""Store one text in items of a keyring: in a single item, or in chunks if the backend rejects its size.
+"""Store one text in items of a service: in a single item, or in chunks if the service rejects its size.
 
 The text is stored in the item HEAD. If the backend rejects it there, it is split into chunks, items `#a.0`, `#a.1` …
 or `#b.0` …; HEAD then holds the generation, the number of chunks and the text's SHA-256. The old text stays readable
@@ -80,10 +80,10 @@ class _Head:
 
 
 class ChunkedItem:
-    """Read, replace and delete the one text that *items* store."""
+    """Read, replace and delete the one text that *items* store, in chunks of at most *chunk_size* characters."""
 
-    def __init__(self, items: Items, *, plain: bool = False) -> None:
-        self._items = items
+    def __init__(self, items: Items, *, plain: bool = False, chunk_size: int = CHUNK_SIZE) -> None:
+        self._items, self._chunk_size = items, chunk_size
         self.plain = plain  # HEAD was an unmarked text, or missing: a short text can be written without reading HEAD
 
     def read(self) -> str | None:
@@ -102,14 +102,14 @@ class ChunkedItem:
 
     def write(self, text: str) -> None:
         """Replace the text, and verify it by reading it back."""
-        head = _Head() if self.plain and len(text) <= CHUNK_SIZE else self._read_head()
-        if len(text) > CHUNK_SIZE and head.generation:
+        head = _Head() if self.plain and len(text) <= self._chunk_size else self._read_head()
+        if len(text) > self._chunk_size and head.generation:
             self._write_chunks(text, head)
             return
         try:
             self._write_single(text, head)
         except (ItemRejected, NotStored):
-            if len(text) <= CHUNK_SIZE:
+            if len(text) <= self._chunk_size:
                 raise
             self._write_chunks(text, head)
 
@@ -142,7 +142,7 @@ class ChunkedItem:
         if not head.marked:
             self._put(HEAD, _marked(head.text or ""))
         generation, other = ("b", "a") if head.generation == "a" else ("a", "b")
-        chunks = [text[start : start + CHUNK_SIZE] for start in range(0, len(text), CHUNK_SIZE)]
+        chunks = [text[start : start + self._chunk_size] for start in range(0, len(text), self._chunk_size)]
         for number, chunk in enumerate(chunks):
             self._put(_name(generation, number), chunk)
         self._put(HEAD, json.dumps({"pieces": len(chunks), "generation": generation, "sha256": _sha256(text)}))

@@ -67,7 +67,7 @@ class Watchdog:
             except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
                 errors.append(error)
 
-        thread = threading.Thread(target=run, name="xapi-keyring", daemon=True)
+        thread = threading.Thread(target=run, name="xapi-service", daemon=True)
         thread.start()
         self._window, self._cpu = time.monotonic(), time.process_time()
         end = self._window + _MAX_WORK

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from xapi_cli.store.keyring.chunked import CHUNK_SIZE, HEAD, ChunkedItem, ItemRejected, NotStored
+from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ChunkedItem, ItemRejected, NotStored
 
 
 class Killed(BaseException):

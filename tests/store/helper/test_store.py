@@ -1,0 +1,310 @@
+"""Storage `helper` with helpers that misbehave, and with the real `docker-credential-pass`."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.credential_helpers import FakeHelper, PasswordStore, install, install_fake
+from tests.store.conftest import Open
+from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.store.protocol import NoBackend, Store
+from xapi_cli.tokens import Identity, Record, Token
+
+ME = Identity("https://api.test:8443/v1", "me@example.com")
+SECRET = Record(Token("CANARY-TOKEN"), "CANARY-PASSWORD")
+READ = "sys.stdin.read()\n"
+
+
+def _open(opened: Open, helper: Path | str, **options: object) -> Store:
+    return opened("helper", settings={"credential_helper": str(helper)}, **options)
+
+
+def _failure(store: Store, action: str) -> StoreError:
+    operations = {
+        "get": lambda: store.read(ME),
+        "store": lambda: store.write(ME, SECRET),
+        "erase": lambda: store.delete(ME),
+        "probe": store.probe,
+    }
+    with pytest.raises(StoreError) as caught:
+        operations[action]()
+    assert "CANARY" not in str(caught.value) + str(caught.value.hint)
+    return caught.value
+
+
+# what the helper gets
+
+
+def test_the_helper_gets_the_account_and_the_record(opened: Open, fake_helper: FakeHelper) -> None:
+    _open(opened, fake_helper.path).write(ME, SECRET)
+
+    (stored,) = fake_helper.stored
+    assert stored["ServerURL"] == f"https://api.test-8443.xapi.invalid/{ME.key}"
+    assert stored["Username"] == "me@example.com"
+    assert "CANARY-TOKEN" in stored["Secret"]
+
+
+@pytest.mark.parametrize("username", ["../../etc/passwd", "a/b", "-rf", ".hidden", "m\u00fc", "x" * 101, "me\n"])
+def test_a_username_that_is_not_safe_in_a_file_name_is_only_in_the_record(
+    opened: Open, fake_helper: FakeHelper, username: str
+) -> None:
+    identity = Identity("https://api.test", username)
+    store = _open(opened, fake_helper.path)
+    store.write(identity, SECRET)
+
+    assert [one["Username"] for one in fake_helper.stored] == ["xapi"]
+    assert store.read(identity) == SECRET
+
+
+@pytest.mark.parametrize("host", ["[::1]:8443", "x" * 250 + ".test", "b_\u00fc.test"])
+def test_the_url_of_an_item_has_a_valid_host_that_does_not_exist(
+    opened: Open, fake_helper: FakeHelper, host: str
+) -> None:
+    _open(opened, fake_helper.path).write(Identity(f"https://{host}", "me"), SECRET)
+
+    (url,) = [one["ServerURL"] for one in fake_helper.stored]
+    assert url.isascii()
+    assert len(url) < 150
+    assert url.partition("://")[2].partition("/")[0].endswith(".xapi.invalid")
+
+
+def test_no_secret_is_in_the_arguments_or_the_environment_of_the_helper(opened: Open, fake_helper: FakeHelper) -> None:
+    store = _open(opened, fake_helper.path)
+    store.probe()
+    store.write(ME, SECRET)
+    store.read(ME)
+    store.delete(ME)
+
+    assert {word for call in fake_helper.calls for word in call["argv"]} == {"get", "store", "erase"}  # type: ignore[attr-defined]  # a list
+    assert "CANARY" not in (fake_helper.directory / "log").read_text()
+    assert fake_helper.stored == []
+
+
+def test_a_record_of_another_account_is_not_used(opened: Open, fake_helper: FakeHelper) -> None:
+    store = _open(opened, fake_helper.path)
+    store.write(ME, SECRET)
+    (file,) = [file for file in fake_helper.directory.iterdir() if len(file.name) == 64]
+    file.write_text(file.read_text().replace("me@example.com", "he@example.com"))
+
+    assert store.read(ME) is None
+
+
+# which program runs
+
+
+def test_a_name_is_searched_for_in_path(opened: Open, fake_helper: FakeHelper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{fake_helper.path.parent}{os.pathsep}{os.environ['PATH']}")
+    _open(opened, "fake").write(ME, SECRET)
+
+    assert len(fake_helper.stored) == 1
+
+
+def test_a_relative_directory_in_path_is_ignored(
+    opened: Open, fake_helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(fake_helper.path.parent)
+    monkeypatch.setenv("PATH", f".{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(NoBackend, match=r"docker-credential-fake was not found"):
+        _open(opened, "fake").read(ME)
+
+
+def test_a_helper_that_cannot_be_executed_is_an_error(opened: Open, tmp_path: Path) -> None:
+    helper = tmp_path / "helper"
+    helper.mkdir()
+
+    assert "cannot be run: Permission denied" in _failure(_open(opened, helper), "get").message
+
+
+def test_without_the_setting_the_error_names_it(opened: Open) -> None:
+    with pytest.raises(UsageError, match="credential_helper"):
+        opened("helper", settings={})
+
+
+# helpers that misbehave
+
+_SPAWN = "import subprocess\nsubprocess.Popen([sys.executable, '-ISc', 'import time; time.sleep(60)'])\n"
+
+
+@pytest.mark.parametrize("action", ["get", "store", "erase", "probe"])
+@pytest.mark.parametrize("code", ["time.sleep(60)", READ + "time.sleep(60)", READ + _SPAWN + "time.sleep(60)"])
+def test_a_helper_that_hangs_is_killed_with_its_child_processes(
+    opened: Open, tmp_path: Path, action: str, code: str
+) -> None:
+    helper = install(tmp_path / "docker-credential-slow", f"open({str(tmp_path / 'pid')!r}, 'a').write('.')\n{code}")
+    store = _open(opened, helper, timeout=0.6)
+    start = time.monotonic()
+
+    assert _failure(store, action).message == "docker-credential-slow did not respond within 0.6 s"
+    assert "did not respond" in _failure(store, action).message
+    assert (tmp_path / "pid").read_text() == "."  # after a timeout, it is not run again
+    assert time.monotonic() - start < 4
+    assert not _commands_with(str(helper))
+
+
+def _commands_with(text: str) -> list[bytes]:
+    """Return the command lines of running processes that contain *text*."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (directory / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in command and int(directory.name) != os.getpid():
+            found.append(command)
+    return found
+
+
+def test_a_child_process_that_the_helper_leaves_running_does_not_delay(opened: Open, tmp_path: Path) -> None:
+    reply = "print('credentials not found in native keychain', flush=True); sys.exit(1)"
+    spawn = _SPAWN.replace("time.sleep(60)", "time.sleep(8)")
+    store = _open(opened, install(tmp_path / "docker-credential-fork", READ + spawn + reply))
+    start = time.monotonic()
+
+    assert store.read(ME) is None
+    assert time.monotonic() - start < 6
+
+
+@pytest.mark.parametrize(
+    "code, message",
+    [
+        ("while True: print('CANARY' * 9999)", "get printed more than 1 MiB"),
+        ("print('CANARY')", "get did not print valid credentials"),
+        ("", "get did not print valid credentials"),
+        ("print('[' * 100000)", "get did not print valid credentials"),
+        ("print('[1]')", "get did not print valid credentials"),
+        ("print('{\"Secret\": 7}')", "get did not print valid credentials"),
+        ('print(\'{"Username": "CANARY"}\')', "get did not print valid credentials"),
+        ("sys.stdout.buffer.write(bytes(range(256)))", "get did not print valid credentials"),
+        ("print('CANARY'); sys.exit(1)", "get failed with exit code 1"),
+        ("print('CANARY', file=sys.stderr); sys.exit(77)", "get failed with exit code 77"),
+        ("import os; os.kill(os.getpid(), 9)", "get was killed by signal 9"),
+        ("print('pass not initialized: CANARY'); sys.exit(1)", "get failed: the password store is not initialized"),
+        ("print('gpg: decryption failed: CANARY'); sys.exit(1)", "get failed: its data cannot be decrypted"),
+        ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get failed: the keychain is locked"),
+    ],
+)
+def test_each_failure_of_a_helper_is_an_error_without_what_it_printed(
+    opened: Open, tmp_path: Path, code: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = _open(opened, install(tmp_path / "docker-credential-bad", READ + code))
+
+    assert _failure(store, "get").message == f"docker-credential-bad {message}"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('credentials not found in native keychain'); sys.exit(1)",
+        "print('  credentials not found in native keychain\\r'); sys.exit(1)",
+        'print(\'{"ServerURL": "x", "Username": "", "Secret": ""}\')',
+        'print(\'{"Secret": "CANARY, but not a record"}\')',
+        "sys.stderr.write('CANARY' * 999999); print('credentials not found in native keychain'); sys.exit(1)",
+    ],
+)
+def test_missing_and_unusable_credentials_are_no_record(
+    opened: Open, tmp_path: Path, code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _open(opened, install(tmp_path / "docker-credential-odd", READ + code)).read(ME) is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_helper_that_does_not_read_its_stdin_is_not_an_error_of_xapi(opened: Open, tmp_path: Path) -> None:
+    helper = install(tmp_path / "docker-credential-deaf", "print('no'); sys.exit(3)")
+
+    failure = _failure(_open(opened, helper), "store")
+    assert failure.message in {
+        f"docker-credential-deaf {action} failed with exit code 3" for action in ("get", "store")
+    }
+
+
+def test_a_helper_that_stores_nothing_is_an_error(opened: Open, tmp_path: Path) -> None:
+    code = READ + "if action == 'get': print('credentials not found in native keychain'); sys.exit(1)"
+    store = _open(opened, install(tmp_path / "docker-credential-null", code))
+
+    for action in ("probe", "store"):
+        assert _failure(store, action).message == "docker-credential-null accepts records but does not store them"
+
+
+def test_a_helper_that_cannot_erase_causes_a_warning_at_the_probe(
+    opened: Open, tmp_path: Path, notes: list[str]
+) -> None:
+    fake = install_fake(tmp_path / "helper")
+    fake.path.write_text(fake.path.read_text().replace("os.remove(path(text))", "sys.exit(5)"))
+    _open(opened, fake.path).probe()
+
+    assert notes == [
+        "docker-credential-fake erase failed with exit code 5: `xapi logout` may not be able to delete records there"
+    ]
+
+
+def test_a_record_that_cannot_be_read_can_be_erased(opened: Open, tmp_path: Path) -> None:
+    fake = install_fake(tmp_path / "helper")
+    store = _open(opened, fake.path)
+    store.write(ME, SECRET)
+    fake.path.write_text(fake.path.read_text().replace("print(open(path(text)).read())", "sys.exit(2)"))
+
+    assert "exit code 2" in _failure(store, "get").message
+    assert store.delete(ME) is True
+    assert fake.stored == []
+
+
+def test_a_failed_write_leaves_the_old_record(opened: Open, tmp_path: Path) -> None:
+    fake = install_fake(tmp_path / "helper")
+    store = _open(opened, fake.path)
+    store.write(ME, SECRET)
+    working = fake.path.read_text()
+    fake.path.write_text(working.replace("members = json.loads(text)", "sys.exit(9)"))
+    assert "store failed with exit code 9" in _failure(store, "store").message
+    fake.path.write_text(working)
+
+    assert store.read(ME) == SECRET
+
+
+# the real program
+
+
+def test_pass_stores_encrypted_records(
+    opened: Open, shared_password_store: PasswordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in shared_password_store.environ.items():
+        monkeypatch.setenv(name, value)
+    store = _open(opened, "pass")
+    store.probe()
+    assert (store.read(ME), store.delete(ME)) == (None, False)
+
+    for record in (SECRET, Record(Token("x" * 3000)), Record(Token("y" * 59_000)), SECRET):
+        store.write(ME, record)
+        assert _open(opened, "pass").read(ME) == record
+    files = shared_password_store.secrets()
+    assert len(files) == 1
+    assert b"CANARY" not in files[0].read_bytes()
+
+    assert store.delete(ME) is True
+    assert (store.read(ME), shared_password_store.secrets()) == (None, [])
+
+
+def test_a_token_longer_than_pass_accepts_is_split(
+    opened: Open, shared_password_store: PasswordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in shared_password_store.environ.items():
+        monkeypatch.setenv(name, value)
+    store = _open(opened, "pass")
+    store.write(ME, Record(Token("z" * 65_536)))
+
+    assert store.read(ME) == Record(Token("z" * 65_536))
+    assert len(shared_password_store.secrets()) > 20
+    assert store.delete(ME) is True
+    assert shared_password_store.secrets() == []
+
+
+def test_pass_that_is_not_initialized_is_explained(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSWORD_STORE_DIR", str(tmp_path / "nothing"))
+
+    failure = _failure(_open(opened, "pass"), "probe")
+    assert failure.message == "docker-credential-pass store failed: the password store is not initialized"
+    assert failure.hint == "run `pass init`, or use another --storage"

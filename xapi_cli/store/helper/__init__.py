@@ -1,0 +1,1 @@
+"""Storage `helper`: records in a program that implements the Docker credential helper protocol."""

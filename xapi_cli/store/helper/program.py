@@ -1,0 +1,108 @@
+"""Runs a credential helper, `docker-credential-NAME get`, `store` or `erase`, and parses what it prints.
+
+The protocol: https://github.com/docker/docker-credential-helpers. Secrets are in stdin and stdout only. What a helper
+prints is never part of a message, because it may contain secrets; known failures are described in xapi's own words.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store.protocol import NoBackend
+from xapi_cli.store.watchdog import WatchdogTimeout
+from xapi_cli.system import programs
+from xapi_cli.system.render import printable
+
+_LARGEST = 1024 * 1024  # bytes; a record has at most a quarter of this
+_NOT_FOUND = "credentials not found in native keychain"
+_REMEDY = "use another --storage"
+_REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
+    ("not initialized", "the password store is not initialized", "run `pass init`"),
+    ("password store is empty", "the password store is not initialized", "run `pass init`"),
+    ("decryption failed", "its data cannot be decrypted", "unlock the key"),
+    ("no secret key", "its data cannot be decrypted", "import the secret key"),
+    ("interaction is not allowed", "the keychain is locked", "unlock it"),
+    ("is locked", "it is locked", "unlock it"),
+    ("cannot autolaunch", "its secret service is not running", "start it"),
+)
+
+
+class HelperFailed(StoreError):
+    """The helper exited with a failure of unknown cause."""
+
+
+class Program:
+    """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
+
+    Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
+    """
+
+    def __init__(self, helper: str, environ: Mapping[str, str], *, is_user_present: bool) -> None:
+        self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
+        self.name = printable(os.path.basename(self._path))
+        self._environ, self._in_background = environ, not is_user_present
+
+    def get(self, server: str, left: Callable[[], float]) -> str | None:
+        """Return the secret that is stored for *server*, or None if there is none."""
+        output = self._call("get", server, left)
+        return None if output is None else self._secret(output) or None  # some helpers find an empty one
+
+    def store(self, server: str, username: str, secret: str, left: Callable[[], float]) -> None:
+        """Store *secret* for *server*."""
+        self._call("store", json.dumps({"ServerURL": server, "Username": username, "Secret": secret}), left)
+
+    def erase(self, server: str, left: Callable[[], float]) -> None:
+        """Delete what is stored for *server*."""
+        self._call("erase", server, left)
+
+    def _call(self, action: str, text: str, left: Callable[[], float]) -> bytes | None:
+        """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials.
+
+        Raises WatchdogTimeout, and StoreError if it fails.
+        """
+        try:
+            output, code = programs.run(
+                (self._path, action),
+                self._environ,
+                left,
+                data=text.encode("ascii"),
+                largest=_LARGEST,
+                in_background=self._in_background,
+            )
+        except subprocess.TimeoutExpired:
+            raise WatchdogTimeout from None
+        except FileNotFoundError:
+            hint = f"install it, correct credential_helper, or {_REMEDY}"
+            raise NoBackend(f"the credential helper {self.name} was not found", hint=hint) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "invalid path"
+            hint = f"correct credential_helper, or {_REMEDY}"
+            raise StoreError(f"the credential helper {self.name} cannot be run: {reason}", hint=hint) from None
+        if len(output) > _LARGEST:
+            raise StoreError(f"{self.name} {action} printed more than 1 MiB", hint=f"check it, or {_REMEDY}")
+        if code == 0:
+            return output
+        if output.strip() == _NOT_FOUND.encode():
+            return None
+        raise self._failure(action, output, code)
+
+    def _failure(self, action: str, output: bytes, code: int) -> StoreError:
+        printed = output.decode("utf-8", "replace").lower()
+        for part, meaning, remedy in _REASONS:
+            if part in printed:
+                return StoreError(f"{self.name} {action} failed: {meaning}", hint=f"{remedy}, or {_REMEDY}")
+        how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        return HelperFailed(f"{self.name} {action} {how}", hint=f"run the helper yourself to see why, or {_REMEDY}")
+
+    def _secret(self, output: bytes) -> str:
+        try:
+            members: Any = json.loads(output)
+            secret = members["Secret"]
+            if isinstance(secret, str):
+                return secret
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass  # raised below, so that no exception with the output is attached
+        raise StoreError(f"{self.name} get did not print valid credentials", hint=f"check it, or {_REMEDY}")

@@ -1,0 +1,83 @@
+"""Visits to an external service that may not respond: by one process at a time, and each within a time limit.
+
+Such services hang, and some crash with many concurrent clients (GNOME/gnome-keyring#190). Therefore, only one xapi
+process at a time uses the service. The others wait as long as the lock file shows activity; no process waits for an
+unresponsive service.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from xapi_cli.store.protocol import StoreOptions
+from xapi_cli.store.watchdog import Watchdog, WatchdogTimeout
+from xapi_cli.system import private_files
+from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+
+_MAX_QUEUE_TIME = 60.0  # seconds to wait in a queue behind healthy processes
+_MIN_OPERATION_TIME = 0.5  # seconds left for the operation after waiting in the queue
+
+
+class Visits:
+    """The visits of this process to a service; processes that use the lock *name* exclude each other.
+
+    A visit may take the timeout of *options* since the last activity. During a long wait in which the user is present,
+    *notice* is called, once. After a timeout, there are no more visits.
+    """
+
+    def __init__(self, name: str, options: StoreOptions, *, notice: Callable[[], None]) -> None:
+        self.timeout = max(options.timeout, options.unlock_wait or 0)  # seconds
+        self.has_timed_out = False
+        self._lock = options.state / "locks" / f"{name}.lock"
+        self._on_lock_failure = options.on_lock_failure
+        self._notice: Callable[[], None] | None = None if options.unlock_wait is None else notice
+        self._watchdog: Watchdog | None = None  # the one of the latest visit
+
+    @contextlib.contextmanager
+    def visit(self) -> Iterator[Watchdog]:
+        """Limit the time of a `with` block, which raises WatchdogTimeout; return the watchdog."""
+        if self.has_timed_out:
+            raise WatchdogTimeout
+        self._watchdog = Watchdog(self.timeout, max_total=self.timeout + _MAX_QUEUE_TIME, notice=self._notify)
+        try:
+            yield self._watchdog
+        except WatchdogTimeout:
+            self.has_timed_out = True
+            raise
+
+    def record_activity(self) -> None:
+        """Record activity, and show it to waiting processes."""
+        if self._watchdog is not None and not self.has_timed_out:
+            self._watchdog.renew()
+            self._touch()
+
+    @contextlib.contextmanager
+    def locked(self, watchdog: Watchdog) -> Iterator[None]:
+        """Hold the lock of the service; it is touched at every activity, which waiting processes check for."""
+        activity = private_files.modified_at(self._lock)
+
+        def left() -> float:
+            nonlocal activity
+            if (now := private_files.modified_at(self._lock)) != activity:
+                activity = now
+                watchdog.renew()
+            return watchdog.left() - _MIN_OPERATION_TIME
+
+        with contextlib.ExitStack() as lock:
+            try:
+                lock.enter_context(locked(self._lock, timeout=left))
+            except LockTimeout:
+                raise WatchdogTimeout from None
+            except LockUnavailable as error:
+                self._on_lock_failure(error)
+            watchdog.ensure(_MIN_OPERATION_TIME)
+            self._touch()
+            yield
+
+    def _notify(self) -> None:
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            notice()
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # without a state directory there is no queue either
+            private_files.touch(self._lock)

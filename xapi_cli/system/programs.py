@@ -1,0 +1,139 @@
+"""Runs a program for its output, with limits of time and size; the current directory never determines which one."""
+
+import errno
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+_SLICE = 0.05  # seconds between two checks of the remaining time
+
+
+def find(program: str, environ: Mapping[str, str]) -> str:
+    """Return the path of *program*; a bare name is searched for in the absolute directories of PATH.
+
+    A relative directory, such as `.`, would let the current directory, perhaps an untrusted repository, determine
+    which program runs. Raises FileNotFoundError if the program is not found.
+    """
+    from shutil import which
+
+    if os.path.dirname(program):
+        return program
+    places = [place for place in os.get_exec_path(environ) if os.path.isabs(place)]
+    if (found := which(program, path=os.pathsep.join(places))) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return found
+
+
+def run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    limit: float | Callable[[], float],
+    *,
+    largest: int,
+    data: bytes = b"",
+    in_background: bool = False,
+    show_stderr: bool = False,
+) -> tuple[bytes, int]:
+    """Return what *command* printed until it exited, and its exit code; its stdin contains *data*.
+
+    *limit* is the time in seconds, or a function that returns the remaining seconds. A program that prints more than
+    *largest* bytes is killed, and the output is then longer than that. If it is *in_background*, it must not read from
+    the terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*.
+
+    A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
+    after the program has exited, a mark is written to the pipe, after everything that the program wrote. Raises
+    OSError or ValueError if it cannot be run, and subprocess.TimeoutExpired.
+    """
+    mark = os.urandom(16)
+    source, sink = os.pipe()
+    with open(sink, "wb", buffering=0) as pipe:
+        try:
+            process = subprocess.Popen(
+                command,
+                executable=find(command[0], environ),
+                stdin=subprocess.PIPE if data else subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=None if show_stderr else subprocess.DEVNULL,
+                env=environ,
+                process_group=0 if in_background and os.name != "nt" else None,
+            )
+        except BaseException:
+            os.close(source)
+            raise
+        reader = _Reader(source, mark, largest, lambda: _kill(process, group=in_background))
+        try:
+            if data:
+                _start(lambda: _write(process, data))
+            _wait(process, limit)
+        finally:
+            if process.poll() is None:
+                _kill(process, group=in_background)
+                process.wait()
+        with suppress(BrokenPipeError):  # the reader has read more than the limit and closed the pipe
+            pipe.write(mark)
+        return reader.result(), process.returncode
+
+
+def _wait(process: "subprocess.Popen[bytes]", limit: float | Callable[[], float]) -> None:
+    """Wait until *process* has exited; `Popen.wait` with a timeout would notice it up to 50 ms later."""
+    has_exited = threading.Event()
+
+    def wait() -> None:
+        process.wait()
+        has_exited.set()
+
+    end = time.monotonic()
+    _start(wait)
+    while not has_exited.wait(_SLICE):
+        left = limit() if callable(limit) else end + limit - time.monotonic()
+        if left <= 0:
+            raise subprocess.TimeoutExpired(process.args, 0)
+
+
+def _kill(process: "subprocess.Popen[bytes]", *, group: bool) -> None:
+    if group and os.name != "nt":
+        with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+
+
+def _write(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    """Write *data* to the stdin of *process*, which may exit without reading it."""
+    with suppress(OSError), process.stdin as pipe:  # type: ignore[union-attr]  # it is a pipe
+        pipe.write(data)
+
+
+def _start(function: Callable[[], None]) -> threading.Thread:
+    """Run *function* in a thread that does not keep this process alive."""
+    thread = threading.Thread(target=function, name="xapi-program", daemon=True)
+    thread.start()
+    return thread
+
+
+class _Reader:
+    """Read the pipe *source* up to *mark* in a thread; call *kill* if there are more than *largest* bytes."""
+
+    def __init__(self, source: int, mark: bytes, largest: int, kill: Callable[[], None]) -> None:
+        self._source, self._mark, self._largest, self._kill = source, mark, largest, kill
+        self._output = bytearray()
+        self._thread = _start(self._read)
+
+    def result(self) -> bytes:
+        """Return the output before the mark, which must have been written."""
+        self._thread.join()
+        return bytes(self._output)
+
+    def _read(self) -> None:
+        with open(self._source, "rb", buffering=0) as pipe:
+            while len(self._output) <= self._largest + len(self._mark) and (chunk := pipe.read(65536)):
+                self._output += chunk
+                if self._mark in self._output:
+                    break
+        before, found, _ = self._output.partition(self._mark)
+        self._output = before
+        if not found:
+            self._kill()
