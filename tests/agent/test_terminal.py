@@ -41,6 +41,20 @@ def test_ctrl_c_at_a_prompt_ends_the_command_and_restores_the_terminal(agent: Ag
     assert sandbox.logins == 0
 
 
+def test_ctrl_c_at_the_question_whether_to_remember_leaves_a_complete_login(agent: Agent, sandbox: Sandbox) -> None:
+    env = {**_without_password(sandbox), "XAPI_STORAGE": "agent"}
+    with agent.xapi.on_terminal("login", "-p", "new", env=env, columns=200) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{sandbox.settings['XAPI_PASSWORD']}\n")
+        terminal.expect("[Y/n] ")
+        terminal.interrupt()
+        terminal.expect("settings stored in profile new; ")
+
+        assert terminal.wait() == 130
+    profile = {"XAPI_BASE_URL": None, "XAPI_USERNAME": None, "XAPI_STORAGE": "agent"}
+    assert agent.xapi("token", "show", "--no-login", "-p", "new", env=profile).code == 0
+
+
 def test_ctrl_d_at_a_prompt_is_no_reply(agent: Agent, sandbox: Sandbox) -> None:
     with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
         terminal.expect("Password for ")

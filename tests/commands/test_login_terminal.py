@@ -132,13 +132,22 @@ def test_a_base_url_that_looks_wrong_is_prompted_for_again_unless_the_user_accep
     assert f'base_url = "{sandbox.base_url}"' in (xapi.config / "config.toml").read_text()
 
 
-def test_after_a_rejected_password_login_prompts_again(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+@pytest.mark.parametrize("options", [(), ("--quiet",)])
+def test_after_a_rejected_password_login_says_so_and_prompts_again(
+    xapi: Xapi, sandbox: Sandbox, options: tuple[str, ...]
+) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), *options, columns=300) as terminal:
         for password in ("wrong", "wrong too", MASTER.password):
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
         assert terminal.wait() == 0
-    assert terminal.seen.count(b" was rejected (400 invalid_grant); try again") == 2
+    rejected = (
+        f"xapi: warning: login as {MASTER.email} at {sandbox.base_url} was rejected (400 invalid_grant); try again"
+    )
+    assert [line for line in terminal.text.splitlines() if "rejected" in line] == [
+        f"{rejected} (2 attempts left)",
+        f"{rejected} (1 attempt left)",
+    ]
     assert sandbox.login_attempts == 3
     assert xapi("token", "show", "--no-login").code == 0
 
@@ -203,6 +212,38 @@ def test_the_user_is_asked_once_for_consent_to_remember_the_password(
             assert terminal.wait() == 0
             assert terminal.text.count(question) == (0 if again and is_stored else 1)
         assert ("correct horse" in (xapi.home / "items.json").read_text()) is is_stored
+
+
+@pytest.mark.parametrize("key, code", [("\x03", 130), ("\x04", 10)], ids=["Ctrl-C", "Ctrl-D"])
+def test_an_unanswered_question_whether_to_remember_leaves_a_complete_login(
+    xapi: Xapi, sandbox: Sandbox, key: str, code: int
+) -> None:
+    env = xapi.fake_keyring()
+    with xapi.on_terminal("login", "-p", "new", *_where(sandbox), env=env, columns=200) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect("[Y/n] ")
+        terminal.type(key)
+        terminal.expect(", token stored in the keyring")
+        terminal.expect("settings stored in profile new; ")
+        assert terminal.wait() == code
+
+    assert "correct horse" not in (xapi.home / "items.json").read_text()
+    assert xapi("token", "show", "--no-login", "-p", "new", env=env).code == 0
+
+
+def test_the_suggested_command_selects_a_profile_only_if_it_is_not_the_default(xapi: Xapi, sandbox: Sandbox) -> None:
+    def suggested(*options: str) -> str:
+        with xapi.on_terminal("login", *_where(sandbox), *options, env=sandbox.settings, columns=200) as terminal:
+            terminal.expect("next, try: ")
+            assert terminal.wait() == 0
+        return terminal.text.splitlines()[-1].partition("next, try: ")[2]
+
+    assert suggested("-p", "play") == "xapi token status --profile play"
+    assert xapi("profile", "use", "play").code == 0
+    assert suggested() == "xapi token status"
+    assert suggested("-p", "play") == "xapi token status"
+    assert suggested("-p", "default") == "xapi token status --profile default"
 
 
 @pytest.mark.parametrize("flag, is_stored", [("--remember", True), ("--no-remember", False)])

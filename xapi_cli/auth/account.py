@@ -188,7 +188,7 @@ class Account:
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
             token, _ = prompt_until_accepted(
-                lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._note
+                lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
             )
             return token
         return self._log_in_with(reason, stale, None)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from xapi_cli.errors import LoginNeeded, LoginRefused
+from xapi_cli.errors import LoginNeeded, LoginRefused, UsageError
 
 if TYPE_CHECKING:
     from xapi_cli.system.terminal import Terminal
@@ -104,26 +104,26 @@ def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
     while not (
         password := terminal.prompt(f"{why}Password for {identity.username} at {identity.base_url}: ", hidden=True)
     ):
-        terminal.note("the password is empty; try again, or press Ctrl-C")
+        terminal.fail(UsageError("the password is empty", hint="try again, or press Ctrl-C"))
     return password
 
 
 def prompt_until_accepted(
-    prompt: Callable[[], str], log_in: Callable[[str], T], note: Callable[[str], None]
+    prompt: Callable[[], str], log_in: Callable[[str], T], warn: Callable[[str], None]
 ) -> tuple[T, str]:
     """Prompt for a password and log in; return what *log_in* returns, and the password.
 
-    After LoginRefused, the password is prompted for again, three times in total, with a *note*. The same password is
-    not sent twice.
+    After LoginRefused, the password is prompted for again, three times in total, after a warning through *warn*. The
+    same password is not sent twice.
     """
     rejected: dict[str, LoginRefused] = {}
-    for _ in range(_PROMPTS - 1):
+    for left in range(_PROMPTS - 1, 0, -1):
         password = prompt()
         try:
             return _unless_rejected(password, rejected, log_in), password
         except LoginRefused as error:
             rejected[password] = error
-            note(f"{error.message}; try again")
+            warn(f"{error.message}; try again ({left} {'attempt' if left == 1 else 'attempts'} left)")
     password = prompt()
     return _unless_rejected(password, rejected, log_in), password
 

@@ -46,9 +46,11 @@ class Login:
         identity = self._identity()
         account = runtime.account(identity, repository=repository.of(identity))
         token, typed = self._log_in(identity, account)
-        remembered = self._offer_to_remember(account, token, typed)
         written = self._write_profile(identity)
-        self._report(account, token, remembered=remembered, written=written)
+        try:
+            self._offer_to_remember(account, token, typed)
+        finally:  # also after Ctrl-C at the question: the token and the profile are stored
+            self._report(account, token, written=written)
 
     def _warn_of_shell_syntax(self) -> None:
         command = self.runtime.flags.get("password_command")
@@ -135,7 +137,7 @@ class Login:
 
         terminal = self.runtime.terminal
         return password_sources.prompt_until_accepted(
-            lambda: password_sources.prompt(terminal, identity), log_in, terminal.note
+            lambda: password_sources.prompt(terminal, identity), log_in, terminal.warn
         )
 
     def _password(self, identity: Identity, account: "Account") -> str:
@@ -171,15 +173,14 @@ class Login:
             raise UsageError("--password-stdin: the first line of stdin is empty", hint="pipe the password into it")
         return password
 
-    def _offer_to_remember(self, account: "Account", token: "Token", typed: str | None) -> bool:
-        """Ask once for consent to store the password (RFC 6749, 4.3) and return whether it is stored.
+    def _offer_to_remember(self, account: "Account", token: "Token", typed: str | None) -> None:
+        """Ask once for consent to store the password (RFC 6749, 4.3), and store it.
 
         The user is asked only after having *typed* the password, and only if the storage is a keyring.
         """
         may_ask = self.remember is None and account.repository.can_remember
         if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER.format(place=account.repository.place)):
             account.remember(token, typed)
-        return account.repository.remembers
 
     def _write_profile(self, identity: Identity) -> bool:
         """Write the settings that the next command needs to the profile; return whether that succeeded.
@@ -217,9 +218,9 @@ class Login:
             )
         return True
 
-    def _report(self, account: "Account", token: "Token", *, remembered: bool, written: bool) -> None:
+    def _report(self, account: "Account", token: "Token", *, written: bool) -> None:
         terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile
-        what = "token and password" if remembered else "token"
+        what = "token and password" if account.repository.remembers else "token"
         place = account.repository.place
         until_when = until(token.expires_at, self.runtime.now())
         terminal.note(
@@ -228,10 +229,18 @@ class Login:
         )
         if terminal.interactive:
             stored = f"settings stored in profile {profile}; " if written else ""
-            terminal.note(
-                f"{stored}next, try: xapi token status{'' if profile == 'default' else f' --profile {profile}'}"
-            )
+            flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
+            terminal.note(f"{stored}next, try: xapi token status{flag}")
         warn_of_supplied_token(self.runtime, "commands use the variable until you unset it")
+
+    @property
+    def _profile_without_flag(self) -> str:
+        """The name of the profile that a command without --profile selects, empty if the config file is not valid."""
+        runtime = self.runtime
+        try:
+            return resolve.selected_profile({}, runtime.environ, config_file.load(runtime.config_path))
+        except UsageError:
+            return ""
 
     def _not_stored(self, *, written: bool) -> str:
         """Return the message that nothing was stored, and its consequence for the next command."""
