@@ -291,6 +291,26 @@ def test_on_a_terminal_a_new_user_sees_the_one_failure_first(xapi: Xapi) -> None
     assert rows[-1] == "xapi: error: 1 of 12 checks failed: profile; follow the hints of the failed checks"
 
 
+@pytest.mark.parametrize("storage", [None, "keyring"])
+def test_a_profile_that_does_not_exist_is_reported_once(xapi: Xapi, storage: str | None) -> None:
+    outcome = xapi("doctor", "-p", "nope", env={"XAPI_STORAGE": storage})
+
+    assert outcome.out.count("'nope' does not exist") == 1
+    assert line(outcome, "keyring") == "warn  keyring   not checked: the settings are not valid; see profile"
+
+
+def test_on_a_terminal_a_hint_of_a_check_that_passed_follows_in_the_same_sentence(xapi: Xapi) -> None:
+    config = "c" * 30  # with the name of the file, as wide as a line
+    with xapi.on_terminal("doctor", env={"XAPI_CONFIG_DIR": config, "XAPI_STATE_DIR": "s"}, columns=60) as terminal:
+        assert terminal.wait() == 1
+    assert "config.toml does not exist yet; `xapi login` creates it" in " ".join(terminal.text.split())
+
+    assert xapi("profile", "set", "timeout", "5", env={"XAPI_CONFIG_DIR": config}).code == 0
+    with xapi.on_terminal("doctor", env={"XAPI_CONFIG_DIR": config, "XAPI_STATE_DIR": "s"}, columns=60) as terminal:
+        assert terminal.wait() == 1
+    assert "config.toml (profiles: default)" in " ".join(terminal.text.split())
+
+
 def test_on_a_terminal_checks_that_pass_keep_their_order(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 

@@ -30,16 +30,21 @@ class Check:
 
     def line(self, paint: Style) -> str:
         """Return the result as one line, for scripts."""
-        hint = f"; {self.hint}" if self.hint else ""
-        return self._colored(printable(f"{self.status}  {self.name:<8}  {self.message}{hint}"), paint)
+        return self._colored(self._line, paint)
 
     def wrapped(self, columns: int, paint: Style) -> str:
         """Return the result for a terminal, wrapped to *columns* where the length of the words allows it."""
-        text = wrapped(printable(f"{self.status}  {self.name:<8}  {self.message}"), columns, indent=_INDENT)
-        if self.hint:
-            hint = printable(self.hint if self.status == "pass" else f"To do: {self.hint}")
-            text += f"\n{wrapped(_INDENT + hint, columns, indent=_INDENT)}"
+        is_problem = self.hint and self.status != "pass"
+        first = printable(f"{self.status}  {self.name:<8}  {self.message}") if is_problem else self._line
+        text = wrapped(first, columns, indent=_INDENT)
+        if is_problem:
+            text += f"\n{wrapped(_INDENT + printable(f'To do: {self.hint}'), columns, indent=_INDENT)}"
         return self._colored(text, paint)
+
+    @property
+    def _line(self) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
+        return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
 
     def _colored(self, text: str, paint: Style) -> str:
         length = len(self.status)

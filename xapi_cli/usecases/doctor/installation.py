@@ -35,7 +35,7 @@ def check_config(findings: Findings) -> Check:
         return Check("config", "pass", f"{path} does not exist yet", "`xapi login` creates it")
     if sys.platform != "win32" and path.stat().st_mode & 0o020:  # config_file.load() rejects world-writable
         return Check("config", "warn", f"{path} is writable by its group", "run `chmod g-w` on it")
-    return Check("config", "pass", f"{path}, profiles: {', '.join(found.profiles) or 'none'}")
+    return Check("config", "pass", f"{path} (profiles: {', '.join(found.profiles) or 'none'})")
 
 
 def check_profile(findings: Findings) -> Check:

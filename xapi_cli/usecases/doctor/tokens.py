@@ -15,7 +15,7 @@ _ALTERNATIVE = "use --storage file, or set XAPI_STORAGE=file"
 
 def check_store(findings: Findings) -> Check:
     """Write, read and delete an item in the keyring or another service; a missing keyring is a warning with `auto`."""
-    storage, setting = findings.storage, findings.storage_setting
+    setting, storage = findings.settings.storage, findings.storage
     if not findings.storage_is_a_service:
         return Check("keyring", "pass", f"not used: the storage is {setting}")
     findings.check_state_is_usable()
