@@ -67,8 +67,37 @@ def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to
 
         assert process.returncode == code
         assert len(out_lines(out.decode())) == sent == 6
-        assert b"run the same command again" in more
+        assert b"xapi: stopped early: 6 lines in " in more
+        assert b"; the remaining lines were not sent; run the same command again to resume\n" in more
         assert (rest.code, len(out_lines(rest.out)), len(api.requests)) == (0, 100, 100)
+
+
+@pytest.mark.parametrize(
+    "count, stops_early, term, begin", [(4, False, "dumb", "^C\r\n"), (5, True, "xterm", "\r\x1b[K")]
+)
+def test_the_summary_after_ctrl_c_says_whether_lines_were_not_sent(
+    xapi: Xapi, tmp_path: Path, count: int, stops_early: bool, term: str, begin: str
+) -> None:
+    (tmp_path / "in").write_text(paths(count))
+    is_sent = threading.Event()
+
+    def response(received: ReceivedRequest) -> Reply:
+        is_sent.wait(20)
+        return Reply()
+
+    args = ("batch", "-j", "4", str(tmp_path / "in"))
+    with Api(response) as api, xapi.on_terminal(*args, env={**api.settings, "TERM": term}, columns=200) as terminal:
+        while len(api.requests) < 4:
+            time.sleep(0.01)
+        terminal.interrupt()
+        terminal.expect(f"{begin}xapi: interrupted: finishing 4 requests in flight")
+        is_sent.set()
+        assert terminal.wait() == 130
+
+    summary = terminal.text.splitlines()[-1]
+    assert ("xapi: stopped early: 4 lines in " in summary) is stops_early
+    assert ("; the remaining lines were not sent; the lines on stdout are complete" in summary) is stops_early
+    assert " 4 lines in " in summary
 
 
 @pytest.mark.slow
@@ -127,6 +156,8 @@ def test_a_signal_cancels_pending_retries(xapi: Xapi) -> None:
             stderr += process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
+        assert b"xapi: stopped early: 0 lines in " in (rest := process.stderr.read())
+        assert b"; 3 lines have no result; " in rest
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ class LineReader:
                 return line
         return None
 
+    def has_rest(self) -> bool:
+        """Return whether more lines may follow the last one returned; the next one is lost."""
+        try:
+            return self.next_line() is not None or not self.has_ended
+        except UsageError:
+            return True
+
     def digest(self) -> str:
         """Return the hexadecimal digest of the lines returned so far."""
         return self._digest.hexdigest() if self._digest else ""

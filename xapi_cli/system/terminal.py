@@ -135,6 +135,11 @@ class Terminal:
         """Write the error message to stderr."""
         self._message("error:", str(error), "error")
 
+    def begin_line(self) -> None:
+        """Move to the first column of a terminal that has echoed Ctrl-C as `^C`, which the next message replaces."""
+        if self.stderr_is_terminal:
+            self.write_stderr(b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K")
+
     def _message(self, label: str, text: str, color: Name) -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its *label* or of the whole."""
         line = " ".join(filter(None, ("xapi:", label, printable(self.redactor.redact(text)))))

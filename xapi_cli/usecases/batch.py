@@ -81,6 +81,7 @@ class Batch:
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
         self._has_stopped_early = False
+        self._lines_taken = 0  # from the input, without blank lines
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
 
     def run(self) -> None:
@@ -206,6 +207,7 @@ class Batch:
             return None
         restored = self._journal.restore(line.number, line.digest) if self._journal else None
         self._writer.expect(line.number)
+        self._lines_taken += 1
         if restored is not None:
             if self._call_lines is not None:
                 self._parsed(line)
@@ -285,6 +287,8 @@ class Batch:
             _GRACE_PERIOD if number != signal.SIGINT else self._runtime.settings.timeout
         )
         count = self._engine.in_flight
+        if number == signal.SIGINT:
+            self._terminal.begin_line()
         self._terminal.note(f"interrupted: finishing {count} requests in flight; press Ctrl-C again to cancel them")
         self._engine.wake()
         return True
@@ -304,7 +308,7 @@ class Batch:
         """Report the outcome in one line; if the batch failed, raise an error with that line."""
         summary, code = self._tally.summary() + self._damage_note(), self._tally.exit_code
         if isinstance(self._stop_reason, Interrupted):
-            self._terminal.note(f"{summary}; {self._resume_hint()}")
+            self._terminal.note(f"{self._stopped_early(summary)}; {self._resume_hint()}")
             raise self._stop_reason
         if self._stop_reason is not None:
             raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
@@ -319,6 +323,15 @@ class Batch:
             return ""
         what = "line in the journal; its request was" if damaged == 1 else "lines in the journal; their requests were"
         return f"; {damaged:,} damaged {what} sent again"
+
+    def _stopped_early(self, summary: str) -> str:
+        """Return *summary* with what is missing because of a signal, which may have come after the last line."""
+        missing = []
+        if unfinished := self._lines_taken - self._tally.lines:
+            missing.append(f"{unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result")
+        if self._lines.has_rest():
+            missing.append("the remaining lines were not sent")
+        return f"stopped early: {'; '.join((summary, *missing))}" if missing else summary
 
     def _resume_hint(self) -> str:
         if self._journal is None:

@@ -237,6 +237,8 @@ class Request:
             return
         failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
         is_silent = isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt)
+        if isinstance(error, KeyboardInterrupt) and (file.kept or output.size):
+            self._runtime.terminal.begin_line()
         if kept := file.kept:
             kept = f"{kept}; run the same command again to resume"
             if is_silent:
