@@ -34,7 +34,13 @@ TOPICS: Mapping[str, Topic] = {
         " run `xapi login`. If it is 11, run `xapi doctor`.",
         (
             ("0", "success"),
-            ("1", "unexpected failure of xapi itself, a failed check of `xapi doctor`, or no usable agent"),
+            (
+                "1",
+                (
+                    "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, "
+                    "or a `--merge` with missing or double lines"
+                ),
+            ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
             ("3", "the final response is a redirect: not followed, refused, or more than ten redirects"),
             ("4", "4xx from the API (401 is 10), or from the token endpoint other than 400, 401, 403 and 422"),

@@ -9,9 +9,9 @@ from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-File = Annotated[
-    str | None,
-    typer.Argument(metavar="[FILE]", help="The input file; without it, or with -, stdin.", show_default=False),
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE]...", help="The input file; without it, or with -, stdin.", show_default=False),
 ]
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="Maximum number of requests in flight.")
@@ -44,12 +44,19 @@ NoPause = Annotated[
     bool,
     typer.Option("--no-pause", help="With --retry: let a 429 with Retry-After delay only its own line, not all lines."),
 ]
+Merge = Annotated[
+    bool, typer.Option("--merge", help="Join outputs: print the lines of all FILEs in the order of the input.")
+]
+Input = Annotated[
+    str | None,
+    typer.Option("--input", metavar="FILE", help="With --merge: the input, to find every line without an output."),
+]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
 def batch(
     ctx: typer.Context,
-    file: File = None,
+    files: Files = None,
     *,
     jobs: Jobs = 16,
     ordered: Ordered = False,
@@ -59,6 +66,8 @@ def batch(
     shard: Shard = None,
     rate: Rate = None,
     no_pause: NoPause = False,
+    merge: Merge = False,
+    input_: Input = None,
 ) -> None:
     """Send many requests concurrently, one for each line of JSON.
 
@@ -75,6 +84,9 @@ def batch(
     shows number, status, method, path and time, or the error, instead. To
     resume an interrupted batch, run it again with the same --journal.
 
+    With --merge, FILEs are the outputs of batches, for example of shards.
+    Missing and double lines are errors, after all lines have been printed.
+
     Examples:
 
     \b
@@ -82,13 +94,14 @@ def batch(
         xapi batch
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
-      xapi batch --shard 2/8 --rate 50/s requests.jsonl
+      xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
+      xapi batch --merge --input requests.jsonl out-*.jsonl
     """
     from xapi_cli.usecases.batch import Batch, BatchOptions
 
     runtime: Runtime = ctx.obj
     options = BatchOptions(
-        file=file,
+        files=files or (),
         jobs=jobs,
         ordered=ordered,
         retries=retry,
@@ -97,5 +110,13 @@ def batch(
         shard=shard,
         rate=rate,
         pauses=not no_pause,
+        merge=merge,
+        input=input_,
     )
-    Batch(runtime, options).run()
+    options.check()
+    if merge:
+        from xapi_cli.usecases import merge as usecase
+
+        usecase.run(runtime, options.files, options.input)
+    else:
+        Batch(runtime, options).run()

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -56,7 +56,7 @@ _ERRORS: dict[int, type[XapiError]] = {
 class BatchOptions:
     """The options of the command line."""
 
-    file: str | None = None
+    files: Sequence[str] = ()
     jobs: int = 16
     ordered: bool = False
     retries: int = 0
@@ -65,6 +65,20 @@ class BatchOptions:
     shard: str | None = None
     rate: str | None = None
     pauses: bool = True
+    merge: bool = False
+    input: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError if options are combined that exclude each other."""
+        if not self.merge and len(self.files) > 1:
+            raise UsageError("more than one FILE is given", hint="use --merge to join outputs, or cat to join inputs")
+        if not self.merge and self.input is not None:
+            raise UsageError("--input requires --merge", hint="give the input file without --input")
+        refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
+        refused |= {"shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
+        for field, option in refused.items() if self.merge else ():
+            if getattr(self, field) != getattr(BatchOptions, field):
+                raise UsageError(f"--merge and {option} cannot be combined", hint=f"omit {option}")
 
 
 class Batch:
@@ -88,7 +102,7 @@ class Batch:
         """Run the batch; raises the error for the worst line, or the reason why lines were not sent."""
         with ExitStack() as stack:
             self._terminal.write(b"")  # raises if stdout is closed, before anything is sent
-            source = open_input(self._options.file, self._terminal, stack)
+            source = open_input(next(iter(self._options.files), None), self._terminal, stack)
             self._progress = Lines(size_of(source))
             if not source.isatty():
                 stack.enter_context(self._terminal.during(self._progress))

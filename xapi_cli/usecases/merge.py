@@ -1,0 +1,108 @@
+"""Run `xapi batch --merge`: join the outputs of several processes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from threading import Event
+from typing import TYPE_CHECKING, BinaryIO
+
+from xapi_cli.batch.line_reader import LineReader
+from xapi_cli.batch.merge import LineNumbers, Merge
+from xapi_cli.batch.output_files import open_sorted
+from xapi_cli.batch.source_files import open_input
+from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.system.render import escape_json, printable
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
+
+_BUFFER_SIZE = 256 * 1024  # bytes
+
+
+def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> None:
+    """Print the lines of the outputs *names* in the order of the input, which is in the file *input_name* if given.
+
+    Raises XapiError if lines are missing or double, or are not in the input, or if a file is truncated.
+    """
+    if not names:
+        raise UsageError("--merge requires the outputs to join", hint="name at least one FILE")
+    if [*names, input_name].count("-") > 1:
+        raise UsageError("- is given twice, but stdin can be read only once", hint="use files instead")
+    terminal = runtime.terminal
+    terminal.write(b"")  # raises if stdout is closed
+    truncated = set[str]()
+    with ExitStack() as stack:
+        expected = None if input_name is None else _numbers(open_input(input_name, terminal, stack))
+        readers = open_sorted(names, truncated, terminal, stack)
+        lines = _Lines(terminal)
+        merge = Merge(readers, lines.add, expected)
+        try:
+            merge.run()
+        finally:
+            lines.flush()
+    _report(terminal, merge, truncated, files=len(names), has_input=input_name is not None)
+
+
+class _Lines:
+    """The printed lines, which are written together."""
+
+    def __init__(self, terminal: "Terminal") -> None:
+        self._terminal = terminal
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def add(self, line: bytes) -> None:
+        """Print *line*; on a terminal, control characters are escaped."""
+        if self._terminal.stdout_is_terminal:
+            line = escape_json(line.decode(errors="replace").rstrip("\n")).encode() + b"\n"
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size > _BUFFER_SIZE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all lines."""
+        lines, self._lines, self._size = self._lines, [], 0
+        if lines:
+            self._terminal.write(b"".join(lines))
+
+
+def _numbers(source: BinaryIO) -> Iterator[int]:
+    """Yield the numbers of the lines of the input *source* that `xapi batch` sends or rejects, not of blank lines."""
+    has_more = Event()
+    reader = LineReader(source, has_more.set)
+    reader.start()
+    while True:
+        has_more.clear()
+        while (line := reader.next_line()) is not None:
+            yield line.number
+        if reader.has_ended:
+            return
+        has_more.wait()
+
+
+def _report(terminal: "Terminal", merge: Merge, truncated: set[str], *, files: int, has_input: bool) -> None:
+    """Report the number of lines; raise XapiError if the output is incomplete or ambiguous."""
+    problems = [
+        *_problem(merge.missing, "missing"),
+        *_problem(merge.double, "double"),
+        *_problem(merge.unknown, "not in the input"),
+        *(f"{printable(name)} ends in the middle of a line" for name in sorted(truncated)),
+    ]
+    summary = f"merged {_lines(merge.lines)} of {files} {'file' if files == 1 else 'files'}"
+    if not problems:
+        terminal.note(summary)
+        return
+    hint = "check that each shard has run once and to its end"
+    if merge.missing.count and not has_input:
+        hint += "; blank lines of the input count as missing unless --input names it"
+    raise XapiError(f"{summary}: {', '.join(problems)}", hint=hint)
+
+
+def _problem(numbers: LineNumbers, what: str) -> Iterator[str]:
+    if numbers.count:
+        yield f"{_lines(numbers.count)} {'is' if numbers.count == 1 else 'are'} {what} ({numbers})"
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} {'line' if count == 1 else 'lines'}"
