@@ -105,8 +105,9 @@ class AtomicFile:
         self._is_direct = True
         if (number := _descriptor(self.name)) is not None:
             return open(_duplicate(number), "wb", buffering=0)
-        if not self.name or self.name.endswith((os.sep, "/")) or _FOREIGN_DESCRIPTOR.match(self.name):
-            return open(self.name, "wb", buffering=0)  # fails for a directory
+        if is_descriptor(self.name):
+            return open(self.name, "wb", buffering=0)
+        check_name(self.name)
         self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
         if os.path.exists(self.name) and not os.path.isfile(self.name):
             return self._open_device()
@@ -165,6 +166,17 @@ class AtomicFile:
         reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
         name = printable(self.name) or "a file without a name"
         return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
+
+
+def check_name(name: str) -> None:
+    """Raise OSError if no file can have the *name*: it is empty, or that of a directory."""
+    if not name or name.endswith((os.sep, "/")):
+        open(name, "wb").close()  # fails with the reason
+
+
+def is_descriptor(name: str) -> bool:
+    """Return whether *name* denotes an open file, of this process or another one, instead of a place for a file."""
+    return _descriptor(name) is not None or _FOREIGN_DESCRIPTOR.match(name) is not None
 
 
 def _descriptor(name: str) -> int | None:

@@ -1,73 +1,67 @@
 """A download that is kept when it is interrupted, so that it can be resumed.
 
-The data is in FILE.part, and FILE.part.json has what is needed to resume it: the version of the file on the server, and
-how many bytes have been written, with their checksum. Both have mode 0600. A process that is killed loses the bytes of
-the last second.
+The data is in FILE.part, and FILE.part.json has what is needed to resume it (see `part_record`). Both have mode 0600. A
+process that is killed loses the bytes of the last second. If it is killed right after the complete part was moved to
+FILE, FILE.part.json remains until the next download to FILE.
 """
 
 import errno
-import json
 import os
-import re
 import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import sha256
 from io import FileIO
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 from zlib import crc32
 
 from xapi_cli.errors import NetworkError, OutputError, UsageError
 from xapi_cli.request import ranges
-from xapi_cli.request.atomic_file import mode_of, set_mode
-from xapi_cli.request.ranges import Version
+from xapi_cli.request.atomic_file import check_name, is_descriptor, mode_of, set_mode
+from xapi_cli.request.part_record import PartRecord, State, digest
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.safe_paths import AnchoredPath, anchored_path
 
+if TYPE_CHECKING:
+    from xapi_cli.request.ranges import Version
+
 _BLOCK = 1024 * 1024  # bytes per read
 _RECORD_INTERVAL = 1.0  # seconds between two records of the bytes written
-_MAX_RECORD = 64 * 1024  # bytes
-
-
-class _State(NamedTuple):
-    """The content of FILE.part.json: a digest of the URL, the version, and the bytes written with their CRC-32."""
-
-    key: str
-    version: Version
-    length: int
-    checksum: int
 
 
 class PartialFile:
-    """The file *name*, downloaded from *url* to FILE.part first.
+    """The file *name*, downloaded to FILE.part first.
 
+    *source* is all that the content depends on: the URL, the account and the headers. Only a digest of it is stored.
     In a `with` block, the part is kept if it can be resumed, and deleted otherwise. The methods raise OutputError,
     which names the file.
     """
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, name: str, source: str) -> None:
         self.name = name
-        self._key = _digest(url)
+        self._source = source
+        self._salt = os.urandom(16).hex()  # of the digests
         self._version: Version | None = None  # None: the download cannot be resumed
         self._end: int | None = None  # the size of the whole file, if it is known
         self._good = (0, 0)  # how many bytes of the part are known to be good, and their CRC-32; one value, for signals
         self._has_begun = False  # until then, the part is not changed
+        self._is_own = False  # the part was created by xapi
         self._recorded_at = 0.0
         self._target: AnchoredPath | None = None
         self._part: AnchoredPath | None = None
-        self._record: AnchoredPath | None = None
+        self._record: PartRecord | None = None
         self._file: FileIO | None = None
 
     def open(self) -> None:
         """Open the part, and lock it against other processes.
 
-        Raises UsageError if FILE is not a regular file or another process uses the part. A part that is damaged, or
-        that belongs to another request, will be overwritten.
+        Raises UsageError if FILE is not a regular file, another process uses the part, or xapi did not create it. A
+        part that is damaged, or that belongs to another request, will be overwritten.
         """
         try:
+            self._anchor()
             self._open()
             self._restore()
         except (OSError, ValueError) as error:
@@ -91,14 +85,19 @@ class PartialFile:
     def problem(self, status: int, fields: Mapping[str, str], url: str) -> str | None:
         """Return why the response to a request with `headers` does not continue the part, None if it does.
 
-        After a failure, the part remains. Raises NetworkError for a part that was not requested.
+        After a failure, the part remains. Raises NetworkError for a part that was not requested, and for another
+        success than the rest or the whole file.
         """
         if self._version is None or not self.count:
             if status == 206:
                 raise NetworkError("the server sent a part of the file, which was not requested", headers_received=True)
             return None
         if status == 206:
-            return ranges.problem(self._version, self._start, fields, _digest(url))
+            return ranges.problem(self._version, self._start, fields, digest(url, self._salt))
+        if status != 200 and self.accepts(status):
+            raise NetworkError(
+                f"the server sent neither the rest of the file nor all of it: {status}", headers_received=True
+            )
         return "the file on the server has changed" if status == 416 else None
 
     def forget(self) -> None:
@@ -114,11 +113,10 @@ class PartialFile:
                 self._truncate(self._start)
             else:
                 self.forget()
-                self._remove_record()
-                self._truncate(0)
-                self._version = ranges.version_of(fields, _digest(url))
+                self._version = ranges.version_of(fields, digest(url, self._salt)) if status == 200 else None
                 self._end = None if ranges.is_coded(fields) else ranges.length_of(fields)
-                self.record()
+                self.record()  # first: a part without a record would not be recognized
+                self._truncate(0)
         except OSError as error:
             raise self._error(error) from error
 
@@ -133,18 +131,24 @@ class PartialFile:
                 written = self._opened().write(rest)
                 self._good = (self.count + written, crc32(rest[:written], self._good[1]))
                 rest = rest[written:]
-            if time.monotonic() - self._recorded_at >= _RECORD_INTERVAL:
+            if self._version is not None and time.monotonic() - self._recorded_at >= _RECORD_INTERVAL:
                 self.record()
         except OSError as error:
             raise self._error(error) from error
 
     def commit(self) -> None:
-        """Move the part, which is complete, to FILE; raises NetworkError if the server sent less than it declared."""
+        """Move the part, which is complete, to FILE.
+
+        Raises NetworkError if the server sent less than it declared, OutputError if the part was replaced meanwhile.
+        """
         if self._end is not None and self.count != self._end:
             raise NetworkError("the server sent only a part of the file", headers_received=True)
         assert self._target is not None  # noqa: S101 - open() comes first
         assert self._part is not None  # noqa: S101 - open() comes first
         try:
+            if not self._is_locked():
+                self.forget()
+                raise OSError(errno.ESTALE, f"{printable(self._part.path.name)} was replaced by another process")
             set_mode(self._opened().fileno(), mode_of(self._target))
             if os.name == "nt":
                 self._opened().close()  # Windows cannot rename an open file
@@ -155,18 +159,15 @@ class PartialFile:
             raise self._error(error) from error
 
     def record(self) -> None:
-        """Record how many bytes were written, if the download can be resumed."""
+        """Record how many bytes were written, unless the part was replaced meanwhile; raises OSError."""
         self._recorded_at = time.monotonic()
-        if self._version is None or self._record is None:
-            return
-        length, checksum = self._good
-        state = {"key": self._key, **self._version._asdict(), "length": length, "crc32": checksum}
-        private_files.write(self._record, json.dumps(state).encode(), sync=False)
+        if self._record is not None and self._is_locked():
+            self._record.write(self._state())
 
     @property
     def kept(self) -> str:
         """What is kept if the download ends now, for messages; empty if nothing is kept."""
-        if self._version is None or not self.count:
+        if self._version is None or not self.count or not self._is_locked():
             return ""
         of_total = f" of {size(self._version.total)}" if self._version.total else ""
         return f"{size(self.count)}{of_total} kept in {printable(self.name)}.part"
@@ -186,40 +187,47 @@ class PartialFile:
             self._target.close()
 
     def _keep_or_remove(self) -> None:
+        if not self._is_locked():  # it was moved to FILE, or replaced
+            return
+        assert self._part is not None  # noqa: S101 - open() comes first
         if self._has_begun and self.kept:
             self.record()
-        elif self._part is not None and (self._has_begun or not os.fstat(self._opened().fileno()).st_size):
-            if _is_same(self._part, self._opened()):  # it was not moved to FILE
+        elif self._has_begun or not os.fstat(self._opened().fileno()).st_size:
+            if self._has_begun or self._is_own:
                 self._part.unlink()
             self._remove_record()
 
-    def _open(self) -> None:
+    def _anchor(self) -> None:
+        if is_descriptor(self.name):
+            raise self._irregular()
+        check_name(self.name)
         self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(target.status().st_mode):
-                raise UsageError(
-                    f"{printable(self.name)} is not a regular file", hint="omit --continue, or choose another file"
-                )
+                raise self._irregular()
             if not target.is_writable():
                 raise PermissionError(0, "the file is read-only")
-        self._part = part = target.sibling(f"{target.path.name}.part")
-        self._record = target.sibling(f"{target.path.name}.part.json")
+        self._part = target.sibling(f"{target.path.name}.part")
+        self._record = PartRecord(target.sibling(f"{target.path.name}.part.json"))
+
+    def _open(self) -> None:
+        assert self._part is not None  # noqa: S101 - _anchor() comes first
         while self._file is None:
-            descriptor = part.open(os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+            descriptor, self._is_own = _opened_or_created(self._part)
             file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 - closed by __exit__
             try:
-                self._check(file, part)
-                if _is_same(part, file):  # otherwise another process has just moved it to FILE, or removed it
+                self._lock(file, self._part)
+                if _is_same(self._part, file):  # otherwise another process has just moved it to FILE, or removed it
                     self._file = file
             finally:
                 if self._file is None:
                     file.close()
 
-    def _check(self, file: FileIO, part: AnchoredPath) -> None:
-        """Lock the *file* of the part; raise OSError if others can access it, UsageError if it is locked."""
-        private_files.restrict_mode(file.fileno(), part.path)
+    def _lock(self, file: FileIO, part: AnchoredPath) -> None:
+        """Lock the *file* of the part; raise OSError if it is not a private file, UsageError if it is locked."""
+        private_files.check_is_private(file.fileno(), part.path)
         if os.fstat(file.fileno()).st_nlink > 1:
-            raise OSError(errno.EMLINK, "its part has another name, too")
+            raise OSError(errno.EMLINK, "it has another name, too", part.path.name)
         try:
             import fcntl
 
@@ -232,29 +240,48 @@ class PartialFile:
             pass  # the file system or the platform does not support locks
 
     def _restore(self) -> None:
-        """Restore the state of an earlier download, unless it is of another request or the part is damaged."""
-        state = self._read_state()
-        if state and state.key == self._key and self._checksum_of(state.length) == state.checksum:
-            self._version, self._good = state.version, (state.length, state.checksum)
+        """Restore the state of an earlier download, unless it is of another request or the part is damaged.
+
+        The record is written, because a directory or a name that does not permit it must be reported before the
+        request. Raises UsageError if the part or its record was not created by xapi.
+        """
+        assert self._part is not None  # noqa: S101 - open() comes first
+        assert self._record is not None  # noqa: S101 - open() comes first
+        file, state = self._opened(), self._record.read()
+        size_found = os.fstat(file.fileno()).st_size
+        if size_found and state is None:
+            raise UsageError(
+                f"{printable(str(self._part.path))} was not created by xapi", hint="move it, or choose another file"
+            )
+        self._is_own = self._is_own or state is not None
+        if (
+            state
+            and state.key == digest(self._source, state.salt)
+            and self._checksum_of(state.length) == state.checksum
+        ):
+            self._salt, self._version, self._good = state.salt, state.version, (state.length, state.checksum)
+        if size_found:
+            private_files.restrict_mode(file.fileno(), self._part.path)
+        with suppress(OSError):  # the directory may not be readable
+            self._record.remove_unfinished()
+        if size_found:
+            self._record.rewrite()
+        else:
+            self._record.write(self._state())
+
+    def _state(self) -> State:
+        length, checksum = self._good if self._version else (0, 0)
+        return State(self._salt, digest(self._source, self._salt), self._version, length, checksum)
+
+    def _is_locked(self) -> bool:
+        """Return whether FILE.part is still the file that this process has locked."""
+        return self._part is not None and self._file is not None and _is_same(self._part, self._file)
 
     @property
     def _start(self) -> int:
         """Where the rest starts; of a complete part, the last byte is requested again, to learn if it is current."""
         is_complete = self._version is not None and self.count == self._version.total
         return self.count - 1 if is_complete else self.count
-
-    def _read_state(self) -> _State | None:
-        assert self._record is not None  # noqa: S101 - open() comes first
-        try:
-            descriptor = self._record.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        except OSError:  # missing, or a symbolic link
-            return None
-        try:
-            with open(descriptor, "rb") as file:
-                private_files.restrict_mode(descriptor, self._record.path)
-                return _parsed(file.read(_MAX_RECORD))
-        except (OSError, ValueError, RecursionError):
-            return None
 
     def _checksum_of(self, count: int) -> int:
         """Return the CRC-32 of the first *count* bytes of the part, -1 if it has fewer."""
@@ -279,39 +306,33 @@ class PartialFile:
 
     def _remove_record(self) -> None:
         if self._record is not None:
-            name = re.escape(f".{self._record.path.name}.") + r"[0-9a-f]{16}\.new"
-            with suppress(OSError):  # the directory may not be readable
-                private_files.remove_abandoned(self._record, re.compile(name))
-            with suppress(FileNotFoundError):
-                self._record.unlink()
+            self._record.remove(self._salt)
 
     def _opened(self) -> FileIO:
         assert self._file is not None  # noqa: S101 - open() comes first
         return self._file
 
+    def _irregular(self) -> UsageError:
+        return UsageError(
+            f"{printable(self.name)} is not a regular file, which could be continued",
+            hint="omit --continue, or choose another file",
+        )
+
     def _error(self, error: OSError | ValueError) -> OutputError:
         reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
-        return OutputError(f"{printable(self.name)} cannot be written: {reason}", hint="choose another file")
+        is_of_part = self._part is not None and getattr(error, "filename", None) == self._part.path.name
+        name = f"{printable(self.name)}.part" if is_of_part else printable(self.name) or "a file without a name"
+        return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
 
 
-def _digest(url: str) -> str:
-    """Return a digest of *url*, which may contain secrets that are not to be stored."""
-    return sha256(url.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _parsed(data: bytes) -> _State | None:
-    """Return the state in *data*, None if it is not valid."""
-    match json.loads(data):
-        case {
-            "key": str(key),
-            "validator": str(validator),
-            "total": int() | None as total,
-            "url": str(url),
-            "length": int(length),
-            "crc32": int(checksum),
-        } if length >= 0 and (total is None or length <= total) and ranges.is_validator(validator):
-            return _State(key, Version(validator, total, url), length, checksum)
-    return None
+def _opened_or_created(part: AnchoredPath) -> tuple[int, bool]:
+    """Return the descriptor of *part*, and whether it was created."""
+    flags = os.O_RDWR | getattr(os, "O_NONBLOCK", 0)
+    while True:
+        with suppress(FileExistsError):
+            return part.open(flags | os.O_CREAT | os.O_EXCL), True
+        with suppress(FileNotFoundError):  # another process has just moved or removed it
+            return part.open(flags), False
 
 
 def _is_same(path: AnchoredPath, file: FileIO) -> bool:

@@ -53,8 +53,10 @@ def problem(version: Version, start: int, fields: Mapping[str, str], url: str) -
     length = length_of(fields)
     if first != start or last != total - 1 or length not in (None, total - start):
         return "the server sent another part than the one requested"
-    name = "etag" if version.validator.startswith('"') else "last-modified"
-    is_changed = fields.get(name, "").strip() not in ("", version.validator)
+    # the ETag must be sent again, Last-Modified need not (section 15.3.7)
+    is_etag = version.validator.startswith('"')
+    sent = fields.get("etag" if is_etag else "last-modified", "").strip()
+    is_changed = sent != version.validator and (is_etag or bool(sent))
     if total != (version.total or total) or is_changed or url != version.url:
         return "the file on the server has changed"
     return "the server sent a part with a content coding" if is_coded(fields) else None

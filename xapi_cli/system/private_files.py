@@ -145,13 +145,19 @@ def probe(directory: Path, size: int = 0) -> None:
             raise
 
 
-def write(file: AnchoredPath, data: bytes, *, sync: bool = True) -> None:
+def write(file: AnchoredPath, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
     """Replace the content of *file*, in any directory, with *data*, atomically and with mode 0600.
 
-    With *sync*, the data is on disk when this returns.
+    With *sync*, the data is on disk when this returns. With *clean*, `remove_unfinished` comes first.
     """
-    remove_abandoned(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
+    if clean:
+        remove_unfinished(file)
     _replace(file, data, sync=sync)
+
+
+def remove_unfinished(file: AnchoredPath) -> None:
+    """Remove what killed writers of *file* have left; raises OSError if the directory cannot be listed."""
+    remove_abandoned(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
 
 
 def remove_abandoned(file: AnchoredPath, pattern: re.Pattern[str]) -> None:
@@ -217,6 +223,11 @@ def _checked_path(path: Path, *, make: bool = False) -> Iterator[AnchoredPath]:
     with status:
         check_status(status.directory_status(), "state directory", path.parent, variable=_VARIABLE)
         yield status
+
+
+def check_is_private(descriptor: int, path: Path) -> None:
+    """Raise OSError if the open file *path* is not a regular file or belongs to another user."""
+    _check_is_private_file(os.fstat(descriptor), path)
 
 
 def _check_is_private_file(status: os.stat_result, path: Path) -> None:

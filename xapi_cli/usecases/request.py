@@ -165,10 +165,21 @@ class Request:
             return self._open_file(stack, self._options.output)
         from xapi_cli.request.partial_file import PartialFile
 
-        file = PartialFile(str(self._options.output), self._url)
+        file = PartialFile(str(self._options.output), self._source())
         stack.push(file)
         file.open()
         return file
+
+    def _source(self) -> str:
+        """Return all that the content of a resumable file depends on, including secrets: URL, account and headers."""
+        import json
+
+        runtime, headers = self._runtime, [(name.lower(), value) for name, value in self._items.headers]
+        if any(name == "authorization" for name, _ in headers):
+            account: object = None
+        else:
+            account = runtime.settings.token or runtime.identity  # a renewed token of an account changes nothing
+        return json.dumps([self._url, account, headers])
 
     def _open_file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
         """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
