@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,17 @@ def test_a_link_named_like_an_unfinished_file_is_not_removed(tmp_path: Path) -> 
 def test_a_missing_directory_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         private_files.replace(tmp_path / "directory" / "file", b"")
+
+
+def test_probes_and_writers_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(100):
+            if number % 2:
+                private_files.probe(tmp_path, 10)
+            else:
+                private_files.replace(tmp_path / "record", b"content", sync=False)
+
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(write, range(4)))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["record"]

@@ -134,15 +134,9 @@ def probe(directory: Path, size: int = 0) -> None:
     """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *directory*."""
     with _checked_path(make_directory(directory) / "probe") as file:
         new = temporary_sibling(file)
-        try:
-            os.close(_write_new(new, bytes(size), sync=True))
-            renamed = temporary_sibling(file)
-            new.rename(renamed)
-            renamed.unlink()
-        except OSError:
-            with suppress(OSError):
-                new.unlink()
-            raise
+        _replace(new, bytes(size), sync=True)
+        with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
+            new.unlink()
 
 
 def write(file: AnchoredPath, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
