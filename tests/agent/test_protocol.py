@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -67,6 +67,23 @@ def test_any_descriptors_are_closed_unless_they_belong_to_a_request(data: bytes,
             for number in streams:
                 os.close(number)
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_request_that_was_sent_is_no_failure_when_its_worker_has_ended() -> None:
+    """After a failure, the client would run the command a second time."""
+    ours, theirs = socket.socketpair()
+
+    class Preempted(socket.socket):
+        """Continues after the peer has received everything and ended."""
+
+        def sendmsg(self, *arguments: Any) -> int:
+            sent = super().sendmsg(*arguments)
+            with theirs:
+                theirs.recv(4096)
+            return sent
+
+    with Preempted(fileno=ours.detach()) as connection:
+        protocol.send_request(connection, b"content")
 
 
 def test_a_message_that_is_too_long_is_not_received() -> None:

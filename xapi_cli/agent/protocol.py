@@ -42,13 +42,17 @@ def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:
 
 
 def send_request(connection: "socket", content: bytes) -> None:
-    """Send the request *content* with the standard streams; raises OSError, and sends nothing if one is closed."""
+    """Send the request *content* with the standard streams.
+
+    Raises OSError only if the request was not sent completely, so that no worker can have run it.
+    """
     data = memoryview(b"H" + len(content).to_bytes(4, "little") + content)
     from _socket import SOL_SOCKET
 
     streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(STREAMS))
     sent = connection.sendmsg([data], [(SOL_SOCKET, _SCM_RIGHTS, streams)])
-    connection.sendall(data[sent:])
+    if sent < len(data):  # sending nothing fails if the worker has already run the command and ended
+        connection.sendall(data[sent:])
 
 
 def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, bytes]:
