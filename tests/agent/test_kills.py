@@ -1,0 +1,149 @@
+"""`kill -9` of each process at each step of a call: nothing runs twice, nothing hangs, nothing is left."""
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.between import STEPS, Between, Left
+from tests.agent.conftest import Agent, children, is_running, wait_until
+from tests.program import REAL
+from tests.servers import Peer, Server, request, send, wait_for
+
+if TYPE_CHECKING:
+    import subprocess
+
+PROCESSES = ("client", "worker", "relay", "keeper", "master")
+TOKEN = {"XAPI_TOKEN": "t0ken"}
+KILLED = (-signal.SIGKILL, b"")
+SUCCEEDED = (0, b"complete")
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\ncomp"
+_BEFORE_THE_REQUEST, _WHILE_IT_RUNS = STEPS[:2], STEPS[2:4]
+
+
+def _expected(process: str, step: str) -> tuple[int, bytes]:
+    """Return the exit code and the output of a call of which *process* is killed at *step*."""
+    if process == "client" or (process == "worker" and step in _WHILE_IT_RUNS):
+        return KILLED
+    return SUCCEEDED
+
+
+class _Api:
+    """A server that waits twice: after it has received a request, and in the middle of its response."""
+
+    def __init__(self) -> None:
+        self.arrived, self.answered = threading.Event(), threading.Event()
+        self._may_answer, self._may_end = threading.Event(), threading.Event()
+
+        def note(event: threading.Event) -> Callable[[Peer], None]:
+            return lambda _: event.set()
+
+        self.server = Server(
+            [
+                request(),
+                note(self.arrived),
+                wait_for(self._may_answer),
+                send(_HEAD),
+                note(self.answered),
+                wait_for(self._may_end),
+                send(b"lete"),
+            ]
+        )
+
+    def proceed(self, step: str) -> None:
+        """Continue after *step*."""
+        if step == STEPS[2]:
+            self._may_answer.set()
+        elif step == STEPS[3]:
+            self._may_end.set()
+
+
+class _Killer:
+    """Kills *process* at *step*; the client is known later."""
+
+    def __init__(self, agent: Agent, process: str, step: str) -> None:
+        self._agent, self._process, self._step = agent, process, step
+        self.client: subprocess.Popen[bytes] | None = None
+        self.started = threading.Event()
+        self.killed: list[int] = []
+
+    def at(self, step: str, worker: int) -> None:
+        """Kill the process if this is the step, and wait until it has ended."""
+        if step != self._step:
+            return
+        self.killed = self._processes(worker)
+        for pid in self.killed:
+            with suppress(ProcessLookupError):  # a worker has ended before its client
+                os.kill(pid, signal.SIGKILL)
+        for pid in self.killed:
+            wait_until(lambda pid=pid: not is_running(pid), "the process has ended")  # type: ignore[misc]  # see B023
+        if self._process == "client":
+            raise Left
+
+    def _processes(self, worker: int) -> list[int]:
+        if self._process == "client":
+            assert self.started.wait(30)
+            assert self.client is not None
+            return [self.client.pid]
+        if self._process == "worker":
+            return [worker] if worker else self._agent.workers()
+        return [self._agent.pid if self._process == "master" else self._agent.services[self._process]]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("process", PROCESSES)
+def test_a_killed_process_fails_a_call_as_without_the_agent_or_not_at_all(
+    agent: Agent, process: str, step: str
+) -> None:
+    wait_until(lambda: len(agent.workers()) == 2, "the workers are ready")
+    api, killer = _Api(), _Killer(agent, process, step)
+    with tempfile.TemporaryDirectory(prefix="xapi-") as ours, api.server as server:
+        with Between(
+            Path(ours),
+            agent.directory.parent,
+            killer.at,
+            arrived=api.arrived,
+            answered=api.answered,
+            proceed=api.proceed,
+        ):
+            env = {**TOKEN, "XAPI_BASE_URL": server.url, "XDG_RUNTIME_DIR": ours}
+            killer.client = agent.xapi.start("request", "/x-api/me", env=env, argv=REAL)
+            killer.started.set()
+            out, err = killer.client.communicate(timeout=60)
+        is_sent = step not in _BEFORE_THE_REQUEST or process != "client"
+        assert len(server.received) == (1 if is_sent else 0)
+
+    code, expected = _expected(process, step)
+    assert killer.killed
+    assert (killer.client.returncode, err) == (code, b"")
+    assert out == expected if code == 0 else expected in out
+    _check_nothing_is_left(agent, process)
+
+
+def _check_nothing_is_left(agent: Agent, process: str) -> None:
+    """Check that the agent runs the next call, or has ended with all its processes if its master was killed."""
+    if process == "master":
+        wait_until(lambda: not _processes_in(agent), "all processes have ended")
+        assert agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"
+        return
+    wait_until(lambda: len(children(agent.pid)) == 4, "there are two workers and both services")
+    warm = agent.status()["warm"]
+    assert agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"
+    assert agent.status()["warm"] == warm + 1
+    assert agent.status()["running_commands"] == 0
+
+
+def _processes_in(agent: Agent) -> list[int]:
+    """Return the processes of the agent, which have the same session as its master had."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.getsid(int(name)) == agent.pid and is_running(int(name)):
+                found.append(int(name))
+    return found
