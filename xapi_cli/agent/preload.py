@@ -3,6 +3,7 @@
 import gc
 import os
 import pkgutil
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -58,9 +59,17 @@ def rehearse() -> None:
         main.run(["token", "show"], Runtime(environ))
         main.run(["request", "/rehearsal"], Runtime(environ))
     gc.collect()  # closes what the commands left open
-    for name in set(os.listdir("/proc/self/fd")) - before:
+    _close({int(name) for name in set(os.listdir("/proc/self/fd")) - before})
+
+
+def _close(descriptors: set[int]) -> None:
+    """Close *descriptors*, with the sockets that own them: later, they would close others with the same numbers."""
+    for each in gc.get_objects():
+        if type(each) is socket.socket and each.fileno() in descriptors:
+            each.close()
+    for number in descriptors:
         with suppress(OSError):
-            os.close(int(name))
+            os.close(number)
 
 
 @contextmanager
@@ -76,7 +85,6 @@ def _no_streams() -> Iterator[None]:
 @contextmanager
 def _server() -> Iterator[str]:
     """Serve one request on loopback, from a thread that has ended when this returns."""
-    import socket
     from threading import Thread
 
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
