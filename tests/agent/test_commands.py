@@ -161,7 +161,7 @@ def test_a_second_start_keeps_the_first_agent(agent: Agent) -> None:
     foreground = agent.xapi("agent", "start", "--foreground")
 
     assert (again.code, again.err) == (0, f"xapi: the agent is already running (process {agent.pid})\n")
-    assert (foreground.code, "another agent is running" in foreground.err) == (1, True)
+    assert (foreground.code, "the agent is already running" in foreground.err) == (1, True)
     assert agent.status()["pid"] == agent.pid
 
 

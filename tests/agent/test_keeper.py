@@ -131,21 +131,21 @@ def test_a_client_that_is_killed_while_it_sends_a_record_leaves_the_old_one(
 
 
 def test_a_record_beyond_the_limit_of_records_is_refused_and_the_others_remain(client: KeeperClient) -> None:
-    for key in range(held_records.MAX_RECORDS):
+    for key in range(messages.MAX_RECORDS):
         assert client.put(number(key), b"record")
 
-    with pytest.raises(StoreError, match="no space"):
+    with pytest.raises(StoreError, match="is full"):
         client.put(KEY, b"one more")
     assert client.put(number(7), b"replaced")
     assert client.erase(number(8))
     assert client.put(KEY, b"one more")
-    assert len(client.held()) == held_records.MAX_RECORDS
+    assert len(client.held()) == messages.MAX_RECORDS
 
 
 def test_the_largest_records_in_all_places_need_bounded_memory(process: KeeperProcess, client: KeeperClient) -> None:
     record = bytes(range(256)) * (messages.MAX_BODY // 256)
     for _ in range(2):
-        for key in range(held_records.MAX_RECORDS):
+        for key in range(messages.MAX_RECORDS):
             client.put(number(key), record)
 
     assert client.get(number(5))[0] == record
@@ -263,12 +263,12 @@ def test_waiting_for_locks_leaves_space_for_other_clients(process: KeeperProcess
         for _ in range(keeper.MAX_CONNECTIONS // 2):
             stack.enter_context(closing(connected(process))).sendall(request)
         _is_served(process)
-        with pytest.raises(StoreError, match="no space"), client.locked(KEY, 20):
+        with pytest.raises(StoreError, match="too many processes wait"), client.locked(KEY, 20):
             raise AssertionError("the lock is held")
         assert client.put(KEY, b"record")
 
 
-# who may connect
+# access control
 
 
 @needs_root
@@ -362,7 +362,7 @@ def test_it_ends_with_the_agent(process: KeeperProcess, client: KeeperClient) ->
         client.get(KEY)
 
 
-def test_it_ends_when_it_is_told_to(process: KeeperProcess, client: KeeperClient) -> None:
+def test_a_stop_request_ends_it(process: KeeperProcess, client: KeeperClient) -> None:
     client.put(KEY, b"record")
     with closing(connected(process)) as silent:
         client.stop()

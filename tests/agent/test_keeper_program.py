@@ -95,7 +95,7 @@ def test_the_user_is_asked_for_consent(xapi: Xapi, sandbox: Sandbox, env: Enviro
 
 def test_doctor_reports_the_agent(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0
-    assert _check(xapi, env, "agent") == ("pass", _passed("never"))
+    assert _check(xapi, env, "agent") == ("pass", _passed("memory locked (never swapped)"))
     assert _check(xapi, env, "token")[0] == "pass"
 
     keeper.kill()
@@ -104,8 +104,8 @@ def test_doctor_reports_the_agent(xapi: Xapi, keeper: KeeperProcess, env: Enviro
     assert (status, message) == ("warn", "no stored token: the agent's memory cannot be used")
 
 
-def _passed(swap: str) -> str:
-    return f"the agent, {swap} in swap space: an item was written, read and deleted"
+def _passed(memory: str) -> str:
+    return f"{memory}: an item was written, read and deleted"
 
 
 def _check(xapi: Xapi, env: Environ, name: str) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def test_doctor_reports_that_memory_could_not_be_locked(xapi: Xapi, sandbox: San
     prefix = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock") if os.getuid() == 0 else ()
     with KeeperProcess(tmp_path / "none", prefix=("prlimit", "--memlock=0:0", *prefix)) as unlocked:
         env = {**sandbox.settings, **unlocked.environ}
-        assert _check(xapi, env, "agent") == ("pass", _passed("possibly"))
+        assert _check(xapi, env, "agent") == ("pass", _passed("memory not locked (RLIMIT_MEMLOCK)"))
 
 
 def test_a_keeper_that_hangs_exits_with_13_in_time(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
@@ -127,7 +127,7 @@ def test_a_keeper_that_hangs_exits_with_13_in_time(xapi: Xapi, keeper: KeeperPro
     for args in (("token", "show"), ("login",), ("logout",)):
         outcome = xapi(*args, env=env)
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
-        assert "the agent did not respond within 3 s; run `xapi agent stop`" in outcome.err
+        assert "the agent did not respond within 3 s; run `xapi agent stop`, which erases its tokens" in outcome.err
 
 
 def test_a_keeper_that_is_killed_during_logins_fails_none_of_them(
@@ -328,14 +328,14 @@ def test_the_keyring_library_is_not_imported_for_a_cached_token(
 # with the whole agent
 
 
-def test_a_login_starts_the_agent_and_says_so_and_its_end_is_that_of_the_token(
+def test_a_login_starts_the_agent_with_a_note_and_the_token_ends_with_the_agent(
     xapi: Xapi, sandbox: Sandbox, stopped: Agent
 ) -> None:
     env = {**sandbox.settings, "XAPI_STORAGE": "agent"}
     first = xapi("login", env=env)
     stopped.attach()
     assert first.code == 0
-    assert first.err.splitlines()[0] == "xapi: started the agent, which holds tokens in memory until `xapi agent stop`"
+    assert first.err.splitlines()[0] == "xapi: started the agent; it keeps tokens in memory until it stops"
     assert "started the agent" not in xapi("login", env=env).err
     assert (stopped.status()["tokens"], stopped.status()["cached"]) == (1, 0)
     for agent in ("on", "off"):

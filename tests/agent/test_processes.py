@@ -144,7 +144,7 @@ def test_killed_workers_and_services_are_replaced(agent: Agent) -> None:
 def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> None:
     with blocked(agent) as call:
         for pid in (agent.pid, *agent.workers(), call.process.pid):
-            # the files of a process that is not dumpable belong to root, and its environment to nobody else
+            # the files of a process that is not dumpable belong to root, and only root can read its environment
             limits = Path(f"/proc/{pid}/limits").read_text()
             assert "Max core file size        0 " in limits
         owners = {os.stat(f"/proc/{pid}/environ").st_uid for pid in (agent.pid, call.worker, call.process.pid)}

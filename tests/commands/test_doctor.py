@@ -286,7 +286,7 @@ def test_on_a_terminal_a_new_user_sees_the_one_failure_first(xapi: Xapi) -> None
         "                To do: run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME",
     ]
     assert [row for row in rows if "not checked" in row] == [
-        "skip            not checked because of profile: network, clock, tls, proxy, token, password"
+        "skip            not checked, because profile failed: network, clock, tls, proxy, token, password"
     ]
     assert rows[-1] == "xapi: error: 1 of 12 checks failed: profile; follow the hints of the failed checks"
 

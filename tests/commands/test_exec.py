@@ -89,7 +89,7 @@ def test_a_missing_command_exits_with_127_and_one_that_cannot_be_executed_with_1
     )
     assert xapi("exec", "--", "", env=env).code == 127
     assert xapi("exec", "--", "./plain", env=env) == Outcome(
-        126, "", "xapi: error: ./plain: cannot be executed: Permission denied; is it an executable file?\n"
+        126, "", "xapi: error: ./plain: cannot be executed: Permission denied; check that it is an executable file\n"
     )
     assert xapi("exec", "--", str(xapi.home), env=env).code == 126
 

@@ -332,7 +332,7 @@ def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
     _written(xapi)
 
     assert xapi("profile", "rename", "home", "flat", env={"XAPI_PROFILE": "home"}) == Outcome(
-        0, "", "xapi: warning: XAPI_PROFILE is still home; set it to flat\nxapi: renamed profile home to flat\n"
+        0, "", "xapi: warning: XAPI_PROFILE still selects home; set it to flat\nxapi: renamed profile home to flat\n"
     )
 
 

@@ -68,7 +68,7 @@ def test_a_narrow_terminal_gets_one_small_table_for_each_profile(accounts: Xapi)
     assert rows[3].split() == ["token", "valid"]
 
 
-def test_a_storage_that_fails_is_asked_once_and_is_one_warning(accounts: Xapi) -> None:
+def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:
     env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
     outcome = accounts("profile", "list", "--json", env=env)

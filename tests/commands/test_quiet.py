@@ -43,7 +43,7 @@ def test_the_commands_that_edit_profiles_are_silent(xapi: Xapi, args: tuple[str,
     assert (outcome.code, outcome.err) == (0, "")
 
 
-def test_an_invalid_config_file_does_not_make_a_command_loud(xapi: Xapi) -> None:
+def test_quiet_applies_with_an_invalid_config_file(xapi: Xapi) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("[profiles")
 

@@ -94,7 +94,7 @@ def test_a_changed_file_is_downloaded_again(xapi: Xapi, out: Path) -> None:
         outcome = download(xapi, files, out)
 
     assert outcome == Outcome(
-        0, "", "xapi: the server sent the whole file: the download starts again, and 1.4 MiB are dropped\n"
+        0, "", "xapi: the server sent the whole file; restarting the download, 1.4 MiB discarded\n"
     )
     assert_complete(out, BODY[::-1])
 
@@ -154,7 +154,7 @@ def test_a_part_that_does_not_continue_the_file_starts_the_download_again(
         second = server.received[1]
 
     assert outcome.code == 0
-    assert outcome.err.endswith("the download starts again, and 1.4 MiB are dropped\n")
+    assert outcome.err.endswith("; restarting the download, 1.4 MiB discarded\n")
     assert b"Range" not in second
     assert_complete(out)
 
@@ -371,7 +371,7 @@ def test_without_the_option_a_part_is_left_alone(xapi: Xapi, out: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_resumed_is_an_error_in_usage(xapi: Xapi, args: tuple[str, ...]) -> None:
+def test_what_cannot_be_resumed_is_a_usage_error(xapi: Xapi, args: tuple[str, ...]) -> None:
     with Server([hang()]) as server:
         outcome = xapi("request", "/data", "--continue", *args, env=bearing(server))
         assert server.received == []

@@ -176,7 +176,9 @@ def test_an_interrupted_download_states_on_a_terminal_what_is_dropped(xapi: Xapi
         assert terminal.wait() == 130
         sent.set()
 
-    assert re.search(r"\^C.*\r\x1b\[Kxapi: interrupted: 1\.0 KiB dropped; --continue would keep it", terminal.text)
+    assert re.search(
+        r"\^C.*\r\x1b\[Kxapi: interrupted: 1\.0 KiB discarded; use --continue to keep partial downloads", terminal.text
+    )
     assert os.listdir(out.parent) == []
 
 

@@ -185,9 +185,7 @@ def test_another_version_of_the_agent_is_an_error(opened: Open, tmp_path: Path, 
     store = agent(opened)
     with responding(tmp_path / "run" / "xapi" / "keeper", response), pytest.raises(StoreError) as caught:
         store.read(ME)
-    assert str(caught.value) == (
-        "the agent is of another version of xapi; run `xapi agent stop`, then `xapi agent start`"
-    )
+    assert str(caught.value) == ("the agent runs another version of xapi; run `xapi agent stop`, then `xapi login`")
 
 
 def test_a_request_whose_connection_is_dropped_is_sent_again(opened: Open, tmp_path: Path) -> None:

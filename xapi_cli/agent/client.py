@@ -160,7 +160,7 @@ def _end_lost(forwarded: int) -> "NoReturn":
 
 
 def _end_by_signal(number: int) -> "NoReturn":
-    """Die of the signal *number*, without a core dump."""
+    """End this process with the signal *number*, without a core dump."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -17,7 +17,7 @@ def directory(environ: Mapping[str, str]) -> str:
     longest = agent_socket.path(environ, "control")
     if longest is None:
         raise UsageError(
-            "the agent has no directory for its sockets: their paths would be relative, or longer than 107 bytes",
+            "no usable directory for the agent's sockets: the path is relative or longer than 107 bytes",
             hint="set XDG_RUNTIME_DIR to a private directory with a short path",
         )
     return os.path.dirname(longest)
@@ -45,7 +45,7 @@ def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
         protocol.send(connection, kind)
         reply: dict[str, Any] = json.loads(protocol.receive(connection)[1])
     except (OSError, EOFError, protocol.ProtocolError) as error:
-        raise XapiError("the agent does not respond", hint="end its process, and start it again") from error
+        raise XapiError("the agent does not respond", hint="kill its process, then run `xapi agent start`") from error
     finally:
         connection.close()
     return reply

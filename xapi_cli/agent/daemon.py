@@ -24,7 +24,7 @@ _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in s
 def check_platform() -> None:
     """Raise UsageError on systems other than Linux."""
     if sys.platform != "linux":
-        raise UsageError("the agent needs Linux", hint="without it, every command works, but starts more slowly")
+        raise UsageError("the agent is supported only on Linux", hint="commands work without it, but start more slowly")
 
 
 def start(directory: str, idle: float) -> int:
@@ -48,7 +48,7 @@ def start(directory: str, idle: float) -> int:
             os.close(writer)
         message = pipe.read()
     if not message:
-        raise XapiError("the agent ended while it started", hint="run `xapi agent start --foreground` to see why")
+        raise XapiError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
     report: dict[str, Any] = json.loads(message)
     if "error" in report:
         kind = getattr(errors, report["error"], XapiError)

@@ -4,10 +4,9 @@ import os
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
-from xapi_cli.store.agent.messages import ANY, Held
+from xapi_cli.store.agent.messages import ANY, MAX_RECORDS, Held
 from xapi_cli.system.locked_memory import LockedMemory
 
-MAX_RECORDS = 256
 MAX_ERASED = 1024  # erased keys whose generations are remembered
 
 Owner = TypeVar("Owner")

@@ -1,4 +1,4 @@
-"""The keeper: a process that holds tokens in its memory, on no disk, and serves the processes of its user.
+"""The keeper: a process that holds tokens in memory only, and serves the processes of its user.
 
 It is one thread that waits for many clients. Each client has a time limit and limited memory, so that one that hangs
 or floods does not delay the others. A record is received into locked memory and sent from there, and is never parsed.
@@ -103,7 +103,7 @@ class Keeper:
             connection.receive()
 
     def _is_admitted(self, sock: socket.socket) -> bool:
-        """Return whether the peer is a process of this user and there is space, if need be after a slow one left."""
+        """Return whether the peer is a process of this user; disconnects the oldest client if the limit is reached."""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(credentials)[1] != geteuid():
             return False

@@ -21,7 +21,7 @@ class AlreadyRunning(XapiError):
     """Another process holds the lock of the agent."""
 
     def __init__(self) -> None:
-        super().__init__("another agent is running", hint="run `xapi agent status`, or `xapi agent stop`")
+        super().__init__("the agent is already running", hint="run `xapi agent status`, or `xapi agent stop`")
 
 
 def lock(directory: Path) -> int:

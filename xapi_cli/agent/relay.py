@@ -58,7 +58,7 @@ def serve(listener: socket.socket, lifeline: int) -> None:
 
 
 def _accept(listener: socket.socket, relay: "Relay") -> list[Thread]:
-    """Start a thread for the next borrower, unless it is gone, another user, or one too many."""
+    """Start a thread for the next borrower, unless it disconnected, belongs to another user or exceeds the limit."""
     try:
         sock, _ = listener.accept()
     except OSError:

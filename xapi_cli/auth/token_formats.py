@@ -59,8 +59,8 @@ def metadata(token: Token | None, subject: Subject, now: datetime) -> dict[str, 
     }
 
 
-def status_table(state: str, token: Token | None, subject: Subject, now: datetime, paint: "Style") -> str:
-    """Return the token status as a small human-readable table, in the colors of *paint*."""
+def status_table(state: str, token: Token | None, subject: Subject, now: datetime, style: "Style") -> str:
+    """Return the token status as a small human-readable table, in the colors of *style*."""
     from xapi_cli.system.layout import Cell, table
     from xapi_cli.system.style import of_state
 
@@ -72,7 +72,7 @@ def status_table(state: str, token: Token | None, subject: Subject, now: datetim
         ("expires", until(token.expires_at, now) if token else "-"),
         ("storage", "environment (XAPI_TOKEN)" if subject.source == "env" else subject.storage),
     ]
-    return table(rows, paint)
+    return table(rows, style)
 
 
 def _exec_credential(token: Token) -> dict[str, Any]:

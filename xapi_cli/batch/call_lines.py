@@ -15,10 +15,10 @@ _PATH = (12, 60)  # least and greatest width of the path
 
 
 class CallLines:
-    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *paint*."""
+    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *style*."""
 
-    def __init__(self, base_url: str, columns: Callable[[], int], paint: Style) -> None:
-        self._base_url, self._columns, self._paint = base_url, columns, paint
+    def __init__(self, base_url: str, columns: Callable[[], int], style: Style) -> None:
+        self._base_url, self._columns, self._style = base_url, columns, style
         self._calls: dict[int, tuple[str, str]] = {}  # method and path, by the number of the line
 
     def add(self, entry: Entry) -> None:
@@ -43,7 +43,7 @@ class CallLines:
 
     def _colored(self, text: str, color: Name) -> str:
         number, status, rest = text[:5], text[7:14], text[14:]
-        return f"{self._paint('faint', number)}  {self._paint(color, status)}{rest}"
+        return f"{self._style('faint', number)}  {self._style(color, status)}{rest}"
 
 
 def _color(result: Result) -> Name:

@@ -18,7 +18,7 @@ class Result:
     """An output line without its newline, and its exit code; *kind* is an error kind or a status code.
 
     A long line has *chunks* instead of *text*; they are generated on each write from *held* bytes in memory.
-    *elapsed_ms* and *message* are parts of the line, for people.
+    *elapsed_ms* and *message* are parts of the line, for users.
     """
 
     number: int

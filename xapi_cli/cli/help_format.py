@@ -111,22 +111,22 @@ def split_examples(text: str | None) -> tuple[str, list[str]]:
     return description.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
 
 
-def styled(page: str, paint: Style) -> str:
-    """Return the plain *page* with its headings and names, and the commands in its text, set off by *paint*."""
-    page = _NAME.sub(lambda found: found[1] + paint("name", found[2]), page)
-    page = _HEADING.sub(lambda found: found[0].replace(*_both(paint, found[1] or found[2])), page)
-    return paint.commands(page)
+def styled(page: str, style: Style) -> str:
+    """Return the plain *page* with its headings and names, and the commands in its text, set off by *style*."""
+    page = _NAME.sub(lambda found: found[1] + style("name", found[2]), page)
+    page = _HEADING.sub(lambda found: found[0].replace(*_both(style, found[1] or found[2])), page)
+    return style.commands(page)
 
 
 def _styled_for(ctx: Any, page: str) -> str:
-    paint = ctx.obj.terminal.style
-    ctx.color = paint.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
-    return styled(page, paint)
+    style = ctx.obj.terminal.style
+    ctx.color = style.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
+    return styled(page, style)
 
 
-def _both(paint: Style, heading: str) -> tuple[str, str]:
+def _both(style: Style, heading: str) -> tuple[str, str]:
     """Return *heading*, plain and as a heading."""
-    return heading, paint("heading", heading)
+    return heading, style("heading", heading)
 
 
 def _write_text(formatter: Any, text: str) -> None:

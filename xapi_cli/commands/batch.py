@@ -80,9 +80,10 @@ def batch(
 
     Use "data" instead of "json" to send text. Each response is printed as one
     line as soon as it is complete: id, line, status, headers, the body as json,
-    text or base64, and elapsed_ms; a failure as id, line and error. A terminal
-    shows number, status, method, path and time, or the error, instead. To
-    resume an interrupted batch, run it again with the same --journal.
+    text or base64, and elapsed_ms; a failure as id, line and error. If
+    stdout is a terminal, prints one line per call instead: line number, status,
+    method, path and time, or the error. To resume an interrupted batch, run it
+    again with the same --journal.
 
     With --merge, FILEs are the outputs of batches, for example of shards.
     Missing and double lines are errors, after all lines have been printed.

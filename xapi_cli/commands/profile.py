@@ -49,8 +49,8 @@ Value = Annotated[
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles, and the state of their tokens.
 
-    A star marks the selected profile. The state is that of the stored token, as
-    in `xapi token status`; nothing is sent.
+    A star marks the selected profile. The state is that of the stored token; no
+    request is sent.
 
     Examples:
 
@@ -145,7 +145,8 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
 def unset(ctx: typer.Context, key: StoredKey) -> None:
     """Remove KEY from a profile.
 
-    The variable or the default applies again. KEY is one of PROFILE_KEYS.
+    The environment variable or the default then applies. KEY is one of
+    PROFILE_KEYS.
 
     Examples:
 
@@ -197,7 +198,7 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
 
     runtime.edit_config(change)
     if runtime.environ.get("XAPI_PROFILE") == old:
-        runtime.terminal.warn(f"XAPI_PROFILE is still {printable(old)}; set it to {new}")
+        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(old)}; set it to {new}")
     runtime.terminal.note(f"renamed profile {printable(old)} to {new}")
 
 

@@ -93,7 +93,7 @@ class LentConnection(Connection):
         with suppress(OSError, ProtocolError):
             self._end = self._end or self._control.receive()
         if self._end is None or self._end["type"] != "end":
-            return OSError(None, "the connection relay of the agent ended")
+            return OSError(None, "the agent's connection relay stopped; run the command again, or set XAPI_AGENT=off")
         return end_error(self._end)
 
 

@@ -19,7 +19,7 @@ class Lender(Protocol):
         """Return an open connection, None if this process has to open one itself.
 
         It has carried no credentials other than *authorization*. *trace* is called with a line about it, unless it was
-        open before. Raises NetworkError or TimeoutExpired if the lender tried in vain to open one.
+        open before. Raises NetworkError or TimeoutExpired if the lender could not open one.
         """
         ...
 

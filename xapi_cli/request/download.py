@@ -52,5 +52,5 @@ class Download:
                 return
 
     def _restart(self, reason: str) -> None:
-        self._note(f"{reason}: the download starts again, and {size(self._file.count)} are dropped")
+        self._note(f"{reason}; restarting the download, {size(self._file.count)} discarded")
         self._file.forget()

@@ -69,7 +69,7 @@ class ResponseOutput:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
 
     def _colored(self, lines: Sequence[bytes]) -> Iterator[str]:
-        from xapi_cli.request.heads import colored_header, colored_status_line
+        from xapi_cli.request.colored_headers import colored_header, colored_status_line
 
         for index, line in enumerate(lines):
             color = colored_header if index else colored_status_line

@@ -227,7 +227,7 @@ class PartialFile:
         """Lock the *file* of the part; raise OSError if it is not a private file, UsageError if it is locked."""
         private_files.check_is_private(file.fileno(), part.path)
         if os.fstat(file.fileno()).st_nlink > 1:
-            raise OSError(errno.EMLINK, "it has another name, too", part.path.name)
+            raise OSError(errno.EMLINK, "it has more than one hard link", part.path.name)
         try:
             import fcntl
 

@@ -48,18 +48,18 @@ def problem(version: Version, start: int, fields: Mapping[str, str], url: str) -
     """
     found = _CONTENT_RANGE.fullmatch(fields.get("content-range", "").strip())
     if found is None:
-        return "the server sent a part without a valid Content-Range"
+        return "the server sent a range without a valid Content-Range"
     first, last, total = map(int, found.groups())
     length = length_of(fields)
     if first != start or last != total - 1 or length not in (None, total - start):
-        return "the server sent another part than the one requested"
+        return "the server sent a different range than the one requested"
     # the ETag must be sent again, Last-Modified need not (section 15.3.7)
     is_etag = version.validator.startswith('"')
     sent = fields.get("etag" if is_etag else "last-modified", "").strip()
     is_changed = sent != version.validator and (is_etag or bool(sent))
     if total != (version.total or total) or is_changed or url != version.url:
         return "the file on the server has changed"
-    return "the server sent a part with a content coding" if is_coded(fields) else None
+    return "the server sent a range with a Content-Encoding" if is_coded(fields) else None
 
 
 def total_of(fields: Mapping[str, str]) -> int:

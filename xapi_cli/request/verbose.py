@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.request.heads import colored_header, colored_request_line, colored_status_line
+from xapi_cli.request.colored_headers import colored_header, colored_request_line, colored_status_line
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
 from xapi_cli.system.style import Style
@@ -17,15 +17,15 @@ Color = Callable[[str, Style], str]
 
 
 class VerboseLog:
-    """httpx event hooks that write requests and responses with *write_line*, in the colors of *paint*.
+    """httpx event hooks that write requests and responses with *write_line*, in the colors of *style*.
 
     *redactor* holds the secrets to redact; the credentials of each request are added to it.
     """
 
-    def __init__(self, write_line: Callable[[str], None], redactor: Redactor, paint: Style) -> None:
+    def __init__(self, write_line: Callable[[str], None], redactor: Redactor, style: Style) -> None:
         self._write_line = write_line
         self._redactor = redactor
-        self._paint = paint
+        self._style = style
         self._started = 0.0
 
     @property
@@ -35,7 +35,7 @@ class VerboseLog:
 
     def trace(self, line: str) -> None:
         """Write a *line* about the connection."""
-        self._write_remark(line)
+        self._write_comment(line)
 
     def _log_request(self, request: "httpx.Request") -> None:
         authorization = request.headers.get("Authorization", "")
@@ -48,23 +48,23 @@ class VerboseLog:
     def _log_response(self, response: "httpx.Response") -> None:
         version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
         reason = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
-        self._write_remark(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
+        self._write_comment(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
         line = f"{version} {response.status_code} {reason}".rstrip()
         self._write_message("<", line, colored_status_line, response.headers.raw)
 
     def _write_message(
         self, prefix: str, start_line: str, color: Color, headers: Iterable[tuple[bytes, bytes]]
     ) -> None:
-        mark = self._paint("faint", prefix)
-        self._write_line(f"{mark} {color(self._shown(start_line), self._paint)}")
+        mark = self._style("faint", prefix)
+        self._write_line(f"{mark} {color(self._shown(start_line), self._style)}")
         for raw_name, raw_value in headers:
             name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "backslashreplace")
             line = self._shown(f"{name}: {redact_header(name, value)}".rstrip())
-            self._write_line(f"{mark} {colored_header(line, self._paint)}")
+            self._write_line(f"{mark} {colored_header(line, self._style)}")
         self._write_line(mark)
 
-    def _write_remark(self, line: str) -> None:
-        self._write_line(self._paint("faint", self._shown(line)))
+    def _write_comment(self, line: str) -> None:
+        self._write_line(self._style("faint", self._shown(line)))
 
     def _shown(self, line: str) -> str:
         return printable(self._redactor.redact(line))

@@ -152,7 +152,7 @@ class Settings(NamedTuple):
     keyring_cache: Annotated[
         bool,
         Setting(
-            "cache of the keyring in the agent",
+            "cache keyring entries in the agent",
             "Cache what is read from the keyring in the memory of the agent, if one is running",
             values.Switch(),
             variables=("XAPI_KEYRING_CACHE",),
@@ -255,7 +255,7 @@ class Settings(NamedTuple):
         bool,
         Setting(
             "no notes and no progress",
-            "Print no notes and no progress on stderr, only warnings and errors",
+            "Print only warnings and errors on stderr",
             values.Switch(),
             flags=("--quiet",),
             variables=("XAPI_QUIET",),

@@ -4,21 +4,21 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from xapi_cli.system import style
 from xapi_cli.system.render import printable
+from xapi_cli.system.style import Name, Style
 
 _MIN_WIDTH = 20  # columns; on a narrower terminal, lines are not wrapped
 # A word and the spaces before it. A short command in backticks is one word, so that it can be copied.
 _WORD = re.compile(r"( *)((?:`[^`]{1,40}`|[^ ])+)")
 _GAP = "  "
-_PLAIN = style.Style(enabled=False)
+_PLAIN = Style(enabled=False)
 
 
 class Cell(NamedTuple):
     """A cell of a table: *text*, which may contain control characters, and its color."""
 
     text: str
-    color: style.Name | None = None
+    color: Name | None = None
 
 
 def width_of(text: str) -> int:
@@ -49,14 +49,14 @@ def wrapped(text: str, width: int, *, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
-def table(rows: Sequence[tuple[str, str | Cell]], paint: style.Style = _PLAIN) -> str:
+def table(rows: Sequence[tuple[str, str | Cell]], style: Style = _PLAIN) -> str:
     """Return *rows* of name and value as text, with the values aligned in one column."""
     width = max((width_of(name) for name, _ in rows), default=0)
-    return "\n".join(_row((Cell(name, "faint"), _cell(value)), (width, 0), paint) for name, value in rows)
+    return "\n".join(_row((Cell(name, "faint"), _cell(value)), (width, 0), style) for name, value in rows)
 
 
 def columns(
-    rows: Sequence[Sequence[Cell]], paint: style.Style = _PLAIN, *, header: Sequence[str] = (), width: int | None = None
+    rows: Sequence[Sequence[Cell]], style: Style = _PLAIN, *, header: Sequence[str] = (), width: int | None = None
 ) -> str:
     """Return *rows*, below *header* if there is one, with each column as wide as its widest cell.
 
@@ -66,25 +66,25 @@ def columns(
     lines = [[Cell(name, "strong") for name in header], *rows] if header else list(rows)
     widths = [max(width_of(printable(cell.text)) for cell in column) for column in zip(*lines, strict=True)]
     if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
-        return "\n".join(_stacked(header, row, paint) for row in rows)
-    return "\n".join(_row(line, widths, paint) for line in lines)
+        return "\n".join(_stacked(header, row, style) for row in rows)
+    return "\n".join(_row(line, widths, style) for line in lines)
 
 
-def _stacked(header: Sequence[str], row: Sequence[Cell], paint: style.Style) -> str:
+def _stacked(header: Sequence[str], row: Sequence[Cell], style: Style) -> str:
     """Return *row* as a title and, indented, its named cells."""
     named = next(index for index, name in enumerate(header) if name) + 1
-    title = " ".join(paint(cell.color or "strong", printable(cell.text)) for cell in row[:named])
-    cells = table([(name.lower(), cell) for name, cell in zip(header[named:], row[named:], strict=True)], paint)
+    title = " ".join(style(cell.color or "strong", printable(cell.text)) for cell in row[:named])
+    cells = table([(name.lower(), cell) for name, cell in zip(header[named:], row[named:], strict=True)], style)
     return "\n".join((title, *(f"    {line}" for line in cells.split("\n"))))
 
 
-def _row(cells: Sequence[Cell], widths: Sequence[int], paint: style.Style) -> str:
+def _row(cells: Sequence[Cell], widths: Sequence[int], style: Style) -> str:
     """Return *cells*, each but the last padded to its width."""
     shown = [(printable(cell.text), cell.color) for cell in cells]
     while shown and not shown[-1][0]:
         shown.pop()
     padded = [
-        paint(color, text) + " " * (width - width_of(text) if index < len(shown) - 1 else 0)
+        style(color, text) + " " * (width - width_of(text) if index < len(shown) - 1 else 0)
         for index, ((text, color), width) in enumerate(zip(shown, widths, strict=False))
     ]
     return _GAP.join(padded).rstrip()

@@ -26,7 +26,7 @@ _COMMAND = r"`[^`]+`"  # compiled only on a terminal
 
 
 def is_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Return whether text for people has colors, on a stream that *is_terminal* or not.
+    """Return whether text for users has colors, on a stream that *is_terminal* or not.
 
     NO_COLOR (https://no-color.org) disables them. CLICOLOR_FORCE and FORCE_COLOR enable them even if the stream is not
     a terminal (https://bixense.com/clicolors). Otherwise, a terminal has colors unless CLICOLOR is 0 or TERM is dumb.

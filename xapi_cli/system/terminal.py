@@ -145,9 +145,9 @@ class Terminal:
         line = " ".join(filter(None, ("xapi:", label, printable(self.redactor.redact(text)))))
         if self.stderr_is_terminal:
             line = _wrapped(line, self.columns)
-        paint = self.stderr_style
-        if paint.enabled:
-            line = paint.commands(line).replace(label, paint(color, label), 1) if label else paint(color, line)
+        style = self.stderr_style
+        if style.enabled:
+            line = style.commands(line).replace(label, style(color, label), 1) if label else style(color, line)
         self.print_stderr(line)
 
     def _write_stderr(self, data: bytes) -> None:
@@ -235,7 +235,7 @@ class Terminal:
 
     @cached_property
     def style(self) -> Style:
-        """The colors of text for people on stdout; results for programs never have colors."""
+        """The colors of text for users on stdout; results for programs never have colors."""
         return Style(enabled=is_wanted(self._environ, is_terminal=self.stdout_is_terminal))
 
     @cached_property
@@ -252,8 +252,8 @@ class Terminal:
         which must never be used as a password. Raises LoginNeeded at end of file
         or if the terminal is closed.
         """
-        paint = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
-        shown = paint("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
+        style = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
+        shown = style("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
         try:
             reply = self._prompter.read_hidden(shown) if hidden else self._prompter.read(shown)
         except (EOFError, OSError) as error:

@@ -34,7 +34,7 @@ class _Demo:
     """Runs each command as a separate process, prints it with its output, and checks the result."""
 
     def __init__(self, terminal: "Terminal", server: Sandbox, directory: Path, environ: Mapping[str, str]) -> None:
-        self._print, self._paint = terminal.print, terminal.style
+        self._print, self._style = terminal.print, terminal.style
         self._on_terminal = terminal.stdout_is_terminal and pseudoterminal.IS_SUPPORTED
         self._columns = min(terminal.stdout_columns, _MAX_COLUMNS) - len(_INDENT)
         self._server = server
@@ -76,7 +76,7 @@ class _Demo:
     def _invalidate_token(self) -> None:
         self._print_step("4. The server invalidates the token", "before it expires.")
         revoked = self._server.revoke_tokens()
-        self._print(_INDENT + self._paint("faint", f"(on the server: {revoked} token invalidated)"))
+        self._print(_INDENT + self._style("faint", f"(on the server: {revoked} token invalidated)"))
         self._expect("one invalidated token", revoked == 1)
 
     def _send_request_again(self, response: str) -> None:
@@ -91,7 +91,7 @@ class _Demo:
 
     def _xapi(self, *args: str, shown: Callable[[str], str] = str) -> "subprocess.CompletedProcess[str]":
         """Run xapi with *args* and print the command and its output; raises XapiError if it fails."""
-        self._print(f"{_INDENT}$ {self._paint('name', ' '.join(('xapi', *args)))}")
+        self._print(f"{_INDENT}$ {self._style('name', ' '.join(('xapi', *args)))}")
         done = self._on_a_terminal(args) if self._on_terminal else self._completed(args)
         for line in (done.stderr + shown(done.stdout)).splitlines():
             self._print_indented(line)
@@ -122,7 +122,7 @@ class _Demo:
             )
 
     def _print_step(self, title: str, rest: str) -> None:
-        self._print(f"\n{self._paint('strong', title)} {rest}\n")
+        self._print(f"\n{self._style('strong', title)} {rest}\n")
 
     def _print_indented(self, line: str) -> None:
         if not self._on_terminal:  # otherwise, xapi has wrapped it

@@ -74,7 +74,7 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
         return _NOT_FOUND
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
-        terminal.fail(UsageError(f"{name}: cannot be executed: {reason}", hint="is it an executable file?"))
+        terminal.fail(UsageError(f"{name}: cannot be executed: {reason}", hint="check that it is an executable file"))
         return _NOT_EXECUTABLE
 
 

@@ -142,9 +142,9 @@ class Request:
         """Raise UsageError if a download cannot be resumed with these options."""
         options = self._options
         if options.output in (None, "-"):
-            raise UsageError("--continue has no file to continue", hint="add -o FILE")
+            raise UsageError("--continue requires -o FILE", hint="add -o FILE")
         if self._method not in (None, "GET") or options.data is not None or self._items.fields or self._items.uploads:
-            raise UsageError("--continue applies to a GET without a body", hint="omit --continue")
+            raise UsageError("--continue is supported only for a GET request without a body", hint="omit --continue")
         for name, _ in self._items.headers:
             if name.lower() in _RANGE_HEADERS:
                 raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
@@ -258,8 +258,8 @@ class Request:
                 signals.cancel_alarm()  # its failure would replace this one while the files are closed
                 failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
         elif is_silent and output.size and self._runtime.terminal.stderr_is_terminal:
-            how = "the server cannot resume it" if self._options.resume else "--continue would keep it"
-            self._runtime.terminal.note(f"interrupted: {size(output.size)} dropped; {how}")
+            how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
+            self._runtime.terminal.note(f"interrupted: {size(output.size)} discarded; {how}")
 
     def _write_meta_of_failure(self, meta: "_Meta", file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""

@@ -43,8 +43,8 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(token_formats.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
-        paint = runtime.terminal.style
-        runtime.terminal.print(token_formats.status_table(state, token, subject, runtime.now(), paint))
+        style = runtime.terminal.style
+        runtime.terminal.print(token_formats.status_table(state, token, subject, runtime.now(), style))
     if state != "valid":
         raise _error(state, is_supplied=subject.source == "env")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from _socket import socket
 
 _NAME = "keeper"
+RESTART_HINT = "run `xapi agent stop`, which erases its tokens, then `xapi login`"
 _RETRY_INTERVAL = 0.01  # seconds; a connection is refused while many others are waiting, and dropped in a flood
 
 
@@ -83,6 +84,8 @@ class KeeperClient:
                 raise LockTimeout("the agent's lock") from error
             except (OSError, _Dropped) as error:
                 raise NotRunning from error
+            if response.status == messages.FULL:
+                raise StoreError("too many processes wait for the agent's lock", hint="try again later")
             _check(response)
             yield
 
@@ -123,7 +126,7 @@ class KeeperClient:
             return sock
 
     def _timeout_error(self) -> StoreError:
-        return StoreError(f"the agent did not respond within {self._timeout:g} s", hint="run `xapi agent stop`")
+        return StoreError(f"the agent did not respond within {self._timeout:g} s", hint=RESTART_HINT)
 
 
 def _send(sock: "socket", data: bytes, end: float) -> None:
@@ -156,8 +159,15 @@ def _check(response: Response) -> None:
     if response.status == messages.INVALID:
         raise _other_version()
     if response.status == messages.FULL:
-        raise StoreError("the agent has no space for another token", hint="run `xapi logout` for an account")
+        raise _full()
+
+
+def _full() -> StoreError:
+    return StoreError(
+        f"the agent is full ({messages.MAX_RECORDS} records) or has no memory left",
+        hint="log out of an account that you no longer use",
+    )
 
 
 def _other_version() -> StoreError:
-    return StoreError("the agent is of another version of xapi", hint="run `xapi agent stop`, then `xapi agent start`")
+    return StoreError("the agent runs another version of xapi", hint="run `xapi agent stop`, then `xapi login`")

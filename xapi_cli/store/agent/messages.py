@@ -16,6 +16,7 @@ from xapi_cli.store import record as records
 from xapi_cli.tokens import Identity
 
 MAX_BODY = records.LIMIT + 1024  # bytes; a cached record has a tag before its text
+MAX_RECORDS = 256
 ANY = bytes(16)  # as the expected generation of a PUT: store the record in any case
 
 # Operations. A generation changes when the key is erased, and only then.
@@ -30,7 +31,7 @@ STOP = b"S"  # erases everything and ends the keeper
 OK = b"+"
 ABSENT = b"0"  # GET, ERASE: the key has no record
 CONFLICT = b"!"  # PUT: the key was erased since the expected generation
-FULL = b"F"  # PUT: the limit of records is reached; LOCK: the limit of waiting processes
+FULL = b"F"  # PUT: the limit of records is reached, or no memory is left; LOCK: the limit of waiting processes
 INVALID = b"?"  # the request is not valid; its sender is probably another version of xapi
 
 _MAGIC = b"XK1\n"

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
 from xapi_cli.store.agent import messages
-from xapi_cli.store.agent.client import KeeperClient, NotRunning
+from xapi_cli.store.agent.client import RESTART_HINT, KeeperClient, NotRunning
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.store.protocol import LoggedOut, StoreOptions
 from xapi_cli.tokens import Identity, Record
@@ -29,7 +29,7 @@ class AgentStore:
 
             start_agent()
             self._client.held()
-            return "started the agent, which holds tokens in memory until `xapi agent stop`"
+            return "started the agent; it keeps tokens in memory until it stops"
         return None
 
     def probe(self) -> None:
@@ -41,8 +41,8 @@ class AgentStore:
         is_locked = any(each.is_locked for each in self._client.held() if each.key == key)
         self._client.erase(key)
         if not is_stored:
-            raise StoreError("the agent does not return what it has stored", hint="run `xapi agent stop`")
-        self.backend = f"the agent, {'never' if is_locked else 'possibly'} in swap space"
+            raise StoreError("the agent does not return what it has stored", hint=RESTART_HINT)
+        self.backend = "memory locked (never swapped)" if is_locked else "memory not locked (RLIMIT_MEMLOCK)"
 
     def begin(self, identity: Identity) -> None:
         """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""

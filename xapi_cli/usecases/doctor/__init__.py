@@ -97,7 +97,7 @@ class _Report:
     def end(self) -> None:
         """Print what has not been printed."""
         for cause, names in self._not_checked.items():
-            self._print(Check("", "skip", f"not checked because of {cause}: {', '.join(names)}"))
+            self._print(Check("", "skip", f"not checked, because {cause} failed: {', '.join(names)}"))
 
     def _release(self) -> None:
         held_back, self._held_back = self._held_back or [], None

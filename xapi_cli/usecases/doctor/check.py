@@ -28,27 +28,27 @@ class Check:
         """Return the result for scripts."""
         return {"name": self.name, "status": self.status, "message": self.message, "hint": self.hint}
 
-    def line(self, paint: Style) -> str:
+    def line(self, style: Style) -> str:
         """Return the result as one line, for scripts."""
-        return self._colored(self._line, paint)
+        return self._colored(self._line, style)
 
-    def wrapped(self, columns: int, paint: Style) -> str:
+    def wrapped(self, columns: int, style: Style) -> str:
         """Return the result for a terminal, wrapped to *columns* where the length of the words allows it."""
         is_problem = self.hint and self.status != "pass"
         first = printable(f"{self.status}  {self.name:<8}  {self.message}") if is_problem else self._line
         text = wrapped(first, columns, indent=_INDENT)
         if is_problem:
             text += f"\n{wrapped(_INDENT + printable(f'To do: {self.hint}'), columns, indent=_INDENT)}"
-        return self._colored(text, paint)
+        return self._colored(text, style)
 
     @property
     def _line(self) -> str:
         hint = f"; {self.hint}" if self.hint else ""
         return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
 
-    def _colored(self, text: str, paint: Style) -> str:
+    def _colored(self, text: str, style: Style) -> str:
         length = len(self.status)
-        return paint(_COLORS[self.status], text[:length]) + paint.commands(text[length:])
+        return style(_COLORS[self.status], text[:length]) + style.commands(text[length:])
 
 
 class NotChecked(XapiError):
