@@ -110,7 +110,7 @@ def _passed(memory: str) -> str:
 
 def _check(xapi: Xapi, env: Environ, name: str) -> tuple[str, str]:
     checks = json.loads(xapi("doctor", "--json", env=env).out)["checks"]
-    (check,) = (check for check in checks if check["name"] == name)
+    check = next(check for check in checks if check["name"] == name)  # a later one of this name is for the commands
     return check["status"], check["message"]
 
 
