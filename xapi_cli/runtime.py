@@ -170,10 +170,23 @@ class Runtime:
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":
-        """Return the source of tokens for requests: XAPI_TOKEN if it is set, else the account."""
-        from xapi_cli.auth.credentials import SuppliedToken
+        """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account."""
+        from xapi_cli.auth.credentials import SuppliedToken, TokenFromFile
 
-        return SuppliedToken(self.settings.token) if self.settings.token else self.account(automatic=automatic)
+        if self.settings.token:
+            return SuppliedToken(self.settings.token)
+        return TokenFromFile(self._read_token_file) if self.settings.token_file else self.account(automatic=automatic)
+
+    def supplied_token(self) -> str | None:
+        """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""
+        return self._read_token_file() if self.settings.token_file else self.settings.token
+
+    def _read_token_file(self) -> str:
+        from xapi_cli.auth import token_file
+
+        token = token_file.read(self.settings.token_file or "")
+        self.terminal.redactor.add(token)
+        return token
 
     @cached_property
     def verbose_log(self) -> "VerboseLog | None":

@@ -28,6 +28,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "password": ("secret", "secret"),
     "password_command": ("pass 'a b'", ("pass", "a b")),
     "token": ("abc", "abc"),
+    "token_file": ("/run/token", "/run/token"),
     "token_base_url": ("API.test", "https://api.test"),
     "storage": ("file", "file"),
     "keyring_cache": ("1", True),

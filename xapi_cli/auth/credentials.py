@@ -1,7 +1,9 @@
-"""The interface through which requests get tokens, and its implementation for a token supplied by the user."""
+"""The interface through which requests get tokens, and its implementations for a token supplied by the user."""
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
+from xapi_cli.errors import UsageError
 from xapi_cli.tokens import Token
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
@@ -80,3 +82,26 @@ class SuppliedToken:
     def advice(self) -> str:
         """Return a hint that names the variable."""
         return "XAPI_TOKEN is not accepted: replace it, or unset it so that xapi logs in automatically"
+
+
+class TokenFromFile(SuppliedToken):
+    """The token from XAPI_TOKEN_FILE: *read* returns it, or raises UsageError; after a 401, it is read again."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        super().__init__(read())
+        self._read = read
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return the token that the file contains now, or None if that is *rejected* or the file cannot be used."""
+        try:
+            self.token = Token(self._read())
+        except UsageError:
+            return None  # the 401 is then the error
+        return self.token if self.token.access_token != rejected.access_token else None
+
+    renew_unlimited = renew
+    newer = renew
+
+    def advice(self) -> str:
+        """Return a hint that names the variable."""
+        return "the token in XAPI_TOKEN_FILE is not accepted: replace it, or unset the variable"

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """The account and profile of a token, and where the token comes from."""
+    """The account and profile of a token, and where the token comes from; *variable* is that of a supplied token."""
 
     base_url: str | None
     username: str | None
     profile: str
     storage: str
     source: Source | None
+    variable: str | None = None
 
 
 def formatted(
@@ -70,7 +71,7 @@ def status_table(state: str, token: Token | None, subject: Subject, now: datetim
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),
         ("expires", until(token.expires_at, now) if token else "-"),
-        ("storage", "environment (XAPI_TOKEN)" if subject.source == "env" else subject.storage),
+        ("storage", f"environment ({subject.variable})" if subject.variable else subject.storage),
     ]
     return table(rows, style)
 

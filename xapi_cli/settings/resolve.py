@@ -30,6 +30,8 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
     sources = _Sources(flags, environ, name, profile or {}, path.parent)
     keys = [key for key in SETTINGS if key not in {"profile", "token_base_url"}]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
+    if settings.token and settings.token_file:
+        raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
     return settings._replace(
         token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
@@ -139,13 +141,13 @@ def _flag_value(flags: Flags, key: str) -> str | None:
 
 
 def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
-    """Return the base URL that XAPI_TOKEN is for, or None if there is no such token or it is for any base URL.
+    """Return the base URL that a supplied token is for, or None if there is no such token or it is for any base URL.
 
     Raises UsageError if the settings, or a profile selected by name, have another base URL. `exec` also sets
     XAPI_BASE_URL, which takes precedence over a profile: without the second comparison, `--profile` and XAPI_PROFILE
     would be without effect in its command.
     """
-    token_base_url: str | None = sources.value("token_base_url") if settings.token else None
+    token_base_url: str | None = sources.value("token_base_url") if settings.token_variable else None
     if token_base_url is None:
         return None
     is_named = sources.flags.get("profile") or sources.environ.get("XAPI_PROFILE")
@@ -153,8 +155,8 @@ def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
     for selected in (settings.base_url, of_profile):
         if selected is not None and selected != token_base_url:
             raise UsageError(
-                f"XAPI_TOKEN is for {token_base_url}, but the settings select {selected}",
-                hint="select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL",
+                f"{settings.token_variable} is for {token_base_url}, but the settings select {selected}",
+                hint=f"select the same base URL, or unset {settings.token_variable} and XAPI_TOKEN_BASE_URL",
             )
     return token_base_url
 

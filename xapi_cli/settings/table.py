@@ -126,11 +126,20 @@ class Settings(NamedTuple):
             secret=True,
         ),
     ] = None
+    token_file: Annotated[
+        str | None,
+        Setting(
+            "file that contains the token",
+            "File that contains the access token; each command reads it, and again after a 401",
+            values.FilePath(),
+            variables=("XAPI_TOKEN_FILE",),
+        ),
+    ] = None
     token_base_url: Annotated[
         str | None,
         Setting(
             "base URL of `XAPI_TOKEN`",
-            "Base URL that XAPI_TOKEN is for; with another base URL, xapi exits with code 2 and sends nothing",
+            "Base URL that XAPI_TOKEN or the file is for; with another one, xapi exits with code 2 and sends nothing",
             values.Text(urls.base_url),
             variables=("XAPI_TOKEN_BASE_URL",),
             default="any",
@@ -262,6 +271,13 @@ class Settings(NamedTuple):
         ),
     ] = False
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
+
+    @property
+    def token_variable(self) -> str | None:
+        """The variable that supplies the token, None if xapi gets it itself."""
+        if self.token:
+            return "XAPI_TOKEN"
+        return "XAPI_TOKEN_FILE" if self.token_file else None
 
     def __repr__(self) -> str:
         return f"Settings(profile={self.profile!r}, …)"  # some of the others are secrets, and more may contain one

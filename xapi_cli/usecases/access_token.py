@@ -29,7 +29,7 @@ def usable_token(
 
 
 def present_token(runtime: "Runtime") -> tuple[Token | None, Subject]:
-    """Return the token from XAPI_TOKEN or the stored one, None if there is none, and its subject, without a login."""
+    """Return the supplied token or the stored one, None if there is none, and its subject, without a login."""
     if supplied := _supplied_token(runtime):
         return supplied
     account = runtime.account(automatic=False)
@@ -38,16 +38,17 @@ def present_token(runtime: "Runtime") -> tuple[Token | None, Subject]:
 
 
 def warn_of_supplied_token(runtime: "Runtime", consequence: str) -> None:
-    """If XAPI_TOKEN is set, print a warning that states the *consequence*."""
-    if runtime.settings.token:
-        runtime.terminal.warn(f"XAPI_TOKEN is set and overrides the stored token: {consequence}")
+    """If the user supplies a token, print a warning that states the *consequence*."""
+    if variable := runtime.settings.token_variable:
+        runtime.terminal.warn(f"{variable} is set and overrides the stored token: {consequence}")
 
 
 def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
-    settings = runtime.settings
-    if not settings.token:
+    settings, token = runtime.settings, runtime.supplied_token()
+    if not token:
         return None
-    return Token(settings.token), Subject(settings.base_url, settings.username, settings.profile, "none", "env")
+    account = (settings.base_url, settings.username, settings.profile)
+    return Token(token), Subject(*account, "none", "env", settings.token_variable)
 
 
 def _subject(runtime: "Runtime", account: "Account") -> Subject:

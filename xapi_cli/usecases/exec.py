@@ -49,6 +49,7 @@ def _environment(
     be distinguished from one that xapi itself has read.
     """
     changed = without_secrets(environ) | {"XAPI_TOKEN": token}
+    changed.pop("XAPI_TOKEN_FILE", None)  # both must not be set
     if not base_url:
         return changed
     if profile is not None:

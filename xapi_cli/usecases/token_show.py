@@ -18,8 +18,8 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
     and the errors of a login.
     """
     seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
-    if fresh and (not automatic or runtime.settings.token):
-        other = "XAPI_TOKEN" if automatic else "--no-login"
+    if fresh and (not automatic or runtime.settings.token_variable):
+        other = runtime.settings.token_variable if automatic else "--no-login"
         raise UsageError(f"--fresh and {other} cannot be used together", hint="use only one of them")
     token, subject = usable_token(runtime, min_ttl=seconds, fresh=fresh, automatic=automatic)
     if runtime.environ.get("GITHUB_ACTIONS") == "true":

@@ -46,7 +46,7 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
         style = runtime.terminal.style
         runtime.terminal.print(token_formats.status_table(state, token, subject, runtime.now(), style))
     if state != "valid":
-        raise _error(state, is_supplied=subject.source == "env")
+        raise _error(state, subject.variable)
 
 
 def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
@@ -67,8 +67,8 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
     return response.status_code != 401
 
 
-def _error(state: State, *, is_supplied: bool) -> AuthenticationError:
-    hint = "replace or unset XAPI_TOKEN" if is_supplied else "run `xapi login`"
+def _error(state: State, variable: str | None) -> AuthenticationError:
+    hint = f"replace the token, or unset {variable}" if variable else "run `xapi login`"
     match state:
         case "short":
             return AuthenticationError("the token has less time left than --min-ttl requires", hint=hint)

@@ -44,12 +44,12 @@ def check_profile(findings: Findings) -> Check:
         raise NotChecked("the config file cannot be read", "config")
     findings.valid_settings = settings = findings.runtime.settings
     missing = [name for name in ("base_url", "username") if getattr(settings, name) is None]
-    if missing and not (settings.token and settings.base_url):
+    if missing and not (settings.token_variable and settings.base_url):
         hint = f"run `{findings.login_command}`, or set " + " and ".join(
             SETTINGS[name].variables[0] for name in missing
         )
         return Check("profile", "fail", f"{settings.profile} has no {' and no '.join(missing)}", hint)
-    account = f"{settings.username or 'XAPI_TOKEN'} at {settings.base_url}, storage {settings.storage}"
+    account = f"{settings.username or settings.token_variable} at {settings.base_url}, storage {settings.storage}"
     return Check("profile", "pass", f"{settings.profile}: {account}")
 
 

@@ -34,8 +34,12 @@ def check_store(findings: Findings) -> Check:
 def check_token(findings: Findings) -> Check:
     """Report the state of the stored token, without a login."""
     settings, now = findings.settings, findings.runtime.now()
-    if settings.token:
-        return Check("token", "pass", "from XAPI_TOKEN; its expiry time is unknown")
+    if settings.token_variable:
+        try:
+            findings.runtime.supplied_token()
+        except UsageError as error:
+            return Check("token", "fail", error.message, error.hint)
+        return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
         hint = f"follow the hint for {findings.storage.name}, or {_ALTERNATIVE}"
@@ -54,8 +58,8 @@ def check_token(findings: Findings) -> Check:
 def check_password(findings: Findings) -> Check:
     """Report where an automatic login would get the password."""
     settings = findings.settings
-    if settings.token:
-        return Check("password", "pass", "not needed: XAPI_TOKEN is set, and xapi does not log in")
+    if settings.token_variable:
+        return Check("password", "pass", f"not needed: {settings.token_variable} is set, and xapi does not log in")
     if settings.password:
         return Check("password", "pass", "from XAPI_PASSWORD")
     if command := findings.runtime.password_command:
