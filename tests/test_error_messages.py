@@ -80,7 +80,8 @@ ERRORS = {
     "an unknown setting": Error(
         "profile set timout 5", {}, 2,
         "unknown setting 'timout'; did you mean timeout? The settings are base_url, username, password_command,"
-        " storage, keyring_cache, redis_url, redis_prefix, redis_password_command, timeout, max_time, ca_bundle",
+        " storage, keyring_cache, redis_url, redis_prefix, redis_password_command, credential_helper, timeout,"
+        " max_time, ca_bundle",
     ),
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
@@ -134,7 +135,7 @@ ERRORS = {
     "a password for a keyring that is not in use": Error(
         "login --remember", HERE, 2,
         "--remember cannot be used with storage file, which does not store passwords;"
-        " use --storage keyring or agent, or omit --remember",
+        " use --storage keyring, agent or helper, or omit --remember",
     ),
     # the network
     "a refused connection": Error(
@@ -277,7 +278,7 @@ def test_the_error_for_a_typo_in_the_config_file_names_the_line(xapi: Xapi) -> N
         "",
         f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
         "The keys are base_url, username, password_command, storage, keyring_cache, redis_url, redis_prefix,"
-        " redis_password_command, timeout, max_time, ca_bundle\n",
+        " redis_password_command, credential_helper, timeout, max_time, ca_bundle\n",
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def env(service: RotatingSandbox, token_file: Path) -> Env:
     return {"XAPI_BASE_URL": service.base_url, "XAPI_TOKEN_FILE": str(token_file)}
 
 
+def _replace(file: Path, token: str) -> None:
+    """Replace *file* atomically, as Kubernetes does; many requests may cause this at the same time."""
+    new = file.with_name(f"{threading.get_ident()}.new")
+    new.write_text(token)
+    new.replace(file)
+
+
 @pytest.mark.parametrize("content", ["new-token", "new-token\n", "new-token\r\n", " \tnew-token \n\n"])
 def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path, content: str) -> None:
     token_file.write_text(content)
@@ -67,7 +75,7 @@ def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path, con
 
 
 def test_a_replaced_token_is_used_after_a_401(xapi: Xapi, service: RotatingSandbox, env: Env, token_file: Path) -> None:
-    service.on_rejection = lambda: token_file.write_text("new-token")
+    service.on_rejection = lambda: _replace(token_file, "new-token")
 
     outcome = xapi(*ME, env=env)
     assert (outcome.code, json.loads(outcome.out)["email"], outcome.err) == (0, MASTER.email, "")
@@ -78,7 +86,7 @@ def test_a_replaced_token_that_is_rejected_too_is_final(
     xapi: Xapi, service: RotatingSandbox, env: Env, token_file: Path
 ) -> None:
     tokens = iter(["second", "third", "fourth"])
-    service.on_rejection = lambda: token_file.write_text(next(tokens))
+    service.on_rejection = lambda: _replace(token_file, next(tokens))
 
     outcome = xapi(*ME, env=env)
     assert (outcome.code, service.requests) == (10, 2)
@@ -100,7 +108,7 @@ def test_without_a_new_token_a_401_is_final(
 def test_all_lines_of_a_batch_use_the_replaced_token(
     xapi: Xapi, service: RotatingSandbox, env: Env, token_file: Path
 ) -> None:
-    service.on_rejection = lambda: token_file.write_text("new-token")
+    service.on_rejection = lambda: _replace(token_file, "new-token")
 
     outcome = xapi("batch", env=env, input='{"path": "/x-api/me"}\n' * 60)
     assert outcome.code == 0
@@ -113,7 +121,7 @@ def test_a_client_of_the_library_uses_the_replaced_token(
 ) -> None:
     for name, value in {**env, "XAPI_CONFIG_DIR": str(token_file.parent)}.items():
         monkeypatch.setenv(name, value)
-    service.on_rejection = lambda: token_file.write_text("new-token")
+    service.on_rejection = lambda: _replace(token_file, "new-token")
 
     with open_client() as client:
         assert [client.get("/x-api/me").status_code for _ in range(2)] == [200, 200]

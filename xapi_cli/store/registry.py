@@ -7,7 +7,7 @@ module imports no storage: each row imports its own when it is opened.
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from xapi_cli.store.protocol import Store, StoreOptions
 
@@ -99,8 +99,13 @@ def names() -> list[str]:
 
 def alternatives() -> str:
     """Return the valid values as text for messages: `auto, keyring, file or none`."""
-    *others, last = names()
-    return f"{', '.join(others)} or {last}"
+    return listed(names())
+
+
+def listed(storages: "Sequence[str]") -> str:
+    """Return the names *storages* as text for messages, the last two joined by `or`."""
+    *others, last = storages
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def selected(setting: str) -> Storage:
