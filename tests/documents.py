@@ -30,6 +30,8 @@ You can give each setting as a flag, as an environment variable or in a profile.
 codes](exit-codes.md).
 """
 
+GROUPS = {(command,) for command, verbs in COMMANDS.items() if verbs}  # commands that only have subcommands
+
 
 def invocations() -> Iterator[tuple[str, ...]]:
     """Yield the arguments before `--help` of each command and group."""

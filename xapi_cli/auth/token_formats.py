@@ -44,6 +44,15 @@ def formatted(
             return token.access_token
 
 
+def credential_helper_response(token: Token) -> str:
+    """Return the response with *token* in the credential helper protocol of Bazel."""
+    # https://github.com/EngFlow/credential-helper-spec
+    response: dict[str, Any] = {"headers": {"Authorization": [f"Bearer {token.access_token}"]}}
+    if token.expires_at:
+        response["expires"] = instant(token.expires_at)
+    return json_line(response)
+
+
 def metadata(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
     """Return the metadata of *token*, without the secret."""
     expires_at = token.expires_at if token else None

@@ -21,12 +21,13 @@ from xapi_cli.system import safe_paths, signals
 from xapi_cli.system.terminal import reserve_standard_streams
 
 # The command table: each command with its subcommands, if any, below its heading in `xapi --help`. The file
-# `commands/NAME.py` has a function for each.
+# `commands/NAME.py` has a function for each; a hyphen in NAME is an underscore there.
 HEADINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Authentication": {
         "login": (),
         "logout": (),
         "token": ("show", "status"),
+        "credential-helper": ("get",),
     },
     "Requests": {
         "request": (),
@@ -80,7 +81,7 @@ def _program() -> Any:
 
 def _command(name: str, subcommands: tuple[str, ...]) -> typer.Typer:
     """Return the command *name* with its *subcommands*, if any."""
-    module = import_module(f"xapi_cli.commands.{name}")
+    module = import_module(f"xapi_cli.commands.{name.replace('-', '_')}")
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if subcommands:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)

@@ -42,7 +42,7 @@ def show(
     """Print a usable access token.
 
     Logs in first if necessary. With --min-ttl, renews a token that has less
-    time left. No other command prints a token.
+    time left. Only this command and credential-helper print a token.
 
     Examples:
 

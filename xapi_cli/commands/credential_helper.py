@@ -1,0 +1,36 @@
+"""Give the token to Bazel and other programs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+MinTtl = Annotated[
+    str | None,
+    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
+]
+
+
+@settings_flags(*ACCOUNT, *NETWORK)
+def get(ctx: typer.Context, *, min_ttl: MinTtl = None) -> None:
+    """Print the Authorization header for a URL.
+
+    Implements the credential helper protocol of Bazel. Reads a JSON object with
+    the member uri from stdin, and prints one with the members headers and, if
+    the expiry time is known, expires. Logs in first if necessary. A URL on
+    another origin than the base URL causes exit code 2.
+
+    Examples:
+
+    \b
+      echo '{"uri": "https://api.example.com/x-api/me"}' |
+        xapi credential-helper get
+    """
+    from xapi_cli.usecases import credential_helper
+
+    runtime: Runtime = ctx.obj
+    credential_helper.get(runtime, min_ttl=min_ttl)

@@ -1,0 +1,64 @@
+"""Give the token to a program that asks for the credentials of a URL, such as Bazel."""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.auth.token_formats import credential_helper_response
+from xapi_cli.errors import UsageError
+from xapi_cli.http import urls
+from xapi_cli.settings import durations
+from xapi_cli.usecases.access_token import usable_token
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from xapi_cli.runtime import Runtime
+
+_ABSOLUTE = re.compile(r"https?://", re.IGNORECASE)
+_LARGEST = 64 * 1024  # bytes
+_HINT = 'write {"uri": "https://…"} to stdin'
+
+
+def get(runtime: "Runtime", *, min_ttl: str | None) -> None:
+    """Print the header for the URL that the request on stdin names, with a token that is valid for *min_ttl*.
+
+    Raises UsageError, without a login, if the request is not valid or its URL is not on the origin of the base URL, and
+    the errors of a login.
+    """
+    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    base_url = runtime.base_url
+    _check_origin(_requested_url(runtime.terminal.stdin()), base_url)
+    token, _ = usable_token(runtime, min_ttl=seconds)
+    runtime.terminal.print(credential_helper_response(token))
+
+
+def _requested_url(stdin: "BinaryIO | None") -> str:
+    """Return the URL in the request; other members are ignored, as the protocol requires."""
+    try:
+        data = stdin.read(_LARGEST + 1) if stdin else b""
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror}", hint=_HINT) from error
+    if len(data) > _LARGEST:
+        raise UsageError("the request on stdin is larger than 64 KiB", hint=_HINT)
+    try:
+        request: Any = json.loads(data)
+        url = request["uri"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        url = None
+    if not isinstance(url, str):
+        raise UsageError("the request on stdin is not a JSON object with a uri", hint=_HINT)
+    return url
+
+
+def _check_origin(url: str, base_url: str) -> None:
+    """Raise UsageError, which does not quote *url*, unless it is an absolute URL on the origin of *base_url*."""
+    try:
+        if _ABSOLUTE.match(url) and urls.same_origin(urls.resolve(base_url, url), base_url):
+            return
+    except UsageError:
+        pass  # raised below
+    raise UsageError(
+        f"the uri of the request is not on the origin of the base URL {base_url}",
+        hint="configure this helper only for the host of the API",
+    )
