@@ -85,7 +85,7 @@ ERRORS = {
     ),
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
-        "XAPI_TIMEOUT: 'soon' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds above 0",
+        "XAPI_TIMEOUT: 'soon' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5 above 0",
     ),
     "an invalid storage": Error(
         "token status", {**HERE, "XAPI_STORAGE": "disk"}, 2,
@@ -98,7 +98,7 @@ ERRORS = {
     ),
     "an invalid duration": Error(
         "token status --min-ttl week", HERE, 2,
-        "--min-ttl: 'week' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds",
+        "--min-ttl: 'week' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5",
     ),
     # tokens and passwords
     "a wrong password": Error(

@@ -257,6 +257,19 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
          "use -d for a whole body")),
         ("request /a --insecure", ("unknown option --insecure; certificates are always verified: "
          "use --ca-bundle FILE")),
+        *((f"request /a {flag}", f"unknown option {flag}; use --continue, with -o FILE")
+          for flag in ("-C", "-c", "--resume")),
+        *((f"request /a {flag}", f"unknown option {flag}; use --quiet, which omits notes and progress")
+          for flag in ("-s", "--silent")),
+        ("request /a -O", "unknown option -O; name the file: -o FILE"),
+        ("-q request /a", "unknown option -q; put options after the command: `xapi COMMAND --quiet`"),
+        ("--curl request /a", "unknown option --curl; put options after the command: `xapi COMMAND --curl`"),
+        ("--json token show", "unknown option --json; put options after the command: `xapi COMMAND --json`"),
+        ("--versoin", "unknown option --versoin; did you mean --version?"),
+        ("agent --status", "unknown option --status; did you mean `xapi agent status`?"),
+        ("agent --idle 8h start", "unknown option --idle; put options after the command: `xapi agent COMMAND --idle`"),
+        ("--status", "unknown option --status; did you mean `xapi token status`?"),
+        ("--logout", "unknown option --logout; put options after the command: `xapi COMMAND --logout`"),
         ("token show -k", "unknown option -k; see `xapi token show --help`"),
         ("request /a --no-folow", "unknown option --no-folow; did you mean --no-follow?"),
         ("--profile work request /a", ("unknown option --profile; put options after the command: "

@@ -36,6 +36,13 @@ def test_the_demo_shows_the_whole_workflow(xapi: Xapi) -> None:
     assert "1 token invalidated" in result.out
 
 
+def test_the_demo_names_a_command_that_the_shell_finds(xapi: Xapi) -> None:
+    assert xapi("demo").out.endswith("To use your own server: xapi login\n")
+    assert xapi("demo", env={"PATH": "/usr/bin:/bin"}).out.endswith(
+        "To use your own server: install xapi (see docs/install.md), then run: xapi login\n"
+    )
+
+
 def test_the_demo_prints_no_secret(xapi: Xapi) -> None:
     result = xapi("demo").out
 

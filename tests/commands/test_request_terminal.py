@@ -147,6 +147,19 @@ def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: P
     assert re.fullmatch(rf"xapi: wrote {out}: 1\.9 MiB in \d+\.\d s, [\d.]+ [KM]iB/s\n", last)
 
 
+def test_a_short_download_shows_the_time_of_the_request_and_no_rate(xapi: Xapi, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        Server([request(), sleep(0.3), send(response("200 OK", b"x" * 11))]) as server,
+        xapi.on_terminal("request", "/", "-o", str(out), env=bearing(server), columns=300) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    written = re.fullmatch(rf"xapi: wrote {out}: 11 bytes in (\d+\.\d) s", terminal.text.splitlines()[-1])
+    assert written
+    assert float(written[1]) >= 0.3
+
+
 def test_stdout_redirected_to_a_file_shows_the_progress_of_a_download(xapi: Xapi, tmp_path: Path) -> None:
     seen = threading.Event()
     with (

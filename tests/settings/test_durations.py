@@ -42,5 +42,5 @@ def test_any_other_text_is_rejected_and_made_printable(text: str) -> None:
         seconds(text, name="--min-ttl")
 
     assert caught.value.message.startswith("--min-ttl: ")
-    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds"
+    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5"
     assert str(caught.value).isprintable()

@@ -48,13 +48,17 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
     },
 }
 _DESTRUCTIVE = frozenset({"logout", "remove", "unset"})  # suggested only for a command of another tool, not for a typo
-# Options of curl and HTTPie that xapi expresses differently.
+# Options of curl, wget and HTTPie that xapi expresses differently.
 _EQUIVALENTS = {
     **dict.fromkeys(("-X", "--request", "--method"), "give METHOD before PATH: `xapi request POST /path`"),
     **dict.fromkeys(("--json", "-j"), "write fields as ITEMs: name=value, name:=JSON; use -d for a whole body"),
     **dict.fromkeys(("-F", "--form-string", "--multipart"), "write an upload as name@file; use --form for form fields"),
+    **dict.fromkeys(("-C", "-c", "--continue-at", "--resume"), "use --continue, with -o FILE"),
+    **dict.fromkeys(("-s", "--silent", "-S", "--show-error"), "use --quiet, which omits notes and progress"),
+    **dict.fromkeys(("-O", "--remote-name", "--output-document"), "name the file: -o FILE"),
     **dict.fromkeys(("-k", "--insecure", "--verify"), "certificates are always verified: use --ca-bundle FILE"),
 }
+_BEFORE_COMMANDS = {"-q": "--quiet"}  # after some commands, the short option means something else
 _SECRET_OPTIONS = {
     "--password": "no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`",
     "--token": "no option takes a token: set XAPI_TOKEN",
@@ -119,17 +123,37 @@ def _alternative(option: str, ctx: Any) -> str | None:
         return _SECRET_OPTIONS[option]
     if option in _EQUIVALENTS and ctx.command_path == "xapi request":
         return _EQUIVALENTS[option]
-    if match := closest(option, _long_options(ctx)):
-        return f"did you mean {match}?"
     if hasattr(ctx.command, "list_commands"):
-        return f"put options after the command: `{ctx.command_path} COMMAND {option}`"
-    return None
+        return _alternative_of_group(option, ctx)
+    match = closest(option, _long_options(ctx))
+    return f"did you mean {match}?" if match else None
+
+
+def _alternative_of_group(option: str, ctx: Any) -> str:
+    """Return a hint for *option* before a command of the group of *ctx*: it belongs after one, or is meant as one."""
+    names = ctx.command.list_commands(ctx)
+    options = {each for name in names for each in _options(ctx.command.get_command(ctx, name), ctx)}
+    if option not in options:
+        if match := closest(option, _long_options(ctx)):
+            return f"did you mean {match}?"
+        word = option.removeprefix("--")
+        if word in {*names, *SYNONYMS.get(ctx.command_path, {})} and (
+            name := _equivalent(ctx.command_path, word, names)
+        ):
+            return f"did you mean `{ctx.command_path} {name}`?"
+    return f"put options after the command: `{ctx.command_path} COMMAND {_BEFORE_COMMANDS.get(option, option)}`"
 
 
 def _long_options(ctx: Any) -> list[str]:
     """Return the long options of the command of *ctx*."""
-    names = [name for each in ctx.command.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
-    return [name for name in names if name.startswith("--")]
+    return [name for name in _options(ctx.command, ctx) if name.startswith("--")]
+
+
+def _options(command: Any, ctx: Any) -> list[str]:
+    """Return the options of *command*; those of a group include the options of its commands."""
+    own = [name for each in command.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
+    nested = command.list_commands(ctx) if hasattr(command, "list_commands") and command is not ctx.command else ()
+    return own + [option for name in nested for option in _options(command.get_command(ctx, name), ctx)]
 
 
 def _name(error: Any) -> str:

@@ -41,8 +41,10 @@ class Download:
             if problem is not None:
                 self._restart(problem)
                 continue
-            if response.is_success and response.status_code != 206 and self._file.count:
-                self._restart("the server sent the whole file")
+            if response.is_success and response.status_code != 206:
+                reason = self._file.why_whole(response.headers, final_url(response))
+                if reason is not None:
+                    self._restart(reason)
             try:
                 self._output.write(response)
             except NetworkError as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.partial_file import PartialFile
 
+_MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
@@ -112,9 +113,10 @@ class ResponseOutput:
         seconds = self._transfer(response, chunks, file.write, before=before)
         file.commit()
         if self.terminal.shows_progress:
-            rate = size(round(self.size / max(seconds, 0.001)))
+            elapsed = response.elapsed.total_seconds()  # of the request with its response
+            rate = f", {size(round(self.size / elapsed))}/s" if seconds >= _MIN_TIME_FOR_RATE else ""
             resumed = f" (resumed at {size(before)})" if before else ""
-            self.terminal.note(f"wrote {file.name}: {size(before + self.size)}{resumed} in {seconds:.1f} s, {rate}/s")
+            self.terminal.note(f"wrote {file.name}: {size(before + self.size)}{resumed} in {elapsed:.1f} s{rate}")
 
     def _transfer(
         self,

@@ -100,6 +100,12 @@ class PartialFile:
             )
         return "the file on the server has changed" if status == 416 else None
 
+    def why_whole(self, fields: Mapping[str, str], url: str) -> str | None:
+        """Return why a response with the header *fields* has the whole file; None if there is no part to continue."""
+        if self._version is None or not self.count:
+            return None
+        return ranges.why_whole(self._version, fields, digest(url, self._salt))
+
     def forget(self) -> None:
         """Download the whole file next; the part remains until its first bytes arrive."""
         self._version, self._good = None, (0, 0)

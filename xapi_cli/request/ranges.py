@@ -62,6 +62,16 @@ def problem(version: Version, start: int, fields: Mapping[str, str], url: str) -
     return "the server sent a range with a Content-Encoding" if is_coded(fields) else None
 
 
+def why_whole(version: Version, fields: Mapping[str, str], url: str) -> str:
+    """Return why the server responded with the whole file, and these header *fields*, to a request for a part."""
+    current, total = _strong_validator(fields), length_of(fields)
+    if url != version.url or (current or version.validator) != version.validator:
+        return "the file on the server has changed"
+    if version.total is not None and total not in (None, version.total) and not is_coded(fields):
+        return "the file on the server has changed"
+    return "the server sent the whole file, because it does not support ranges"
+
+
 def total_of(fields: Mapping[str, str]) -> int:
     """Return the size of the whole file according to the valid Content-Range in *fields*."""
     return int(fields["content-range"].rpartition("/")[2])

@@ -12,7 +12,7 @@ _NUMBER = r"\d+\.?\d*|\.\d+"
 _MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow
 _LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
 _LONGEST_LIMIT = 10**8  # seconds, three years; within the range of threads, sockets and timers
-_FORMS = "90s, 30m, 2h, 7d, 1h30m or a number of seconds"
+_FORMS = "90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5"
 
 
 def seconds(text: str, *, name: str) -> float:

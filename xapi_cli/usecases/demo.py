@@ -1,6 +1,7 @@
 """Run the main workflow against a sandbox server, explain each step, and check that it worked."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,8 @@ class _Demo:
         self._invalidate_token()
         self._send_request_again(response)
         self._expect("a new stored token", self._token() not in {"", first_token})
-        self._print("\nThe demo is complete. To use your own server: xapi login")
+        install = "" if _is_installed(self._environ) else "install xapi (see docs/install.md), then run: "
+        self._print(f"\nThe demo is complete. To use your own server: {install}xapi login")
 
     def _log_in(self) -> None:
         self._print_step(
@@ -156,6 +158,11 @@ def _isolated(environ: Mapping[str, str], directory: Path) -> dict[str, str]:
         "XAPI_STATE_DIR": str(directory / "state"),
         "XAPI_STORAGE": "file",
     }
+
+
+def _is_installed(environ: Mapping[str, str]) -> bool:
+    """Return whether the shell finds `xapi`, which it does not if `make demo` runs it in a checkout."""
+    return shutil.which("xapi", path=environ.get("PATH")) is not None
 
 
 def _is_setting(name: str) -> bool:
