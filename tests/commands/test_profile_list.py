@@ -33,9 +33,16 @@ def test_the_state_and_the_expiry_of_each_token_are_shown(accounts: Xapi) -> Non
     for name in ("default", "old"):
         status = json.loads(accounts("token", "status", "-p", name).out)
         assert rows[name]["expires_at"] == status["expires_at"]
-    lines = {line[3:].split()[0]: line.split()[-2:] for line in accounts("profile", "list").out.splitlines()}
-    assert lines["default"] == ["valid", rows["default"]["expires_at"]]
-    assert lines["empty"] == ["-", "-"]
+
+
+def test_a_pipe_gets_one_line_for_each_profile_with_columns_separated_by_tabs(accounts: Xapi) -> None:
+    rows = {row["name"]: row for row in json.loads(accounts("profile", "list", "--json").out)}
+    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in accounts("profile", "list").out.splitlines()}
+
+    default = rows["default"]
+    assert lines["default"] == ["*", MASTER.email, default["base_url"], "valid", default["expires_at"]]
+    assert lines["empty"] == ["-", "-", "-", "-", "-"]
+    assert list(lines) == list(rows)
 
 
 def test_variables_that_select_another_account_do_not_change_the_list(accounts: Xapi) -> None:
@@ -65,6 +72,7 @@ def test_a_narrow_terminal_gets_one_small_table_for_each_profile(accounts: Xapi)
     assert [row for row in rows if len(row) > 60] == []
     assert rows[0] == "* default"
     assert rows[1].split() == ["username", MASTER.email]
+    assert rows[2].split()[:2] == ["base", "URL"]
     assert rows[3].split() == ["token", "valid"]
 
 

@@ -55,7 +55,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [[Cell("a"), Cell("bb"), Cell("c")], [Cell("aaa"), Cell("b\x07"), Cell("")]]
 
     assert columns(rows) == "a    bb     c\naaa  b\\x07"
-    assert columns(rows, header=("", "LONG", "X")) == "     LONG   X\na    bb     c\naaa  b\\x07"
+    assert columns(rows, header=("", "long", "x")) == "     LONG   X\na    bb     c\naaa  b\\x07"
     assert columns([]) == ""
 
 
@@ -68,6 +68,6 @@ def test_colors_do_not_change_the_width() -> None:
 def test_columns_that_do_not_fit_become_one_table_for_each_row() -> None:
     rows = [[Cell("*"), Cell("work"), Cell("x" * 30), Cell("valid")]]
 
-    assert columns(rows, header=("", "NAME", "BASE URL", "STATE"), width=40) == (
-        f"* work\n    base url  {'x' * 30}\n    state     valid"
+    assert columns(rows, header=("", "name", "base URL", "state"), width=40) == (
+        f"* work\n    base URL  {'x' * 30}\n    state     valid"
     )

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from xapi_cli.system.progress import Activity, Lines, Progress, Transfer, Waiting
+from xapi_cli.system.render import size
 
 
 class Screen:
@@ -88,6 +89,18 @@ def test_the_line_is_shorter_than_the_terminal(screen: Screen, columns: int, don
 
     line = screen.seen.decode().split("\x1b[K")[0].lstrip("\r")
     assert len(line) < columns
+
+
+@pytest.mark.parametrize("total, has_bar", [(1_000_000, True), (123 * 2**20, True), (2**80, False)])
+def test_at_60_columns_there_is_a_bar_unless_the_numbers_take_its_place(
+    screen: Screen, total: int, has_bar: bool
+) -> None:
+    with _progress(screen, 60).during(_transfer(total // 2, total)):
+        screen.expect(lambda seen: seen.endswith(b"\x1b[K"))
+
+    line = screen.seen.decode().split("\x1b[K")[0].lstrip("\r")
+    assert line.startswith("━" if has_bar else "50% ")
+    assert f" {size(total // 2)}/{size(total)}, " in line
 
 
 def test_the_bar_uses_the_16_colors_of_the_terminal(screen: Screen) -> None:

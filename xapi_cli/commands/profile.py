@@ -50,7 +50,8 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles, and the state of their tokens.
 
     A star marks the selected profile. The state is that of the stored token; no
-    request is sent.
+    request is sent. A pipe gets one line per profile: name, star or -,
+    username, base URL, state and expiry, separated by tabs.
 
     Examples:
 

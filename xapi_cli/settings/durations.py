@@ -29,7 +29,7 @@ def time_limit(value: str | float) -> float:
     """Return the number of seconds in *value*, a DURATION or a number; raise UsageError unless it can limit a wait."""
     number = _parse(value) if isinstance(value, str) else float(value)
     if number is None or not 0 < number <= _LONGEST_LIMIT:  # not true for NaN either
-        raise UsageError(_invalid(str(value)), hint=f"write {_FORMS} above 0")
+        raise UsageError(_invalid(str(value)), hint=f"write a time above 0: {_FORMS}")
     return number
 
 

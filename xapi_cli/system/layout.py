@@ -58,12 +58,12 @@ def table(rows: Sequence[tuple[str, str | Cell]], style: Style = _PLAIN) -> str:
 def columns(
     rows: Sequence[Sequence[Cell]], style: Style = _PLAIN, *, header: Sequence[str] = (), width: int | None = None
 ) -> str:
-    """Return *rows*, below *header* if there is one, with each column as wide as its widest cell.
+    """Return *rows*, below *header* in capitals if there is one, with each column as wide as its widest cell.
 
     If that is wider than *width*, return one small table for each row instead. Its title consists of the cells up to
     the first one that has a name in *header*.
     """
-    lines = [[Cell(name, "strong") for name in header], *rows] if header else list(rows)
+    lines = [[Cell(name.upper(), "strong") for name in header], *rows] if header else list(rows)
     widths = [max(width_of(printable(cell.text)) for cell in column) for column in zip(*lines, strict=True)]
     if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         return "\n".join(_stacked(header, row, style) for row in rows)
@@ -74,7 +74,7 @@ def _stacked(header: Sequence[str], row: Sequence[Cell], style: Style) -> str:
     """Return *row* as a title and, indented, its named cells."""
     named = next(index for index, name in enumerate(header) if name) + 1
     title = " ".join(style(cell.color or "strong", printable(cell.text)) for cell in row[:named])
-    cells = table([(name.lower(), cell) for name, cell in zip(header[named:], row[named:], strict=True)], style)
+    cells = table([(name, cell) for name, cell in zip(header[named:], row[named:], strict=True)], style)
     return "\n".join((title, *(f"    {line}" for line in cells.split("\n"))))
 
 

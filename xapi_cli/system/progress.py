@@ -26,6 +26,7 @@ class Activity:
     """
 
     delay = 0.3
+    verb = ""  # with which the text begins; a narrow terminal shows the bar instead
 
     def __init__(self, total: int | None = None, done: int = 0) -> None:
         self.total, self.done = total, done
@@ -77,14 +78,14 @@ class Transfer(Activity):
     """A transfer of *total* bytes, of which *done* were transferred earlier; *verb* says in which direction."""
 
     def __init__(self, verb: str, total: int | None, done: int = 0) -> None:
-        self._verb = verb
+        self.verb = f"{verb} "
         super().__init__(total, done)
 
     def text(self, now: float) -> str:
         """Return the bytes, the rate and the remaining time."""
         rate, _ = self._rates(now)
         of_total = f"/{size(self.total)}" if self.total else ""
-        return f"{self._verb} {size(self.done)}{of_total}, {size(int(rate))}/s{self._remaining(rate)}"
+        return f"{self.verb}{size(self.done)}{of_total}, {size(int(rate))}/s{self._remaining(rate)}"
 
 
 class Lines(Activity):
@@ -215,12 +216,15 @@ class _Line:
     def of(self, activity: Activity, now: float, columns: int) -> bytes:
         """Return the line for *activity* at the time *now*, at most *columns* wide."""
         text, total = activity.text(now), activity.total
-        part = min(1.0, activity.done / total) if total else None
-        if part is not None:
-            text = f"{part:4.0%} {text}"
+        if not total:
+            return text[:columns].encode(self._encoding, "replace")
+        part = min(1.0, activity.done / total)
+        text = f"{part:4.0%} {text}"
+        if len(text) + _MIN_BAR_WIDTH + 1 > columns:
+            text = text.replace(activity.verb, "", 1)  # the numbers say more
         width = min(_MAX_BAR_WIDTH, columns - len(text) - 1)
-        bar = self._bar(part, width) if part is not None and width >= _MIN_BAR_WIDTH else ""
-        return (bar + text[:columns]).encode(self._encoding, "replace")
+        line = self._bar(part, width) + text if width >= _MIN_BAR_WIDTH else text.lstrip()[:columns]
+        return line.encode(self._encoding, "replace")
 
     def _bar(self, part: float, width: int) -> str:
         """Return a bar of *width* columns, *part* of which is complete; rich omits the rest if there are no colors."""

@@ -9,7 +9,7 @@ from xapi_cli.settings import config_file, resolve
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.store.repository import StoreReports
 from xapi_cli.system.layout import Cell, columns
-from xapi_cli.system.render import instant, relative
+from xapi_cli.system.render import instant, printable, relative
 from xapi_cli.system.style import of_state
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.token_status import state_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Token
 
-_HEADER = ("", "PROFILE", "USERNAME", "BASE URL", "TOKEN", "EXPIRES")
+_HEADER = ("", "profile", "username", "base URL", "token", "expires")
 _IGNORED = ("profile", "base_url", "username", "token", "token_base_url")  # their variables select another account
 _UNKNOWN = "unknown"  # the store cannot be read
 
@@ -60,8 +60,8 @@ def show_profiles(runtime: "Runtime", *, as_json: bool) -> None:
         cells = [_cells(row, relative(row.expires_at - runtime.now()) if row.expires_at else "-") for row in rows]
         terminal.print(columns(cells, terminal.style, header=_HEADER, width=terminal.stdout_columns))
     else:
-        cells = [_cells(row, instant(row.expires_at) if row.expires_at else "-") for row in rows]
-        terminal.print(columns(cells, terminal.style))
+        for row in rows:
+            terminal.print(_tab_separated(row))
 
 
 def _row(name: str, is_current: bool, profile: Mapping[str, Any], tokens: "_Tokens") -> Row:
@@ -78,6 +78,14 @@ def _cells(row: Row, expires: str) -> tuple[Cell, ...]:
         Cell(row.state or "-", of_state(row.state) if row.state else "faint"),
         Cell(expires),
     )
+
+
+def _tab_separated(row: Row) -> str:
+    """Return *row* for a pipe: the name, `*` for the selected profile, and the other columns; `-` is no value."""
+    mark, name, *others = (
+        cell.text.strip() or "-" for cell in _cells(row, instant(row.expires_at) if row.expires_at else "-")
+    )
+    return "\t".join(printable(each) for each in (name, mark, *others))
 
 
 class _Tokens:
