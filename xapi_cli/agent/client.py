@@ -22,6 +22,7 @@ else:
 READY_TIMEOUT = 0.4  # seconds until a worker must be ready
 _LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
+_STOP_SIGNALS = {_signal.SIGSTOP, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU}
 _FAILED = 1  # the exit code of XapiError
 
 
@@ -69,31 +70,38 @@ class _Call:
         self._connection = connection
         self._worker = worker
         self._forwarded = 0  # the last signal
+        self._has_begun = False
         self._previous: dict[int, Any] = {}
 
     def wait(self) -> None:
         """Wait for the end of the command and end this process; return if the worker asks this process to run it."""
+        self._forward_signals()
+        try:
+            while self._next_message() != b"C":
+                pass
+        except Exception:  # noqa: BLE001 - the agent was killed, or sends something that no agent sends
+            _end_lost(self._forwarded)
+        self._restore_signals()
+
+    def _next_message(self) -> bytes:
+        """Do what the next message requires, and return its kind; raises any exception if that is not possible."""
         from xapi_cli.agent.protocol import ProtocolError, receive
 
-        self._forward_signals()
-        while True:
-            try:
-                kind, content = receive(self._connection)
-            except (EOFError, OSError, ProtocolError):
-                _end_lost(self._forwarded)
-            if kind == b"X":
-                os._exit(int(content))
-            elif kind == b"S":
-                _end_with_status(int(content))
-            elif kind == b"C":
-                self._restore_signals()
-                return
-            elif kind == b"B":
-                _harden()
-            else:
-                from xapi_cli.agent import questions
+        kind, content = receive(self._connection)
+        if kind == b"X":
+            os._exit(int(content))
+        elif kind == b"S":
+            _end_with_status(int(content))
+        elif kind == b"B":
+            _harden()
+        elif kind in {b"Q", b"P"}:
+            from xapi_cli.agent import questions
 
-                questions.respond(self._connection, kind, content)
+            questions.respond(self._connection, kind, content)
+        elif kind != b"C" or self._has_begun:
+            raise ProtocolError("unexpected message")
+        self._has_begun = True
+        return kind
 
     def _forward_signals(self) -> None:
         for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGTSTP):
@@ -164,7 +172,9 @@ def _end_by_signal(number: int) -> "NoReturn":
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if number not in {_signal.SIGKILL, _signal.SIGSTOP}:
+    if number in _STOP_SIGNALS:  # no process dies of them
+        os._exit(128 + number)
+    if number != _signal.SIGKILL:
         _signal.signal(number, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [number])
     os.kill(os.getpid(), number)
