@@ -29,7 +29,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
+.PHONY: demo test test-agent soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -39,6 +39,14 @@ test: $(DEVELOPMENT) $(INSTALLED)
 	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "not soak" $(PYTEST_ARGS) $(TESTS)
+
+# The tests of commands that run the program often, with the agent behind it.
+BEHIND_AGENT ?= $(wildcard $(foreach name,login login_* token_* logout quiet profile request_output request_options request_meta \
+	request_termination request_terminal,tests/commands/test_$(name).py)) \
+	$(foreach name,automatic_login destinations errors other_users secrets,tests/test_$(name).py)
+test-agent: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -150,6 +158,7 @@ clean:
 help:
 	@echo "demo      show the main workflow"
 	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
+	@echo "test-agent  run the tests of commands with the agent behind the program"
 	@echo "soak      run the long tests, and 10,000 new examples for each property test"
 	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
 	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"

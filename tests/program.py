@@ -9,12 +9,12 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, ClassVar, Self
 
 from tests.fork_server import KEYRINGS, ForkServer
 
@@ -49,12 +49,16 @@ class Xapi:
 
     The program has no controlling terminal and cannot prompt, unless it is started with
     `on_terminal`. Processes that it leaves running are killed. With *forks*, it is forked
-    from that server if the result is the same.
+    from that server if the result is the same. If there is a *runtime*, all use the agent in that directory, without
+    forks, and *on_start* gets the arguments, the command and the environment of each.
     """
+
+    runtime: ClassVar[str | None] = None
+    on_start: ClassVar[Callable[[Sequence[str | bytes], Sequence[str | bytes], Environ], None]]
 
     def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
         self.home = home
-        self._forks = forks
+        self._forks = None if self.runtime else forks
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
@@ -64,6 +68,8 @@ class Xapi:
             "XAPI_STORAGE": "file",
             "TMPDIR": str(self.temporary),
         }
+        if self.runtime:
+            self.environ["XDG_RUNTIME_DIR"] = self.runtime
         self.temporary.mkdir(parents=True)
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -107,6 +113,8 @@ class Xapi:
         is the path of the controlling terminal of the session.
         """
         environ = self.environment(env)
+        if self.runtime:
+            Xapi.on_start(args, argv, environ)
         process: subprocess.Popen[bytes]
         if not argv and self._forks is not None and self._forks.can_fork(environ):
             process = self._forks.fork(
