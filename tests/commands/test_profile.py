@@ -239,6 +239,30 @@ def test_unset_removes_one_key_and_preserves_the_rest_of_the_file(xapi: Xapi) ->
     assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home"}
 
 
+SINGLE = [
+    ("profiles.default.timeout = 3\n", "profiles.default = {}\n", ""),
+    ("profiles.default.timeout = 3\nprofiles.b.timeout = 4\n", "profiles.default = {}\nprofiles.b.timeout = 4\n", None),
+    ("[profiles]\ndefault.timeout = 3\n", "[profiles]\ndefault = {}\n", ""),
+    ("# one\nprofiles.default = {timeout = 3}\n", "# one\nprofiles.default = {}\n", "# one\n"),
+    ("[profiles.default]\ntimeout = 3\n", "[profiles.default]\n", ""),
+    ("profiles = {default = {timeout = 3}}\n", "profiles = {default = {}}\n", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "unset", "removed"), SINGLE)
+def test_the_only_setting_and_the_only_profile_are_removed_in_any_form(
+    xapi: Xapi, text: str, unset: str, removed: str | None
+) -> None:
+    _written(xapi, text)
+    assert xapi("profile", "unset", "timeout") == Outcome(0, "", "xapi: removed timeout from profile default\n")
+    assert _config(xapi) == unset
+
+    for written in (text, unset):
+        _written(xapi, written)
+        assert xapi("profile", "remove", "default") == Outcome(0, "", "xapi: removed profile default\n")
+        assert _config(xapi) == ("profiles.b.timeout = 4\n" if removed is None else removed)
+
+
 @pytest.mark.parametrize(("args", "name"), [((), "work"), (("-p", "home"), "home"), (("-p", "default"), "default")])
 def test_unset_of_a_key_that_is_not_set_changes_nothing(xapi: Xapi, args: tuple[str, ...], name: str) -> None:
     _written(xapi)

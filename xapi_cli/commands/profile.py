@@ -167,7 +167,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
         return
 
     def change(document: "TOMLDocument") -> None:
-        document.get("profiles", {}).get(name, {}).pop(key, None)
+        config_file.remove_setting(document, name, key)
 
     runtime.edit_config(change)
     if key == "base_url" and "password_command" in profile:
@@ -219,9 +219,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     _require(name, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
-        del document["profiles"][name]
-        if document.get("default_profile") == name:
-            del document["default_profile"]
+        config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
     runtime.terminal.note(f"removed profile {name}")

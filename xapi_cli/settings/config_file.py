@@ -79,6 +79,27 @@ def profile_table(document: "TOMLDocument", name: str) -> "Table":
     return cast("Table", profiles.setdefault(name, tomlkit.inline_table() if inline else tomlkit.table()))
 
 
+def remove_setting(document: "TOMLDocument", name: str, key: str) -> None:
+    """Remove *key* from the profile *name* of *document*; the profile remains, also if it has no other settings."""
+    import tomllib
+
+    import tomlkit
+
+    profiles = document.get("profiles", {})
+    profiles.get(name, {}).pop(key, None)
+    if name in profiles and name not in tomllib.loads(tomlkit.dumps(document)).get("profiles", {}):
+        profiles[name] = tomlkit.inline_table()  # a profile that consisted only of the dotted key
+
+
+def remove_profile(document: "TOMLDocument", name: str) -> None:
+    """Remove the profile *name*, which exists, from *document*; another profile is the default then."""
+    del document["profiles"][name]
+    if not document["profiles"]:
+        del document["profiles"]
+    if document.get("default_profile") == name:
+        del document["default_profile"]
+
+
 def with_profile_renamed(document: "TOMLDocument", old: str, new: str) -> "TOMLDocument":
     """Return *document* with the name *new* for the profile *old*, which exists; all other text is preserved.
 
