@@ -79,6 +79,25 @@ def test_a_retry_goes_on_where_the_download_stopped(xapi: Xapi, out: Path) -> No
     assert_complete(out)
 
 
+def test_the_body_of_a_resumed_download_counts_in_all_responses(xapi: Xapi, out: Path) -> None:
+    with Files(1_000_000, 500_000) as files:
+        meta = out.parent.parent / "meta"
+        outcome = download(xapi, files, out, "--retry", "2", "--meta", str(meta), "-i")
+
+    assert outcome.code == 0
+    assert json.loads(meta.read_text())["bytes"] == len(BODY)
+    assert re.findall(r"^HTTP/1.1 (\d+)", outcome.out, re.MULTILINE) == ["206"]
+    assert outcome.out.endswith("\r\n\r\n")
+
+
+def test_the_headers_of_the_last_response_are_printed_if_it_breaks_off(xapi: Xapi, out: Path) -> None:
+    with Files(1000) as files:
+        outcome = download(xapi, files, out, "-i")
+
+    assert outcome.code == 11
+    assert outcome.out.startswith("HTTP/1.1 200")
+
+
 def test_the_retries_are_limited(xapi: Xapi, out: Path) -> None:
     with Files(1000, 1000, 1000, 1000) as files:
         assert download(xapi, files, out, "--retry", "2").code == 11

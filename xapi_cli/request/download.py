@@ -45,12 +45,17 @@ class Download:
                 reason = self._file.why_whole(response.headers, final_url(response))
                 if reason is not None:
                     self._restart(reason)
-            try:
+            if not response.is_success:
                 self._output.write(response)
+                return
+            try:
+                self._output.write_body(response)
             except NetworkError as error:
                 if not self._sender.waits_to_resume(call, error):
+                    self._output.write_headers(response)
                     raise
             else:
+                self._output.write_headers(response)  # only those of the last response
                 return
 
     def _restart(self, reason: str) -> None:

@@ -29,16 +29,20 @@ class ResponseOutput:
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
-    size: int = 0  # bytes of the body after content decoding
+    size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
     def write(self, response: "httpx.Response") -> None:
+        """Write the headers of *response*, if they are included, and its body; raises the errors of `write_body`."""
+        self.write_headers(response)
+        self.write_body(response)
+
+    def write_body(self, response: "httpx.Response") -> None:
         """Read the body of *response* to its end and write it to its destination.
 
         Raises NetworkError if the body is truncated, and ClosedPipe or OutputError if it cannot be written.
         """
-        self.size = 0
-        if self.include:
-            self._write_headers(response)
+        if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
+            self.size = 0
         chunks = self._decoded_chunks(response)
         if self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status_code):
             self._write_to_file(self.file, response, chunks)
@@ -59,7 +63,10 @@ class ResponseOutput:
             self.size += len(chunk)
             yield chunk
 
-    def _write_headers(self, response: "httpx.Response") -> None:
+    def write_headers(self, response: "httpx.Response") -> None:
+        """Write the status line and the headers of *response* to stdout, if they are included."""
+        if not self.include:
+            return
         version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
         reason = response.extensions.get("reason_phrase", b"")
         status_line = f"{version} {response.status_code} ".encode() + reason
@@ -109,14 +116,15 @@ class ResponseOutput:
         self, file: "AtomicFile | PartialFile", response: "httpx.Response", chunks: Iterator[bytes]
     ) -> None:
         file.begin(response.status_code, response.headers, final_url(response))
-        before = file.count
+        before, size_before = file.count, self.size
         seconds = self._transfer(response, chunks, file.write, before=before)
         file.commit()
         if self.terminal.shows_progress:
+            received = self.size - size_before
             elapsed = response.elapsed.total_seconds()  # of the request with its response
-            rate = f", {size(round(self.size / elapsed))}/s" if seconds >= _MIN_TIME_FOR_RATE else ""
+            rate = f", {size(round(received / elapsed))}/s" if seconds >= _MIN_TIME_FOR_RATE else ""
             resumed = f" (resumed at {size(before)})" if before else ""
-            self.terminal.note(f"wrote {file.name}: {size(before + self.size)}{resumed} in {elapsed:.1f} s{rate}")
+            self.terminal.note(f"wrote {file.name}: {size(before + received)}{resumed} in {elapsed:.1f} s{rate}")
 
     def _transfer(
         self,

@@ -247,19 +247,22 @@ class Request:
         if file is None:
             return
         failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
-        is_silent = isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt)
-        if isinstance(error, KeyboardInterrupt) and (file.kept or output.size):
-            self._runtime.terminal.begin_line()
-        if kept := file.kept:
-            kept = f"{kept}; run the same command again to resume"
-            if is_silent:
-                self._runtime.terminal.note(f"interrupted: {kept}")
-            elif failure is not None:
-                signals.cancel_alarm()  # its failure would replace this one while the files are closed
-                failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
-        elif is_silent and output.size and self._runtime.terminal.stderr_is_terminal:
-            how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
-            self._runtime.terminal.note(f"interrupted: {size(output.size)} discarded; {how}")
+        kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
+        if isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt):
+            self._note_interruption(error, kept, output.size)
+        elif kept and failure is not None:
+            signals.cancel_alarm()  # its failure would replace this one while the files are closed
+            failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
+
+    def _note_interruption(self, error: BaseException, kept: str, received: int) -> None:
+        """State on a terminal what is *kept*, or that *received* bytes are discarded; elsewhere, signals are silent."""
+        terminal = self._runtime.terminal
+        if not terminal.stderr_is_terminal or not (kept or received):
+            return
+        if isinstance(error, KeyboardInterrupt):
+            terminal.begin_line()
+        how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
+        terminal.note(f"interrupted: {kept or f'{size(received)} discarded; {how}'}")
 
     def _write_meta_of_failure(self, meta: "_Meta", file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""
