@@ -114,6 +114,20 @@ def test_the_part_of_another_account_or_representation_is_not_continued(xapi: Xa
     assert_complete(out, BODY[::-1])
 
 
+def test_the_part_of_another_token_in_a_file_is_not_continued(xapi: Xapi, out: Path, tmp_path: Path) -> None:
+    with Files(HALF, HALF) as files:
+        env = {"XAPI_BASE_URL": files.url, "XAPI_TOKEN_FILE": str(tmp_path / "token")}
+        (tmp_path / "token").touch(0o600)
+        for token, codes in (("one", (11,)), ("two", (11, 0))):
+            (tmp_path / "token").write_text(token)
+            files.authorization = f"Bearer {token}"
+            for code in codes:
+                assert xapi("request", "/data", "-o", str(out), "--continue", env=env).code == code
+
+    assert files.ranges == [None, None, f"bytes={HALF}-"]
+    assert_complete(out)
+
+
 def test_the_same_headers_continue_the_part(xapi: Xapi, out: Path) -> None:
     with Files() as files:
         files.cuts = [HALF]

@@ -178,7 +178,7 @@ class Request:
         if any(name == "authorization" for name, _ in headers):
             account: object = None
         else:
-            account = runtime.settings.token or runtime.identity  # a renewed token of an account changes nothing
+            account = runtime.supplied_token() or runtime.identity  # a renewed token of an account changes nothing
         return json.dumps([self._url, account, headers])
 
     def _open_file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
