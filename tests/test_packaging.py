@@ -206,8 +206,10 @@ def test_the_sdist_contains_the_files_that_make_needs(distributions: Path) -> No
 
 def test_the_installed_package_has_the_requirements_of_the_project() -> None:
     requirements = metadata("xapi-cli").get_all("Requires-Dist") or []
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    optional = [f'{each}; extra == "{name}"' for name, group in extras.items() for each in group]
 
-    assert set(map(Requirement, requirements)) == set(map(Requirement, PYPROJECT["project"]["dependencies"]))
+    assert set(map(Requirement, requirements)) == set(map(Requirement, PYPROJECT["project"]["dependencies"] + optional))
 
 
 def _package() -> list[Path]:
