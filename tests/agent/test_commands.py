@@ -165,6 +165,18 @@ def test_a_second_start_keeps_the_first_agent(agent: Agent) -> None:
     assert agent.status()["pid"] == agent.pid
 
 
+def test_a_second_start_says_that_the_idle_time_remains_and_the_status_shows_it(agent: Agent) -> None:
+    again = agent.xapi("agent", "start", "--idle", "8h")
+
+    running = f"xapi: the agent is already running (process {agent.pid})"
+    hint = "to change it, run `xapi agent stop` first"
+    assert (again.code, again.err) == (0, f"{running} and keeps --idle 4h; {hint}\n")
+    assert agent.status()["idle"] == 4 * 3600
+    with agent.xapi.on_terminal("agent", "status") as terminal:
+        terminal.expect("exits after  4h without a command")
+        assert terminal.wait() == 0
+
+
 def test_stop_ends_all_processes_and_removes_the_sockets(agent: Agent) -> None:
     workers = agent.workers()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.agent.conftest import Agent, is_running, wait_until
 from tests.program import PROGRAM
-from tests.servers import OK, Server, request, send, wait_for
+from tests.servers import OK, Server, request, send, sleep, wait_for
 from xapi_cli.sandbox import Sandbox
 
 _IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
@@ -117,6 +117,20 @@ def test_ctrl_z_stops_the_command_and_fg_continues_it(agent: Agent) -> None:
             assert b"stopped=148" in terminal.seen
             assert b"ok" in terminal.seen
         wait_until(lambda: not is_running(worker), "the worker has ended")
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_background_job_draws_no_progress(agent: Agent, background: bool) -> None:
+    body = b"x" * 1000
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"
+    with Server([request(), send(head + body), sleep(1.5), send(body)]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
+        shell = f"set -m; xapi request / -o out {'& wait $!' if background else ''}; echo ended=$?"
+        with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash", columns=200) as terminal:
+            terminal.expect("ended=0", timeout=30)
+
+    assert ("received" in terminal.text) is not background
+    assert "wrote out" in terminal.text
 
 
 def test_a_command_that_may_read_the_terminal_runs_without_the_agent(agent: Agent) -> None:

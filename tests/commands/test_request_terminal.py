@@ -147,6 +147,18 @@ def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: P
     assert re.fullmatch(rf"xapi: wrote {out}: 1\.9 MiB in \d+\.\d s, [\d.]+ [KM]iB/s\n", last)
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_background_job_draws_no_progress(xapi: Xapi, tmp_path: Path, background: bool) -> None:
+    steps = [request(), send(HALF), sleep(1.5), send(BODY[1_000_000:])]
+    with Server(steps) as server:
+        shell = f"set -m; xapi request / -o {tmp_path}/out {'& wait $!' if background else ''}; echo ended=$?"
+        with xapi.on_terminal("-c", shell, env=bearing(server), program="/bin/bash", columns=200) as terminal:
+            terminal.expect("ended=0", timeout=30)
+
+    assert ("received" in terminal.text) is not background
+    assert "wrote " in terminal.text
+
+
 def test_a_short_download_shows_the_time_of_the_request_and_no_rate(xapi: Xapi, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with (

@@ -3,7 +3,8 @@
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings.durations import seconds
+from xapi_cli.settings import durations
+from xapi_cli.settings.durations import seconds, time_limit
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,9 @@ def test_any_other_text_is_rejected_and_made_printable(text: str) -> None:
     assert caught.value.message.startswith("--min-ttl: ")
     assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5"
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("text", ["4h", "1h30m", "7d", "90", "2.5", "1d1s"])
+def test_a_duration_is_written_as_it_is_read(text: str) -> None:
+    assert time_limit(durations.text(time_limit(text))) == time_limit(text)
+    assert durations.text(90) == "1m30s"

@@ -240,6 +240,7 @@ class Master:
         return {
             "pid": os.getpid(),
             "since": self._since,
+            "idle": self._idle,
             "warm": self._warm,
             "cold": dict(self._cold.most_common()),
             "running_commands": len(self._busy),

@@ -25,18 +25,29 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Questions:
     """Sends questions of a worker on *connection*; has the interfaces of `prompts` and of `password_command`.
 
-    *has_terminal* is whether the client can open its terminal. *pause* suspends the end of the worker at that of the
-    client, which would be triggered by a reply.
+    *client* is the process id of the client. *has_terminal* is whether the client can open its terminal. *pause*
+    suspends the end of the worker at that of the client, which would be triggered by a reply.
     """
 
-    def __init__(self, connection: "socket", *, has_terminal: bool, pause: Callable[[bool], None]) -> None:
+    def __init__(self, connection: "socket", client: int, *, has_terminal: bool, pause: Callable[[bool], None]) -> None:
         self._connection = connection
+        self._client = client
         self._has_terminal = has_terminal
         self._pause = pause
 
     def are_possible(self) -> bool:
         """Return whether the client has a terminal for prompts."""
         return self._has_terminal
+
+    def is_in_foreground(self, descriptor: int) -> bool:
+        """Return whether the client is not a background job; its terminal is not that of this process."""
+        try:
+            with open(f"/proc/{self._client}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            return True
+        group, foreground = int(fields[2]), int(fields[5])
+        return foreground in (group, -1)  # -1: it has no terminal
 
     def read_hidden(self, question: str) -> str:
         """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""

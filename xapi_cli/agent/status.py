@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.agent import control
 from xapi_cli.errors import StoreError, XapiError
 from xapi_cli.http import loans
+from xapi_cli.settings import durations
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.system import agent_socket, render
 
@@ -53,6 +54,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     since = datetime.fromisoformat(report["since"])
     rows = [
         ("running", f"process {report['pid']}, since {since:%Y-%m-%d %H:%M} UTC"),
+        *([("exits after", f"{durations.text(report['idle'])} without a command")] if "idle" in report else []),
         ("commands", f"{report['warm']} run by the agent, {report['running_commands']} in progress"),
         ("tokens", _tokens(report)),
         ("connections", f"{(report['connections'] or {}).get('kept', 0)} kept open"),

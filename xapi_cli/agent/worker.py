@@ -134,7 +134,7 @@ def _run(call: _Call) -> NoReturn:
     sys.argv = call.argv
     process_hardening.apply()
     pause = partial(_pause, call.connection)
-    questions = Questions(call.connection, has_terminal=call.has_terminal, pause=pause)
+    questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
 
     def runtime(environ: Mapping[str, str]) -> Runtime:
         terminal = Terminal(environ, prompter=questions)

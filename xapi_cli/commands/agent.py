@@ -56,7 +56,10 @@ def start(
         return
 
     if (running := control.status(runtime.environ)) is not None:
-        runtime.terminal.note(f"the agent is already running (process {running['pid']})")
+        kept = running.get("idle", seconds)  # missing in the status of an older agent
+        change = f" and keeps --idle {durations.text(kept)}; to change it, run `xapi agent stop` first"
+        note = f"the agent is already running (process {running['pid']})"
+        runtime.terminal.note(note if kept == seconds else note + change)
         return
     runtime.terminal.note(f"agent started (process {daemon.start(directory, seconds)})")
 

@@ -33,6 +33,17 @@ def time_limit(value: str | float) -> float:
     return number
 
 
+def text(value: float) -> str:
+    """Return *value* seconds as a DURATION: `4h`, `1h30m`, `2.5`."""
+    if value != int(value):
+        return f"{value:g}"
+    parts, rest = [], int(value)
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts) or "0s"
+
+
 def _parse(text: str) -> float | None:
     stripped = text.strip()
     if re.fullmatch(_NUMBER, stripped, re.ASCII):

@@ -1,4 +1,4 @@
-"""Prompts on the controlling terminal, independent of the standard streams."""
+"""The controlling terminal: prompts, independent of the standard streams, and whether this process may use it."""
 
 import os
 import sys
@@ -15,6 +15,16 @@ def are_possible() -> bool:
     except OSError:
         return False
     return True
+
+
+def is_in_foreground(descriptor: int) -> bool:
+    """Return whether this process is not a background job of a shell on the terminal *descriptor*."""
+    if sys.platform == "win32":
+        return True
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:  # not the controlling terminal
+        return True
 
 
 def read_hidden(question: str) -> str:

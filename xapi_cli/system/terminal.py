@@ -27,6 +27,9 @@ class Prompter(Protocol):
     def are_possible(self) -> bool:
         """Return whether there is a terminal for prompts."""
 
+    def is_in_foreground(self, descriptor: int, /) -> bool:
+        """Return whether the command is not a background job of a shell on the terminal *descriptor*."""
+
     def read_hidden(self, question: str, /) -> str:
         """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
 
@@ -192,8 +195,9 @@ class Terminal:
             (self._progress.pause if pauses else self._progress.resume)()
 
     def _write_progress(self, data: bytes) -> None:
-        with suppress(OSError):  # the terminal may have been closed
-            self._write_all_to_stderr(data)
+        if self._prompter.is_in_foreground(self._stderr):  # a job can be moved to the background and back
+            with suppress(OSError):  # the terminal may have been closed
+                self._write_all_to_stderr(data)
 
     # terminal properties
 
