@@ -32,10 +32,10 @@ def _config(xapi: Xapi) -> str:
 def test_list_marks_the_selected_profile_with_a_star(xapi: Xapi) -> None:
     _written(xapi)
 
-    listed = "*  work  me@example.com  https://api.test  none  -\n   home  -               -                 -     -\n"
+    listed = "work\t*\tme@example.com\thttps://api.test\tnone\t-\nhome\t-\t-\t-\t-\t-\n"
     assert xapi("profile", "list") == Outcome(0, listed, "")
     starred = xapi("profile", "list", env={"XAPI_PROFILE": "home"}).out
-    assert [line[0] for line in starred.splitlines()] == [" ", "*"]
+    assert [line.split("\t")[1] for line in starred.splitlines()] == ["-", "*"]
 
 
 def test_list_prints_json_for_scripts(xapi: Xapi) -> None:
