@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xapi_cli import errors
-from xapi_cli.agent import listener, master, services
+from xapi_cli.agent import listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.system import process_hardening
@@ -19,6 +19,13 @@ from xapi_cli.system import process_hardening
 _NAMES = (*master.Sockets._fields, *services.NAMES)
 _KEEPER_TIMEOUT = 1.0  # seconds
 _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
+
+
+class Changed(XapiError):
+    """The agent would have loaded the modules of two versions."""
+
+    def __init__(self) -> None:
+        super().__init__("xapi was upgraded while the agent started", hint="run `xapi agent start` again")
 
 
 def check_platform() -> None:
@@ -30,8 +37,16 @@ def check_platform() -> None:
 def start(directory: str, idle: float) -> int:
     """Start an agent in the background that ends when it is idle for *idle* seconds; return its process id.
 
-    Returns when it accepts commands. Raises AlreadyRunning, the other errors of the agent's start, and OSError.
+    Returns when its first worker and its services run. Raises AlreadyRunning, the other errors of the agent's start,
+    and OSError.
     """
+    try:
+        return _start(directory, idle)
+    except Changed:  # for example, Python has created a directory for the modules that it has compiled
+        return _start(directory, idle)
+
+
+def _start(directory: str, idle: float) -> int:
     reader, writer = os.pipe()
     with open(reader, "rb") as pipe:
         try:
@@ -51,6 +66,8 @@ def start(directory: str, idle: float) -> int:
         raise XapiError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
     report: dict[str, Any] = json.loads(message)
     if "error" in report:
+        if report["error"] == Changed.__name__:
+            raise Changed
         kind = getattr(errors, report["error"], XapiError)
         raise kind(report["message"], hint=report["hint"])
     return int(report["pid"])
@@ -61,19 +78,28 @@ def run_in_background(arguments: list[str]) -> NoReturn:
     writer, directory, idle = arguments
     os.umask(0o077)
 
+    pipe = open(int(writer), "w", encoding="utf-8")  # noqa: SIM115 - closed by the report, or the end of the process
+    os.set_inheritable(pipe.fileno(), False)
+    os.register_at_fork(after_in_child=pipe.close)  # `start` reads until the end
+
     def report(message: dict[str, Any]) -> None:
-        with open(int(writer), "w", encoding="utf-8") as pipe:
+        with pipe:
             json.dump(message, pipe)
 
     try:
-        run(directory, float(idle), ready=lambda: report({"pid": os.getpid()}))
+        run(directory, float(idle), ready=lambda: report({"pid": os.getpid()}), warn=lambda _: None)
     except (XapiError, OSError) as error:
-        report(_described(error))
+        if not pipe.closed:
+            report(_described(error))
     os._exit(0)
 
 
-def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
-    """Run the agent in this process until it ends; call *ready* when it accepts commands."""
+def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callable[[str], None]) -> None:
+    """Run the agent in this process until it ends.
+
+    *ready* is called when the first worker and the services run, *warn* with a message about each process that fails
+    later. Raises AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
+    """
     process_hardening.apply()
     held = listener.lock(Path(directory))
     passed = _passed_sockets(os.environ)
@@ -85,19 +111,25 @@ def run(directory: str, idle: float, *, ready: Callable[[], None]) -> None:
             listener.remove(f"{directory}/{name}")
         os.close(held)
 
+    build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
     preload.load()
+    if protocol.build() != build:
+        release()
+        raise Changed
     agent = master.Master(
         master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
         {name: sockets[name] for name in services.NAMES},
         f"{directory}/relay",
+        build=build,
+        ready=ready,
+        warn=warn,
         idle=idle,
         is_needed=lambda: _holds_tokens(directory),
         lock=held,
         release=release,
     )
-    ready()
     agent.run()
 
 

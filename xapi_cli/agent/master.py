@@ -14,9 +14,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from xapi_cli.agent import fidelity, protocol, worker
+from xapi_cli.agent import fidelity, process_memory, protocol, worker
+from xapi_cli.agent.failures import Failures
 from xapi_cli.agent.services import Services
+from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket
+from xapi_cli.system.render import printable
 
 _IDLE_WORKERS = 2
 _MAX_WORKERS = 64
@@ -37,6 +40,8 @@ class Sockets(NamedTuple):
 class Master:
     """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets.
 
+    *build* is that of the modules that this process has loaded. *ready* is called when the first worker and all
+    services run; *warn* is called with a message about each process that fails afterwards.
     *services* are the listening sockets of the services, by their names; *relay* is the path of one.
     The agent does not end while it *is_needed*.
     *lock* is the descriptor of its lock, which no other process may hold.
@@ -48,12 +53,17 @@ class Master:
         services: Mapping[str, socket.socket],
         relay: str,
         *,
+        build: bytes,
+        ready: Callable[[], None],
+        warn: Callable[[str], None],
         idle: float,
         is_needed: Callable[[], bool],
         lock: int,
         release: Callable[[], None],
     ) -> None:
         self._sockets = sockets
+        self._announce: Callable[[], None] | None = ready
+        self._warn = warn
         self._idle = idle
         self._is_needed = is_needed
         self._lock = lock
@@ -66,11 +76,11 @@ class Master:
         for each in (self._wakeup, signal_end):
             each.setblocking(False)
         self._signal_end = signal_end
-        self._station = worker.Station(
-            sockets.agent, self._lifeline, theirs, fidelity.Start.now(), protocol.build(), relay
-        )
+        self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, relay)
         self._idle_workers: set[int] = set()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
+        self._failures = Failures()
+        self._reasons: dict[int, str] = {}  # why processes failed that have not been reaped yet
         self._cold: Counter[str] = Counter()
         self._warm = 0
         self._since = time.time()
@@ -79,14 +89,22 @@ class Master:
         self._stop_requested = self._stopping = False
 
     def run(self) -> None:
-        """Serve until the end: `stop`, a signal, an upgrade, or idleness; running commands end first."""
+        """Serve until the end: `stop`, a signal, an upgrade, or idleness; running commands end first.
+
+        Raises XapiError if a process fails before the agent is ready.
+        """
         signal.set_wakeup_fd(self._signal_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._request_stop)
-        self._services.start(self._leave_for_service)
-        while not self._stopping or self._busy:
-            self._step()
+        try:
+            self._start_missing(is_wanted=False)
+            while not self._stopping or self._busy:
+                self._step()
+        finally:
+            self._stop()
+        if self._announce is not None and self._failures.last is not None:
+            raise XapiError(f"the agent failed to start: {self._failures.last}")
 
     def _request_stop(self, *_: object) -> None:
         self._stop_requested = True
@@ -100,14 +118,17 @@ class Master:
         self._reap()
         if self._stop_requested:
             self._stop()
-        if self._stopping:
-            return
-        if self._sockets.control.fileno() in ready:
+        if not self._stopping and self._sockets.control.fileno() in ready:
             self._serve_control()
-        self._services.start(self._leave_for_service)
-        if time.monotonic() - self._used > self._idle and not self._busy:
+        if not self._stopping and not self._busy and time.monotonic() - self._used > self._idle:
             self._stop_unless_needed()
-        self._refill(is_wanted=self._sockets.agent.fileno() in ready)
+        if not self._stopping:
+            self._start_missing(is_wanted=self._sockets.agent.fileno() in ready)
+
+    def _start_missing(self, *, is_wanted: bool) -> None:
+        """Start the services and workers that do not run; *is_wanted* is whether a client waits for a worker."""
+        self._services.start(self._start_service)
+        self._refill(is_wanted=is_wanted)
 
     def _wait(self) -> set[int]:
         poll = select.poll()
@@ -115,40 +136,88 @@ class Master:
         poll.register(self._reports, select.POLLIN)
         if not self._stopping:
             poll.register(self._sockets.control, select.POLLIN)
-            if not self._idle_workers and len(self._busy) < _MAX_WORKERS:
+            if not self._idle_workers and self._may_start_worker:
                 poll.register(self._sockets.agent, select.POLLIN)
         return {number for number, _ in poll.poll(self._timeout() * 1000)}
 
     def _timeout(self) -> float:
         now = time.monotonic()
         waits = [_POLL, self._used + self._idle - now + 0.001]
-        if not self._stopping and (delay := self._services.seconds_to_wait()) is not None:
-            waits.append(delay + 0.001)
-        if len(self._idle_workers) < _IDLE_WORKERS and not self._stopping:
-            waits.append(self._refill_at - now)
+        if not self._stopping:
+            if (delay := self._services.seconds_to_wait()) is not None:
+                waits.append(delay + 0.001)
+            if len(self._idle_workers) < _IDLE_WORKERS and self._has_room:
+                waits.append(max(self._refill_at - now, self._failures.seconds_to_wait()))
         return max(min(waits), 0.0)
 
-    # workers
+    # processes
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._idle_workers) + len(self._busy) < _MAX_WORKERS
+
+    @property
+    def _may_start_worker(self) -> bool:
+        return self._has_room and not self._stopping and not self._failures.seconds_to_wait()
 
     def _refill(self, *, is_wanted: bool) -> None:
         """Start workers: at once if no command runs or a client waits, otherwise after a delay."""
-        if self._stopping or len(self._idle_workers) + len(self._busy) >= _MAX_WORKERS:
+        if len(self._idle_workers) >= _IDLE_WORKERS or not self._may_start_worker:
             return
-        if is_wanted and not self._idle_workers:
+        if protocol.build() != self._station.build:
+            self._stop()  # new workers would mix the modules of two versions
+        elif is_wanted and not self._idle_workers:
             self._start_worker(rehearse=False)
         elif not self._busy or time.monotonic() >= self._refill_at:
-            while len(self._idle_workers) < _IDLE_WORKERS:
+            while len(self._idle_workers) < _IDLE_WORKERS and self._may_start_worker:
                 self._start_worker(rehearse=True)
 
     def _start_worker(self, *, rehearse: bool) -> None:
-        if (pid := os.fork()) == 0:
-            try:
-                self._leave()
-                self._services.close()
-                worker.serve(self._station, rehearse=rehearse)
-            finally:
-                os._exit(1)  # no exception may reach the loop of the master
-        self._idle_workers.add(pid)
+        def serve() -> None:
+            self._services.close()
+            worker.serve(self._station, rehearse=rehearse)
+
+        if (pid := self._fork("worker", serve)) is not None:
+            self._idle_workers.add(pid)
+
+    def _start_service(self, name: str, serve: Callable[[], None]) -> int | None:
+        def leave_and_serve() -> None:
+            self._sockets.agent.close()
+            serve()
+
+        return self._fork(name, leave_and_serve)
+
+    def _fork(self, name: str, run: Callable[[], None]) -> int | None:
+        """Return the process id of a new process that runs *run*; None if it cannot be started."""
+        if self._stopping:
+            return None
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._fail(f"no process for the {name} ({error.strerror})")
+            self._failures.back_off()
+            return None
+        if pid:
+            return pid
+        try:
+            os.setsid()  # Ctrl-C in the terminal of the agent must not interrupt the commands of others
+            self._leave()
+            run()
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001 - no exception may reach the loop of the master
+            worker.report(self._station, b"F", reason=f"{name}: {type(error).__name__}: {error}")
+        finally:
+            os._exit(1)
+
+    def _fail(self, reason: str) -> None:
+        """Record the failure of a process; the agent ends if it is not ready yet."""
+        if self._stopping:
+            return
+        self._failures.add(printable(reason))
+        if self._announce is not None:
+            self._stop()
+        else:
+            self._warn(f"a process of the agent failed: {self._failures.last}")
 
     def _leave(self) -> None:
         """Close in a new worker what belongs to the master."""
@@ -163,10 +232,6 @@ class Master:
             if connection is not None:
                 connection.close()
 
-    def _leave_for_service(self) -> None:
-        self._leave()
-        self._sockets.agent.close()
-
     def _read_reports(self) -> None:
         while True:
             try:
@@ -175,33 +240,55 @@ class Master:
                 return
             kind, pid, reason = message.split(b" ", 2)
             connection = socket.socket(fileno=descriptors[0]) if descriptors else None
-            self._note(kind, int(pid), connection, reason.decode())
+            self._note(kind, int(pid), connection, reason.decode(errors="replace"))
 
     def _note(self, kind: bytes, pid: int, connection: socket.socket | None, reason: str) -> None:
-        self._used = time.monotonic()
         if kind == b"U":
             self._stop()
+        elif kind == b"F":
+            self._reasons[pid] = reason
+        elif kind == b"R":
+            self._announce_if_ready()
         elif kind == b"C":
             self._cold[reason] += 1
             self._warm -= 1
         elif kind == b"B":
-            self._idle_workers.discard(pid)
-            self._busy[pid] = connection
-            self._warm += 1
-            self._refill_at = self._used + _REFILL_DELAY
+            self._begin(pid, connection)
+
+    def _announce_if_ready(self) -> None:
+        if self._announce is not None and self._services.all_run and not self._stopping:
+            self._announce()
+            self._announce = None
+
+    def _begin(self, pid: int, connection: socket.socket | None) -> None:
+        self._used = time.monotonic()
+        self._idle_workers.remove(pid)
+        self._busy[pid] = connection
+        self._warm += 1
+        self._refill_at = self._used + _REFILL_DELAY
+        self._failures.succeed()
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = ended
-                self._services.reap(pid)
-                self._idle_workers.discard(pid)
-                connection = self._busy.pop(pid, None)
-                if connection is not None:
-                    connection.setblocking(False)
-                    with connection, suppress(OSError):  # usually the client has ended
-                        protocol.send(connection, b"S", b"%d" % status)
-                    self._used = time.monotonic()
+                self._read_reports()  # before it is forgotten: it can have sent one just before it ended
+                self._forget(*ended)
+
+    def _forget(self, pid: int, status: int) -> None:
+        """Handle the end of the process *pid*, and send its wait *status* to its client."""
+        reason = self._reasons.pop(pid, None)
+        if (name := self._services.reap(pid)) is not None:
+            self._fail(reason or f"{name}: {_ending(status)}")
+        elif pid in self._idle_workers:
+            self._idle_workers.remove(pid)
+            if status:
+                self._fail(reason or f"worker: {_ending(status)}")
+                self._failures.back_off()
+        elif (connection := self._busy.pop(pid, None)) is not None:
+            connection.setblocking(False)
+            with connection, suppress(OSError):  # usually the client has ended
+                protocol.send(connection, b"S", b"%d" % status)
+            self._used = time.monotonic()
 
     # control
 
@@ -245,27 +332,14 @@ class Master:
             "cold": dict(self._cold.most_common()),
             "running_commands": len(self._busy),
             "services": self._services.processes,
+            "failures": self._failures.count,
+            "last_failure": self._failures.last,
             "processes": len(processes),
-            "memory": sum(map(_memory, processes)),
+            "memory": sum(map(process_memory.of, processes)),
         }
 
 
-def _memory(pid: int) -> int:
-    """Return the memory of the process *pid* in bytes: its share of the pages that it shares; 0 if it has ended.
-
-    If the kernel does not show the share, which takes the right to trace the process, shared pages count in full.
-    """
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
-    except OSError:
-        return _resident(pid)
-
-
-def _resident(pid: int) -> int:
-    """Return the resident memory of the process *pid* in bytes; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except OSError:
-        return 0
+def _ending(status: int) -> str:
+    """Return how a process with the wait *status* ended."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

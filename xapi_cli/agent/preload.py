@@ -15,6 +15,7 @@ from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 
 _NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__")
+_STREAMS = range(3)
 _NOWHERE = "/nonexistent"
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -27,7 +28,11 @@ def load() -> None:
             _load(module.name)
     for name, subcommands in main.COMMANDS.items():
         main.command(name, subcommands)
+    streams = [os.dup(number) for number in _STREAMS]
     rehearse()
+    for number, stream in zip(_STREAMS, streams, strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
     gc.collect()
     gc.freeze()
 
@@ -76,7 +81,7 @@ def _close(descriptors: set[int]) -> None:
 def _no_streams() -> Iterator[None]:
     """Redirect the standard streams to /dev/null, for the rest of this process."""
     null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
+    for number in _STREAMS:
         os.dup2(null, number)
     os.close(null)
     yield

@@ -1,9 +1,9 @@
 """The processes of the agent beside its workers: each serves a socket of its own, and is started again if it ends."""
 
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 _MIN_LIFE = 1.0  # seconds; a service that ends sooner is not started again at once
 
@@ -35,36 +35,41 @@ class Services:
         self._started = dict.fromkeys(listeners, float("-inf"))
         self.processes: dict[str, int] = {}
 
-    def start(self, leave: Callable[[], None]) -> None:
-        """Start each service that does not run; *leave* closes in a new process what belongs to the master."""
+    def start(self, fork: Callable[[str, Callable[[], None]], int | None]) -> None:
+        """Start each service that does not run.
+
+        *fork* gets the name of a service and what its process does, and returns the process id, None after a failure.
+        """
         for name in self._listeners.keys() - self.processes.keys():
             if time.monotonic() - self._started[name] >= _MIN_LIFE:
                 self._started[name] = time.monotonic()
-                self.processes[name] = self._fork(name, leave)
+                if (pid := fork(name, partial(self._serve, name))) is not None:
+                    self.processes[name] = pid
+
+    @property
+    def all_run(self) -> bool:
+        """Whether each service runs."""
+        return self._listeners.keys() == self.processes.keys()
 
     def seconds_to_wait(self) -> float | None:
         """Return the time until `start` can start a service that has ended; None if all run."""
         missing = [self._started[name] for name in self._listeners.keys() - self.processes.keys()]
         return max(min(missing) + _MIN_LIFE - time.monotonic(), 0.0) if missing else None
 
-    def reap(self, pid: int) -> None:
-        """Note that the process *pid* has ended; it may be another one."""
-        self.processes = {name: each for name, each in self.processes.items() if each != pid}
+    def reap(self, pid: int) -> str | None:
+        """Note that the process *pid* has ended; return the name of the service that it was, None for another one."""
+        for name, each in self.processes.items():
+            if each == pid:
+                del self.processes[name]
+                return name
+        return None
 
     def close(self) -> None:
         """Close the sockets in this process."""
         for each in self._listeners.values():
             each.close()
 
-    def _fork(self, name: str, leave: Callable[[], None]) -> int:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                leave()
-                for other in self._listeners.keys() - {name}:
-                    self._listeners[other].close()
-                _SERVICES[name](self._listeners[name], self._lifeline)
-                os._exit(0)
-            finally:
-                os._exit(1)  # no exception may reach the loop of the master
-        return pid
+    def _serve(self, name: str) -> None:
+        for other in self._listeners.keys() - {name}:
+            self._listeners[other].close()
+        _SERVICES[name](self._listeners[name], self._lifeline)

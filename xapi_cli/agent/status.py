@@ -59,6 +59,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         ("tokens", _tokens(report)),
         ("connections", f"{(report['connections'] or {}).get('kept', 0)} kept open"),
         ("memory", f"{report['memory'] / 1e6:.0f} MB in {report['processes']} processes"),
+        *([("failures", f"{report['failures']}; the last: {report['last_failure']}")] if report["failures"] else []),
         *(("bypassed", f"{count} ({reason})") for reason, count in report["cold"].items()),
     ]
     return [f"{name:<13}{value}" for name, value in rows]

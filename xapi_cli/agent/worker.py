@@ -28,8 +28,9 @@ class Station(NamedTuple):
     """What a worker gets from the master.
 
     *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
-    messages to the master: `B`, a command begins, with the connection; `C`, the client runs it, and why; `U`, the
-    program was upgraded. Each contains the process id. *relay* is the path of the socket of the relay.
+    messages to the master: `R`, the worker is ready; `B`, a command begins, with the connection; `C`, the client runs
+    it, and why; `U`, the program was upgraded; `F`, the process failed, and why. Each contains the process id. *relay*
+    is the path of the socket of the relay.
     """
 
     listener: socket.socket
@@ -55,9 +56,10 @@ def serve(station: Station, *, rehearse: bool) -> NoReturn:
         preload.rehearse()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
+    report(station, b"R")
     while (call := _next_call(station)) is None:
         pass
-    _report(station, b"B", call.connection)
+    report(station, b"B", call.connection)
     _end_with(call.connection)
     try:
         fidelity.check_command(call.argv, call.environ, station.start)
@@ -74,7 +76,7 @@ def serve(station: Station, *, rehearse: bool) -> NoReturn:
 
 def _refuse(station: Station, call: _Call, error: Exception) -> NoReturn:
     reason = str(error) if isinstance(error, fidelity.Cold) else f"failure ({type(error).__name__})"
-    _report(station, b"C", reason=reason)
+    report(station, b"C", reason=reason)
     _do_not_end_with(call.connection)
     protocol.send(call.connection, b"C", reason.encode())
     os._exit(0)
@@ -88,7 +90,7 @@ def _next_call(station: Station) -> _Call | None:
         connection.close()
         return None
     if protocol.build() != station.build:
-        _report(station, b"U")
+        report(station, b"U")
         os._exit(0)
     connection.settimeout(_REQUEST_TIMEOUT)
     try:
@@ -193,7 +195,7 @@ def _set_async(connection: socket.socket, *, on: bool) -> None:
     fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags)
 
 
-def _report(station: Station, kind: bytes, connection: socket.socket | None = None, reason: str = "") -> None:
+def report(station: Station, kind: bytes, connection: socket.socket | None = None, reason: str = "") -> None:
     """Send a report to the master, which may have ended."""
     message = b"%s %d %s" % (kind, os.getpid(), reason.encode())
     try:

@@ -52,7 +52,7 @@ def start(
     directory = control.directory(runtime.environ)
     seconds = durations.time_limit(idle)
     if foreground:
-        daemon.run(directory, seconds, ready=lambda: None)
+        daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn)
         return
 
     if (running := control.status(runtime.environ)) is not None:
