@@ -113,9 +113,11 @@ def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _see_also(name: str, command: Any, context: Any) -> Iterator[str]:
-    others = [] if name == "xapi" else ["xapi", *([name.rpartition("-")[0]] if name.count("-") > 1 else [])]
-    if hasattr(command, "list_commands"):
-        others += [f"{name}-{word}" for word in command.list_commands(context)]
+    words = command.list_commands(context) if hasattr(command, "list_commands") else ()
+    others: list[str] = []
+    while (context := context.parent) is not None:
+        others.insert(0, context.command_path.replace(" ", "-"))
+    others += [f"{name}-{word}" for word in words]
     if name != "xapi":
         yield ".SH EXIT STATUS"
         yield _line("0 for success; what the other codes mean is in")

@@ -34,6 +34,17 @@ def test_there_is_a_page_for_each_command() -> None:
     assert set(manual()) == {f"{name}.1" for name in PAGES}
 
 
+@each_page
+def test_see_also_names_the_pages_of_the_parents_and_the_subcommands(name: str) -> None:
+    text = (MANUAL / f"{name}.1").read_text().partition(".SH SEE ALSO\n")[2].replace("\\-", "-")
+    parents = {"-".join(("xapi", *PAGES[name][:count])) for count in range(len(PAGES[name]))}
+    subcommands = {other for other, args in PAGES.items() if args and args[:-1] == PAGES[name]}
+    named = re.findall(r"^\.BR (\S+) \(1\)", text, re.MULTILINE)
+
+    assert set(named) == parents | subcommands
+    assert [other for other in named if not (MANUAL / f"{other}.1").is_file()] == []
+
+
 @needs_man
 @each_page
 def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> None:

@@ -138,7 +138,7 @@ class Settings(NamedTuple):
     token_base_url: Annotated[
         str | None,
         Setting(
-            "base URL of `XAPI_TOKEN`",
+            "base URL of the supplied token",
             "Base URL that XAPI_TOKEN or the file is for; with another one, xapi exits with code 2 and sends nothing",
             values.Text(urls.base_url),
             variables=("XAPI_TOKEN_BASE_URL",),

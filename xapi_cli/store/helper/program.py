@@ -20,8 +20,8 @@ _LARGEST = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = "credentials not found in native keychain"
 _REMEDY = "use another --storage"
 _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
-    ("not initialized", "the password store is not initialized", "run `pass init`"),
-    ("password store is empty", "the password store is not initialized", "run `pass init`"),
+    ("not initialized", "the password store is not initialized", "run `pass init GPG-ID`"),
+    ("password store is empty", "the password store is not initialized", "run `pass init GPG-ID`"),
     ("decryption failed", "its data cannot be decrypted", "unlock the key"),
     ("no secret key", "its data cannot be decrypted", "import the secret key"),
     ("interaction is not allowed", "the keychain is locked", "unlock it"),

@@ -80,5 +80,5 @@ def _database(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _LARGEST_DATABASE):
-        raise InvalidURL("has a database that is not a number", _HINT)
+        raise InvalidURL(f"has an invalid database; it must be a number from 0 to {_LARGEST_DATABASE}", _HINT)
     return int(text)
