@@ -202,6 +202,8 @@ def _url(_: Agent) -> str:
         ("unshare --uts xapi token show", "different namespace or root directory"),
         ("unshare --mount xapi token show", "different namespace or root directory"),
         ("unshare --net xapi token show", "different namespace or root directory"),
+        ("xapi -- token show", "command after --"),
+        ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
         ("unshare --pid --fork --mount-proc xapi token show", None),
     ],
     ids=lambda each: str(each)[:30],

@@ -55,6 +55,21 @@ def test_ctrl_c_at_the_question_whether_to_remember_leaves_a_complete_login(agen
     assert agent.xapi("token", "show", "--no-login", "-p", "new", env=profile).code == 0
 
 
+def test_a_client_at_a_prompt_ends_as_its_worker_was_killed(agent: Agent, sandbox: Sandbox) -> None:
+    with agent.xapi.on_terminal("login", "--no-remember", env=_without_password(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        home = str(agent.xapi.home)
+        (worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: not is_running(worker), "the worker has ended")
+        terminal.type("password\n")
+
+        assert terminal.process.wait(30) == -signal.SIGKILL
+        assert terminal.echoes
+    assert b"Traceback" not in terminal.seen
+    assert b"error" not in terminal.seen
+
+
 def test_ctrl_d_at_a_prompt_is_no_reply(agent: Agent, sandbox: Sandbox) -> None:
     with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
         terminal.expect("Password for ")

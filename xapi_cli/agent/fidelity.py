@@ -67,6 +67,8 @@ def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: St
     """Raise Cold if the command *argv* in *environ* must not run in a worker of an agent with *start*."""
     if argv[1:2] and argv[1] in _COLD_COMMANDS:
         raise Cold(argv[1])
+    if argv[1:2] == ["--"]:
+        raise Cold("command after --")
     if _COLD_OPTIONS.intersection(argument.partition("=")[0] for argument in argv[1:2]):
         raise Cold("completion script")
     if at_start(environ) != start.environ:

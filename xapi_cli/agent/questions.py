@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
@@ -93,7 +94,7 @@ class _Alarm(BaseException):
 
 
 def respond(connection: "socket", kind: bytes, content: bytes) -> None:
-    """Respond to the question in *content* of a worker; raises OSError and ValueError."""
+    """Respond to the question in *content* of a worker, unless it has ended; raises ValueError."""
     question = json.loads(content)
     process_hardening.apply()
     with _Interruptible():
@@ -106,7 +107,8 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
         except (EOFError, OSError):
             reply = {"end": True}
         reply["alarm"] = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-    protocol.send(connection, b"A", json.dumps(reply).encode())
+    with suppress(OSError):  # the worker was killed; the next message is how it ended
+        protocol.send(connection, b"A", json.dumps(reply).encode())
 
 
 def _reply(kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
