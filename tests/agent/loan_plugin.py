@@ -36,13 +36,13 @@ class _Lender:
         self._lenders: dict[Any, RelayLender] = {}
 
     def borrow(
-        self, route: "Route", authorization: str, wait: "Wait", trace: Callable[[str], None]
+        self, route: "Route", authorization: str, wait: "Wait", trace: Callable[[str], None], *, new: bool
     ) -> "Connection | None":
         sources = _sources.get(id(self._context())) if route.scheme == "https" else ()
         if sources is None:
             return None
         lender = self._lenders.setdefault(sources, self._new(sources))
-        return lender.borrow(route, authorization, wait, trace)
+        return lender.borrow(route, authorization, wait, trace, new=new)
 
     def _new(self, sources: tuple[tuple[str, str], ...]) -> RelayLender:
         return RelayLender(self._relay.connect, sources, loopback=True, reply_timeout=relays.LONG_REPLY_TIMEOUT)

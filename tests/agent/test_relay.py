@@ -99,7 +99,7 @@ def test_a_connection_is_used_by_one_process_after_another(
     with Server([serve()], tls=server_tls if is_https else None) as server:
         for _ in range(5):
             with borrower(relay, bundle, trace=lines.append) as http:
-                response = http.post(server.url, content=b"x" * 100_000)
+                response = http.put(server.url, content=b"x" * 100_000)
                 assert (response.content, response.extensions["exposed"]) == (b"ok", False)
         assert len(server.received) == 1
         version = ", TLSv1.3" if is_https else ""
@@ -211,19 +211,37 @@ def test_no_process_receives_surplus_bytes(
         assert len(server.received) == 8
 
 
-def test_a_kept_connection_that_fails_is_replaced_for_an_idempotent_request_only(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
-) -> None:
+def test_a_kept_connection_that_fails_is_replaced(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
     with Server([request(), send(OK), request()], [serve()], tls=server_tls) as server:
         get(relay, bundle, server.url)
         assert get(relay, bundle, server.url) == b"ok"
         assert len(server.received) == 2
+
+
+@pytest.mark.parametrize("body", [b"body", [b"streamed"]], ids=["POST", "stream"])
+def test_a_request_that_may_not_be_resent_gets_a_new_connection(
+    relay: Relay, bundle: Path, server_tls: ssl.SSLContext, body: bytes | list[bytes]
+) -> None:
     with Server([request(), send(OK), request()], [serve()], tls=server_tls) as server:
         get(relay, bundle, server.url)
-        with borrower(relay, bundle) as http, pytest.raises(NetworkError) as caught:
-            http.post(server.url, headers={"Authorization": "Bearer one"}, content=b"body")
-        assert caught.value.sent
-        assert len(server.received) == 1
+        with borrower(relay, bundle) as http:
+            method = "POST" if isinstance(body, bytes) else "PUT"
+            response = http.request(method, server.url, headers={"Authorization": "Bearer one"}, content=body)
+        assert response.content == b"ok"
+        assert len(server.received) == 2
+
+
+def test_the_connection_of_a_login_is_used_by_no_other_process(
+    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
+) -> None:
+    with Server([serve()], tls=server_tls) as server:
+        with borrower(relay, bundle) as http:
+            http.post(server.url, content=b"password")
+            http.get(server.url, headers={"Authorization": "Bearer one"})
+        get(relay, bundle, server.url, "Bearer two")
+        get(relay, bundle, server.url, "Bearer one")
+        assert [b"password" in data for data in server.received] == [True, False, False]
+        assert b"Bearer one" in server.received[0]
 
 
 def test_connections_are_lent_in_parallel(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
@@ -264,7 +282,7 @@ def test_a_relay_that_is_killed_is_a_network_error_and_later_calls_do_without_it
             parts = response.iter_raw()
             assert next(parts) == b"half"
             relay.process.kill()
-            with pytest.raises(NetworkError, match=r"truncated after 4 bytes \(the connection relay of"):
+            with pytest.raises(NetworkError, match=r"truncated after 4 bytes \(the agent's connection relay"):
                 next(parts)
         assert get(relay, bundle, server.url) == b"ok"
 

@@ -72,7 +72,7 @@ def test_any_reply_of_a_relay_is_a_connection_or_none_or_a_network_error(data: b
     thread.start()
     lender = RelayLender(lambda: ours, ())
     try:
-        connection = lender.borrow(ROUTE, "", Timeouts().start_wait(5, "no connection"), lambda line: None)
+        connection = lender.borrow(ROUTE, "", Timeouts().start_wait(5, "no connection"), lambda line: None, new=False)
     except NetworkError:
         connection = None
     thread.join()

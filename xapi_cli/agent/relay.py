@@ -115,7 +115,7 @@ class Relay:
         try:
             stamp, context = self._contexts.get(request.sources) if request.route.scheme == "https" else ((), None)
             key = Key(request.route, request.sources, stamp, request.account)
-            connection = self._kept.take(key)
+            connection = None if request.new else self._kept.take(key)
             if connection is None:
                 connection, trace = _dial(request.route, context, control)
         except NetworkError as error:

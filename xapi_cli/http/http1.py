@@ -216,6 +216,11 @@ class Exchange:
         return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
 
 
+def may_resend(event: h11.Request) -> bool:
+    """Return whether the request *event* may be resent after a failure at any time; see `Exchange.may_resend`."""
+    return event.method.decode("ascii") in IDEMPOTENT and _declared_length(event) is not None
+
+
 def record_sent(
     error: NetworkError | TimeoutExpired, method: str, *, is_sent: bool, is_safe_to_resend: bool = False
 ) -> None:

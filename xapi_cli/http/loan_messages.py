@@ -42,12 +42,13 @@ class LoanRequest(NamedTuple):
     """What is asked of the relay: a connection for *route*, as the credentials with the digest *account* use it.
 
     *sources* are the names of settings with trusted certificates, and absolute paths; none for the trust store of the
-    operating system.
+    operating system. It MUST be a connection without previous requests if it is to be *new*.
     """
 
     route: Route
     account: str
     sources: tuple[tuple[str, str], ...]
+    new: bool = False
 
     def message(self) -> Message:
         """Return the request as a message."""
@@ -65,6 +66,7 @@ class LoanRequest(NamedTuple):
             ],
             "account": self.account,
             "sources": self.sources,
+            "new": self.new,
         }
 
     @classmethod
@@ -74,7 +76,8 @@ class LoanRequest(NamedTuple):
             scheme, host, port = message["route"]
             sources = tuple((_text(setting), _text(path)) for setting, path in message["sources"])
             proxy = _proxy(message["proxy"])
-            return cls(Route(_text(scheme), _text(host), _port(port), proxy), _text(message["account"]), sources)
+            route = Route(_text(scheme), _text(host), _port(port), proxy)
+            return cls(route, _text(message["account"]), sources, bool(message["new"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("not a valid request for a loan") from error
 

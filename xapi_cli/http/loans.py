@@ -27,10 +27,16 @@ Connector = Callable[[], "socket.socket | None"]
 
 
 class LentConnection(Connection):
-    """A connection that the relay has lent over *control*; *is_encrypted* by the relay itself."""
+    """A connection that the relay has lent over *control*.
 
-    def __init__(self, sock: socket.socket, route: Route, control: MessageSocket, loan: Loan) -> None:
+    One that *is_private* is never given back: its first request can contain a password, as that of a login does.
+    """
+
+    def __init__(
+        self, sock: socket.socket, route: Route, control: MessageSocket, loan: Loan, *, is_private: bool = False
+    ) -> None:
         super().__init__(sock, route)
+        self._is_private = is_private
         self.tls = loan.tls
         self.kind = loan.kind and (route, *loan.kind)
         self._control = control
@@ -64,7 +70,7 @@ class LentConnection(Connection):
 
     def give_back(self) -> bool:
         """Return the connection to the relay, which keeps it if it has passed on exactly the bytes counted here."""
-        if self.kind is None:
+        if self.kind is None or self._is_private:
             return False
         _, method, status = self.kind
         message = {"type": "keep", "kind": [method, status], "received": self._received, "sent": self._sent}
@@ -118,9 +124,12 @@ class RelayLender:
         self._sources = sources
         self._returning: list[MessageSocket] = []
 
-    def borrow(self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]) -> Connection | None:
+    def borrow(
+        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None], *, new: bool
+    ) -> Connection | None:
         """Return an open connection, None if this process has to open one itself.
 
+        It must be *new* for a request that may not be resent: the server may be about to close one that it has kept.
         Raises NetworkError or TimeoutExpired if the relay could not open one.
         """
         if not self._loopback and _is_instant(route):
@@ -130,16 +139,23 @@ class RelayLender:
             if (sock := self._connect()) is not None:
                 control = MessageSocket(sock)
                 try:
-                    return self._ask(control, route, authorization, wait, trace)
+                    return self._ask(control, route, authorization, wait, trace, new=new)
                 except BaseException:
                     control.close()
                     raise
         return None
 
     def _ask(
-        self, control: MessageSocket, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None]
+        self,
+        control: MessageSocket,
+        route: Route,
+        authorization: str,
+        wait: "Wait",
+        trace: Callable[[str], None],
+        *,
+        new: bool,
     ) -> Connection | None:
-        control.send(LoanRequest(route, _digest(authorization), self._sources).message())
+        control.send(LoanRequest(route, _digest(authorization), self._sources, new).message())
         message = _first_reply(control, self._reply_timeout)
         while message is not None and message["type"] == "phase":
             wait.phase = str(message.get("phase"))
@@ -155,7 +171,7 @@ class RelayLender:
         sock = socket.socket(fileno=descriptor)
         try:
             loan = Loan.of(message)
-            connection = LentConnection(sock, route, control, loan)
+            connection = LentConnection(sock, route, control, loan, is_private=new and not authorization)
         except BaseException:
             sock.close()
             raise

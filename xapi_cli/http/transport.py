@@ -14,7 +14,7 @@ import httpx
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer, proxy_error
-from xapi_cli.http.http1 import Exchange, request_event
+from xapi_cli.http.http1 import Exchange, may_resend, request_event
 from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.system import forks
@@ -91,7 +91,10 @@ class Transport(httpx.BaseTransport):
         event = request_event(request, route)
         timeouts = Timeouts.of(request.extensions)
         first_error = None
-        connection = self._pool.acquire(route) or self._borrow(route, request, timeouts)
+        connection = self._pool.acquire(route)
+        if connection is None:
+            is_replayable = may_resend(event) and isinstance(request.stream, httpx.ByteStream)
+            connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
             exchange = Exchange(connection, request, event, timeouts)
@@ -118,12 +121,12 @@ class Transport(httpx.BaseTransport):
         if self._lender is not None:
             self._lender.close()
 
-    def _borrow(self, route: Route, request: httpx.Request, timeouts: Timeouts) -> Connection | None:
+    def _borrow(self, route: Route, request: httpx.Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
         if self._lender is None:
             return None
         wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
         authorization = request.headers.get("Authorization", "")
-        connection = self._lender.borrow(route, authorization, wait, self._trace)
+        connection = self._lender.borrow(route, authorization, wait, self._trace, new=new)
         if connection is not None:
             self._pool.add(connection)
         return connection
