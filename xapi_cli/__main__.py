@@ -24,9 +24,16 @@ def main() -> "NoReturn":
     from xapi_cli.system import process_hardening
 
     process_hardening.apply()
-    from xapi_cli.cli.main import main as run
+    from xapi_cli.system import out_of_memory
 
-    run()
+    try:
+        from xapi_cli.cli.main import main as run
+
+        run()
+    except BaseException as error:  # run() handles all others; this one is raised by an import, or by the handling
+        if out_of_memory.is_out_of_memory(error):
+            out_of_memory.end()
+        raise
 
 
 if __name__ == "__main__":

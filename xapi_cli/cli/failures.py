@@ -2,18 +2,16 @@
 
 import errno
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
-from xapi_cli.system import signals
+from xapi_cli.system import out_of_memory, signals
 from xapi_cli.system.terminal import discard_stdout
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 _RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-_OUT_OF_MEMORY = b"xapi: error: not enough memory; check the limits with `ulimit -a`\n"
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
@@ -22,8 +20,7 @@ def exit_code(error: BaseException, runtime: "Runtime") -> int:
     try:
         return _report(error, runtime)
     except MemoryError:  # the report itself needs memory: imports, a message, its redaction
-        with suppress(OSError):
-            os.write(2, _OUT_OF_MEMORY)
+        out_of_memory.report()
         return XapiError.exit_code
 
 
