@@ -86,6 +86,15 @@ def test_other_values_do_not_bypass_the_agent(agent: Agent, value: str) -> None:
     wait_until(is_used, "the agent has run a command")
 
 
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_a_directory_that_others_can_write_to_is_a_usage_error(stopped: Agent, options: tuple[str, ...]) -> None:
+    stopped.directory.mkdir()
+    stopped.directory.chmod(0o777)
+    outcome = stopped.xapi("agent", "start", *options)
+
+    assert (outcome.code, "everyone can write" in outcome.err) == (2, True)
+
+
 def test_quiet_omits_the_notes(stopped: Agent) -> None:
     started = stopped.xapi("agent", "start", "--quiet")
     stopped.attach()

@@ -158,6 +158,7 @@ def _holds_tokens(directory: str) -> bool:
 
 def _described(error: XapiError | OSError) -> dict[str, Any]:
     if isinstance(error, XapiError):
-        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__) or each is Changed)
+        return {"error": kind.__name__, "message": error.message, "hint": error.hint}
     message = f"the agent cannot listen: {error.strerror}"
     return {"error": "XapiError", "message": message, "hint": "check the directory of its sockets"}
