@@ -21,7 +21,8 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.store.protocol import LockingStore, LoggedOut
-from xapi_cli.system.lock import LockTimeout
+from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -36,10 +37,9 @@ def agent(opened: Open, timeout: float = 20) -> LockingStore:
 def test_without_a_keeper_there_is_no_record_and_none_can_be_written(opened: Open) -> None:
     store = agent(opened)
 
-    store.begin(ME)
     assert store.read(ME) is None
     assert store.delete(ME) is False
-    for action in (store.probe, lambda: store.write(ME, RECORD)):
+    for action in (store.probe, lambda: store.begin(ME), lambda: store.write(ME, RECORD)):
         with pytest.raises(NotRunning) as caught:
             action()
         assert str(caught.value) == "no agent is running; run `xapi agent start`"
@@ -109,6 +109,25 @@ def test_a_login_that_began_before_a_logout_stores_nothing(opened: Open, keeper:
     login.begin(ME)
     login.write(ME, RECORD)
     assert logout.read(ME) == RECORD
+
+
+def test_a_login_that_could_not_notice_a_logout_stores_nothing(keeper: KeeperProcess) -> None:
+    environ = {**os.environ, **keeper.environ}
+    login = TokenRepository(
+        ME, "agent", state=Path("/dev/null/state"), environ=environ, warn=lambda text: None, interactive=False
+    )
+    unwritable = LockUnavailable(Path("/dev/null/state/locks"), NotADirectoryError())
+    keeper.kill()
+    login.begin()
+    with login.locked_in_store(1, unwritable):
+        keeper.start()  # from here on, the account can be logged out without a trace
+
+    with pytest.raises(StoreError, match="a logout during the login would not have been noticed"):
+        login.write(RECORD)
+    assert login.read(again=True) is None
+    login.begin()
+    assert login.write(RECORD)
+    assert login.read(again=True) == RECORD
 
 
 def test_a_lock_excludes_another_store_until_it_is_released(opened: Open, keeper: KeeperProcess) -> None:

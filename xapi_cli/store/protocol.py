@@ -33,7 +33,10 @@ class LockingStore(Store, Protocol):
     """A store whose row in the registry says `has_own_lock`."""
 
     def begin(self, identity: Identity) -> None:
-        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""
+        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime.
+
+        Raises StoreError if that is not possible.
+        """
 
     def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
         """Hold the login lock of *identity*, in place of a lock file; raises LockTimeout after *timeout* seconds."""

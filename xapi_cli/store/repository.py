@@ -70,6 +70,8 @@ class TokenRepository:
         self._record: Record | None = None
         self._read = False
         self._mark: str | None = None
+        self._store_notices_logout = True  # since `begin`, if the store has its own lock
+        self._state_is_usable = True
         self._warned = False
         self._index = AccountIndex(state / "known")
 
@@ -144,8 +146,11 @@ class TokenRepository:
         except OSError:
             self._mark = None  # taking the lock, which is next, reports the error
         if self._storage.has_own_lock:
-            with suppress(StoreError):  # writing, if the login succeeds, reports the error
+            try:
                 self._locking_store().begin(self.identity)
+                self._store_notices_logout = True
+            except StoreError:
+                self._store_notices_logout = False
 
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.
@@ -155,6 +160,11 @@ class TokenRepository:
         """
         if (shared := self.shared) is not None:
             return self._write_shared(shared, record)
+        if not self._store_notices_logout and (self._mark is None or not self._state_is_usable):
+            raise StoreError(
+                "a logout during the login would not have been noticed: no agent and no state directory was usable",
+                hint="log in again",
+            )
         store = self._store or self._open(self._storage)
         self._store, self._record, self._read = store, record, True
         with ExitStack() as lock:
@@ -199,6 +209,7 @@ class TokenRepository:
         *failure* is the error of the lock in the state directory, None if it is held. It is reported, and an error of
         the lock of the store is not: using the store reports it.
         """
+        self._state_is_usable = failure is None
         if failure is not None:
             self.continue_without_lock(failure)
         with ExitStack() as lock:

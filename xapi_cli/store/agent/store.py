@@ -45,11 +45,12 @@ class AgentStore:
         self.backend = "memory locked (never swapped)" if is_locked else "memory not locked (RLIMIT_MEMLOCK)"
 
     def begin(self, identity: Identity) -> None:
-        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime."""
-        try:
-            self._generations[identity] = self._client.get(key_of(identity))[1]
-        except NotRunning:
-            self._generations[identity] = messages.ANY
+        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime.
+
+        Raises NotRunning or StoreError if that is not possible; then `write` does not notice it.
+        """
+        self._generations.pop(identity, None)
+        self._generations[identity] = self._client.get(key_of(identity))[1]
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none."""
