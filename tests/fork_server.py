@@ -25,6 +25,7 @@ _NUMBER = struct.Struct("=q")
 _END = struct.Struct("=qq")  # the exit status of a child, and its peak memory
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
+_READY_TIMEOUT = 60  # seconds; on a busy machine, a command of a test must not bypass the agent for lack of time
 # What the interpreter, the C library and OpenSSL read only at start.
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
@@ -227,6 +228,7 @@ def _import_all() -> None:
         except ModuleNotFoundError:
             if not module.name.startswith(optional):
                 raise
+    importlib.import_module("xapi_cli.agent.client").READY_TIMEOUT = _READY_TIMEOUT  # type: ignore[attr-defined]  # of a module
     gc.collect()
     gc.freeze()
 

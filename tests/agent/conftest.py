@@ -4,16 +4,20 @@ import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.program import Xapi
+from xapi_cli.agent import protocol
+
+_GREETING_TIMEOUT = 60  # seconds
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
@@ -41,6 +45,27 @@ def children(pid: int) -> list[int]:
     return [child for child in map(int, listed) if is_running(child)]
 
 
+def wait_for_workers(directory: Path, count: int = 1) -> set[int]:
+    """Wait until *count* workers of the agent in *directory* are ready for a command; return their process ids.
+
+    Each has greeted a client, which left without a request, so that the worker waits for the next one.
+    """
+    ready: set[int] = set()
+    while len(ready) < count:  # a worker may serve two clients if the first one takes long
+        with ExitStack() as clients:
+            ready = {_greeted(clients.enter_context(socket.socket(socket.AF_UNIX)), directory) for _ in range(count)}
+    return ready
+
+
+def _greeted(client: socket.socket, directory: Path) -> int:
+    """Connect *client* and return the process id of the worker that has greeted it."""
+    client.settimeout(_GREETING_TIMEOUT)
+    client.connect(str(directory / "agent"))
+    kind, content = protocol.receive(client)
+    assert kind == b"R"
+    return int(content.split()[0])
+
+
 class Agent:
     """The agent that the commands of *xapi* use."""
 
@@ -50,10 +75,11 @@ class Agent:
         xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
 
     def start(self, *options: str) -> None:
-        """Start the agent."""
+        """Start the agent, and wait until it can run commands at once."""
         outcome = self.xapi("agent", "start", *options)
         assert (outcome.code, outcome.out) == (0, "")
         self.attach()
+        self.wait_for_workers(2)
 
     def attach(self) -> None:
         """Take an agent that is running as this one."""
@@ -66,6 +92,10 @@ class Agent:
         outcome = self.xapi("agent", "status", "--json")
         found: dict[str, Any] = json.loads(outcome.out)
         return found
+
+    def wait_for_workers(self, count: int = 1) -> set[int]:
+        """Wait until *count* workers, at most 2, are ready: otherwise a command may run without the agent."""
+        return wait_for_workers(self.directory, count)
 
     def workers(self) -> list[int]:
         """Return the process ids of its workers."""

@@ -5,21 +5,13 @@ import os
 import re
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from tests.agent.conftest import wait_for_workers
 from tests.program import PROGRAM, clean_environ
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
-    """Wait until *condition* is true."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
-        time.sleep(0.005)
 
 
 class Usage(NamedTuple):
@@ -33,6 +25,7 @@ class RunningAgent:
     """Run an agent with its sockets in *directory* within a `with` block; *environ* makes calls use it."""
 
     def __init__(self, directory: Path) -> None:
+        self._sockets = directory / "xapi"
         self.environ = {"XDG_RUNTIME_DIR": str(directory)}
         home = directory / "home"
         home.mkdir()
@@ -44,6 +37,10 @@ class RunningAgent:
 
     def __exit__(self, *_: object) -> None:
         self._run("stop")
+
+    def wait_for_worker(self) -> None:
+        """Wait until a worker is ready: otherwise the next call may run without the agent."""
+        wait_for_workers(self._sockets)
 
     def status(self) -> dict[str, Any]:
         """Return what `xapi agent status --json` prints."""

@@ -57,6 +57,7 @@ def test_a_call_through_the_agent_equals_one_without(
     without = _result(call, Xapi(tmp_path / "cold", forks), {"XAPI_AGENT": "off"}, argv=())
     served = 0
     for attempt in range(1 if call.cold else _ATTEMPTS):
+        shared_agent.wait_for_worker()
         before = shared_agent.served()
         through = _result(call, Xapi(tmp_path / f"wrm{attempt}", forks), shared_agent.environ, argv=REAL)
         served = shared_agent.served() - before

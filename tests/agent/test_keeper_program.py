@@ -19,6 +19,7 @@ from tests.agent.conftest import Agent, is_running, wait_until
 from tests.keeper_process import KeeperProcess
 from tests.program import PROGRAM, Environ, Xapi
 from tests.skips import IMPOSSIBLE
+from xapi_cli.agent import daemon
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
@@ -368,14 +369,24 @@ def test_the_keeper_ends_with_a_killed_agent(xapi: Xapi, sandbox: Sandbox, agent
 
 @pytest.mark.slow
 def test_an_idle_agent_stays_while_it_holds_a_token_that_is_not_in_the_keyring_too(stopped: Agent) -> None:
-    stopped.start("--idle", "4s")
+    assert stopped.xapi("agent", "start", "--idle", "4s").code == 0
     client = KeeperClient({"XDG_RUNTIME_DIR": str(stopped.directory.parent)}, 20)
     token, cached = (key_of(Identity("https://api.test", "me"), space) for space in ("a", "c"))
     client.put(token, b"record")
     client.put(cached, b"record")
+    stopped.attach()
     end = time.monotonic() + 9
     wait_until(lambda: time.monotonic() > end, "two periods without a command have passed")
     assert len(client.held()) == 2
 
     client.erase(token)
     wait_until(lambda: not is_running(stopped.pid), "the agent has ended")
+
+
+def test_a_keeper_that_does_not_respond_may_hold_tokens(runtime: Path) -> None:
+    assert not daemon._holds_tokens(str(runtime))  # noqa: SLF001 - decides whether an idle agent ends
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(runtime / "keeper"))
+        silent.listen()
+
+        assert daemon._holds_tokens(str(runtime))  # noqa: SLF001 - as above

@@ -30,6 +30,7 @@ class Blocked:
     def __init__(self, agent: Agent, server: Server, may_respond: threading.Event) -> None:
         self.server = server
         self.may_respond = may_respond
+        agent.wait_for_workers()
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
         self.process = agent.xapi.start(*ME, env=env, argv=REAL)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
@@ -156,6 +157,7 @@ def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> No
 
 def _run(agent: Agent, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
     """Run the lines of *shell*, in which `xapi` is the program."""
+    agent.wait_for_workers()
     environ = agent.xapi.environment({**TOKEN, **(env or {})})
     return subprocess.run(
         ["bash", "-c", "\n".join(shell)], env=environ, capture_output=True, timeout=60, check=False, cwd=agent.xapi.home

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
-from tests.agent.running import wait_until
+from tests.agent.conftest import wait_for_workers, wait_until
 from tests.documents import ROOT
 from tests.program import PROGRAM, REAL, Xapi
 
@@ -72,7 +72,10 @@ def test_the_first_call_starts_the_agent_and_later_ones_use_it(xapi: Xapi, home:
         assert login.code == 0, login
 
         assert call(xapi, environ) == 0  # starts the agent, and runs without it if that takes long
-        wait_until(lambda: call(xapi, environ) == 0 and served(xapi, environ) >= 1, "the agent serves a call", 60)
+        wait_for_workers(socket.parent)
+        before = served(xapi, environ)
+        assert call(xapi, environ) == 0
+        assert served(xapi, environ) == before + 1
 
     manager.send_signal(signal.SIGTERM)  # as `systemctl stop`; the manager has become the agent
     assert manager.wait(20) == 0

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from xapi_cli import errors
 from xapi_cli.agent import listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
-from xapi_cli.store.agent.client import KeeperClient
+from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.system import process_hardening
 
 _NAMES = (*master.Sockets._fields, *services.NAMES)
@@ -148,11 +148,13 @@ def _passed_sockets(environ: Mapping[str, str]) -> dict[str, socket.socket]:
 
 
 def _holds_tokens(directory: str) -> bool:
-    """Return whether the keeper holds a token that is stored nowhere else."""
+    """Return whether the keeper holds a token that is stored nowhere else, or may hold one but does not respond."""
     try:
         held = KeeperClient.at(f"{directory}/keeper", _KEEPER_TIMEOUT).held()
-    except StoreError:
+    except NotRunning:
         return False
+    except StoreError:
+        return True
     return any(each.key.startswith(b"a") for each in held)
 
 
