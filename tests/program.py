@@ -217,7 +217,8 @@ class OnTerminal:
     def __exit__(self, *_: object) -> None:
         _kill_group(self.process)
         self.process.wait(10)
-        os.close(self._keyboard)
+        if self._keyboard >= 0:
+            os.close(self._keyboard)
         os.close(self._screen)
 
     @property
@@ -254,6 +255,11 @@ class OnTerminal:
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         os.write(self._keyboard, b"\x03")
+
+    def close(self) -> None:
+        """Close the terminal, as its window or connection does; nothing can be read from the screen any more."""
+        os.close(self._keyboard)
+        self._keyboard = -1
 
     def wait(self, timeout: float = 30) -> int:
         """Wait until the program ends, while reading the screen; return its exit code."""

@@ -16,12 +16,14 @@ import pytest
 
 import xapi_cli
 from tests.agent.conftest import Agent, is_running, wait_until
+from tests.ownership import OTHER_USER, needs_root
 from tests.program import PROGRAM, REAL
 from tests.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")
 ME = ("request", "/x-api/me")
+_AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"
 
 
 class Blocked:
@@ -207,6 +209,16 @@ def _url(_: Agent) -> str:
         ("xapi -- token show", "command after --"),
         ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
         ("unshare --pid --fork --mount-proc xapi token show", None),
+        pytest.param(
+            f"setpriv --regid={OTHER_USER} --keep-groups xapi token show",
+            "different privileges (Gid)",
+            marks=needs_root,
+        ),
+        pytest.param(
+            f"export XAPI_CONFIG_DIR=/none XAPI_STATE_DIR=/none; setpriv {_AS_OTHER_USER} xapi token show",
+            None,
+            marks=needs_root,
+        ),
     ],
     ids=lambda each: str(each)[:30],
 )
@@ -279,39 +291,72 @@ def test_a_process_that_is_traced_runs_without_the_agent(agent: Agent) -> None:
 # upgrade
 
 
+class _Upgraded:
+    """A copy of the package in *directory* that can be upgraded, in place of the program of *agent*."""
+
+    def __init__(self, agent: Agent, directory: Path) -> None:
+        self._package = directory / "site-packages" / "xapi_cli"
+        shutil.copytree(Path(xapi_cli.__file__).parent, self._package, ignore=shutil.ignore_patterns("__pycache__"))
+        agent.end()
+        search = {"PYTHONPATH": str(self._package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environ = agent.xapi.environment({**TOKEN, **search})
+
+    def start(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        """Run the program with *args*."""
+        code = "import sys; from xapi_cli.__main__ import main; sys.argv[0] = 'xapi'; main()"
+        command = [sys.executable, "-Pc", code, *args]
+        return subprocess.run(command, env=self._environ, capture_output=True, text=True, timeout=60, check=True)
+
+    def run(self, *args: str) -> str:
+        """Run the program with *args* and return its output."""
+        return self.start(*args).stdout
+
+    def upgrade(self) -> None:
+        """Replace the version."""
+        init, new = self._package / "__init__.py", self._package / "new"
+        new.write_text(init.read_text().replace(f'"{xapi_cli.__version__}"', '"99.0"'))
+        new.replace(init)
+
+
 def test_after_an_upgrade_the_next_command_runs_the_new_code(agent: Agent, tmp_path: Path) -> None:
-    package = tmp_path / "site-packages" / "xapi_cli"
-    shutil.copytree(Path(xapi_cli.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    agent.end()
-    environ = agent.xapi.environment({**TOKEN, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"})
-    code = "import sys; from xapi_cli.__main__ import main; sys.argv[0] = 'xapi'; main()"
+    upgraded = _Upgraded(agent, tmp_path)
+    upgraded.run("agent", "start")
+    agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    agent.wait_for_workers()
+    old = upgraded.run("--version")
+    assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
+    upgraded.upgrade()
 
-    def run(*args: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-Pc", code, *args], env=environ, capture_output=True, text=True, timeout=60, check=True
-        ).stdout
-
-    run("agent", "start")
-    agent.pid = json.loads(run("agent", "status"))["pid"]
-    old = run("--version")
-    assert json.loads(run("agent", "status"))["warm"] == 1
-    init = package / "__init__.py"
-    new = package / "new"
-    new.write_text(init.read_text().replace(f'"{xapi_cli.__version__}"', '"99.0"'))
-    new.replace(init)
-
-    assert (old, run("--version")) == (f"xapi {xapi_cli.__version__}\n", "xapi 99.0\n")
+    assert (old, upgraded.run("--version")) == (f"xapi {xapi_cli.__version__}\n", "xapi 99.0\n")
     wait_until(lambda: not is_running(agent.pid), "the old agent has ended")
 
 
-def test_another_installation_does_not_use_the_agent(agent: Agent) -> None:
-    outcome = subprocess.run(
-        [PROGRAM.with_name("python"), "-O", PROGRAM, "token", "show"],
-        env=agent.xapi.environment(TOKEN),
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
+def test_a_start_after_an_upgrade_replaces_the_agent(agent: Agent, tmp_path: Path) -> None:
+    upgraded = _Upgraded(agent, tmp_path)
+    upgraded.run("agent", "start")
+    old = agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    upgraded.upgrade()
 
-    assert outcome.stdout == b"t0ken\n"
+    note = upgraded.start("agent", "start").stderr
+    agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    assert (agent.pid != old, note) == (True, f"xapi: agent started (process {agent.pid})\n")
+    agent.wait_for_workers()
+    assert upgraded.run("--version") == "xapi 99.0\n"
+    assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
+    wait_until(lambda: not is_running(old), "the old agent has ended")
+
+
+def test_another_installation_does_not_use_or_replace_the_agent(agent: Agent) -> None:
+    def run(*args: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [PROGRAM.with_name("python"), "-O", PROGRAM, *args],
+            env=agent.xapi.environment(TOKEN), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    assert run("token", "show").stdout == "t0ken\n"
     assert agent.status()["commands"] == 0
+    start = run("agent", "start")
+    error = "xapi: error: the running agent belongs to another installation of xapi"
+    hint = "run `xapi agent stop`, which erases its tokens, then `xapi agent start`"
+    assert (start.returncode, start.stderr) == (1, f"{error}; {hint}\n")
+    assert agent.status()["pid"] == agent.pid

@@ -99,11 +99,12 @@ def test_a_request_that_is_too_long_is_not_sent() -> None:
         protocol.request(["x" * protocol.MAX_REQUEST], {}, has_terminal=False)
 
 
-def test_the_agent_survives_any_data(agent: Agent) -> None:
+@pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_the_agent_survives_any_data(agent: Agent, examples: int) -> None:
     """Each example costs a worker, so the examples share the agent."""
     descriptors = len(os.listdir(f"/proc/{agent.pid}/fd"))
 
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
     @given(
         name=st.sampled_from(["agent", "control"]),
         data=st.binary(max_size=40) | st.binary(max_size=30).map(lambda rest: b"H\x0a\0\0\0" + rest),

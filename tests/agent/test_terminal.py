@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -115,21 +116,84 @@ def test_signals_of_the_terminal_interrupt_a_command(agent: Agent, number: signa
             assert terminal.process.wait(30) == code
 
 
-def test_ctrl_z_stops_the_command_and_fg_continues_it(agent: Agent) -> None:
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_closing_the_terminal_ends_the_command(agent: Agent, mode: str) -> None:
+    with Server([request(), wait_for(threading.Event())]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "XAPI_AGENT": mode}
+        with agent.xapi.on_terminal("request", "/x-api/me", env=env) as terminal:
+            wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+            terminal.close()
+
+            assert terminal.process.wait(30) == 129
+    assert agent.status()["warm"] == (mode == "on")
+    wait_until(lambda: agent.status()["running_commands"] == 0, "the worker has ended")
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_closing_the_terminal_at_a_prompt_ends_the_command(agent: Agent, sandbox: Sandbox, mode: str) -> None:
+    env = {**_without_password(sandbox), "XAPI_AGENT": mode}
+    with agent.xapi.on_terminal("login", env=env) as terminal:
+        terminal.expect("Password for ")
+        terminal.close()
+
+        assert terminal.process.wait(30) in {10, 14, 129}  # the terminal may fail before the signal arrives
+    assert sandbox.logins == 0
+    wait_until(lambda: agent.status()["running_commands"] == 0, "the worker has ended")
+
+
+def test_a_stopped_client_is_continued(agent: Agent) -> None:
+    """SIGSTOP cannot be forwarded: the worker continues, and the client ends when it is continued."""
+    may_respond = threading.Event()
+    with Server([request(), wait_for(may_respond), send(OK)]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
+        process = agent.xapi.start("request", "/x-api/me", env=env)
+        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: _state(process.pid) == "T", "the client is stopped")
+        may_respond.set()
+        wait_until(lambda: agent.status()["running_commands"] == 0, "the worker has ended")
+        assert _state(process.pid) == "T"
+        process.send_signal(signal.SIGCONT)
+
+        assert process.communicate(timeout=30) == (b"ok", b"")
+        assert process.returncode == 0
+
+
+def test_a_stopped_client_that_is_killed_ends_its_worker(agent: Agent) -> None:
+    with Server([request(), wait_for(threading.Event())]) as server:
+        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
+        process = agent.xapi.start("request", "/x-api/me", env=env)
+        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        assert agent.status()["running_commands"] == 1
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            process.send_signal(number)
+
+        assert process.wait(30) == -signal.SIGKILL
+        wait_until(lambda: agent.status()["running_commands"] == 0, "the worker has ended")
+
+
+def _state(pid: int) -> str:
+    """Return the letter of the state of the process *pid*, T if it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("resume", ["fg >/dev/null", "bg >/dev/null; wait %1"])
+def test_ctrl_z_stops_the_command_and_fg_and_bg_continue_it(agent: Agent, resume: str) -> None:
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "PS1": "shell> "}
-        shell = "set -m; xapi request /x-api/me; echo stopped=$?; fg >/dev/null; echo ended=$?"
+        shell = f"set -m; xapi request /x-api/me; echo stopped=$?; {resume}; echo ended=$?"
+        agent.wait_for_workers()
         with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash") as terminal:
             wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
             home = str(agent.xapi.home)
             (worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
             terminal.type("\x1a")
+            terminal.expect("stopped=148")
             may_respond.set()
             terminal.expect("ended=0")
 
             assert terminal.wait() == 0
-            assert b"stopped=148" in terminal.seen
             assert b"ok" in terminal.seen
         wait_until(lambda: not is_running(worker), "the worker has ended")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,14 @@ from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system import agent_socket
 
 _TIMEOUT = 10.0  # seconds
+_POLL_INTERVAL = 0.01  # seconds
+
+
+class _NoResponse(XapiError):
+    """The agent does not respond."""
+
+    def __init__(self) -> None:
+        super().__init__("the agent does not respond", hint="kill its process, then run `xapi agent start`")
 
 
 def directory(environ: Mapping[str, str]) -> str:
@@ -26,6 +35,45 @@ def directory(environ: Mapping[str, str]) -> str:
 def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the status of the agent, None if none runs; raises XapiError if it does not respond."""
     return _ask(environ, b"I")
+
+
+def find_current(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the status of the agent, None if none runs; after an upgrade, the old agent ends first.
+
+    Raises XapiError if the agent belongs to another installation or does not respond.
+    """
+    end = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            found = status(environ)
+            if found is None or _is_current(environ):
+                return found
+        except _NoResponse:  # an agent that ends may close the connection
+            if time.monotonic() > end:
+                raise
+        time.sleep(_POLL_INTERVAL)
+
+
+def _is_current(environ: Mapping[str, str]) -> bool:
+    """Return whether the agent can run commands of this installation; an outdated one ends when it is asked."""
+    connection = agent_socket.connect(os.path.join(directory(environ), "agent"))
+    if connection is None:
+        return False
+    try:
+        connection.settimeout(_TIMEOUT)
+        build = protocol.receive(connection)[1].partition(b" ")[2]
+    except TimeoutError:
+        return True  # all its workers are busy
+    except (OSError, EOFError, protocol.ProtocolError):
+        return False
+    finally:
+        connection.close()
+    if build != protocol.build():
+        raise XapiError(
+            "the running agent belongs to another installation of xapi",
+            hint="run `xapi agent stop`, which erases its tokens, then `xapi agent start`",
+        )
+    return True
 
 
 def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
@@ -45,7 +93,7 @@ def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
         protocol.send(connection, kind)
         reply: dict[str, Any] = json.loads(protocol.receive(connection)[1])
     except (OSError, EOFError, protocol.ProtocolError) as error:
-        raise XapiError("the agent does not respond", hint="kill its process, then run `xapi agent start`") from error
+        raise _NoResponse from error
     finally:
         connection.close()
     return reply

@@ -29,7 +29,7 @@ def start(
         bool, typer.Option("--foreground", help="Run in the foreground, for example under systemd.")
     ] = False,
 ) -> None:
-    """Start the agent if it is not running.
+    """Start the agent if it is not running; replace one from before an upgrade.
 
     The agent runs your commands in preloaded worker processes, one command per
     process. Commands have the same output, exit code and effects as without the
@@ -55,7 +55,7 @@ def start(
         daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn)
         return
 
-    if (running := control.status(runtime.environ)) is not None:
+    if (running := control.find_current(runtime.environ)) is not None:
         kept = running.get("idle", seconds)  # missing in the status of an older agent
         change = f" and keeps --idle {durations.text(kept)}; to change it, run `xapi agent stop` first"
         note = f"the agent is already running (process {running['pid']})"
