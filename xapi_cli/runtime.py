@@ -238,7 +238,7 @@ class Runtime:
         from xapi_cli.errors import LoginNeeded, StoreError
 
         try:
-            password = from_command(
+            password = (self._run_password_command or from_command)(
                 command,
                 self.environ,
                 setting=setting,

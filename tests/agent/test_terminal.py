@@ -102,6 +102,20 @@ def test_a_password_command_runs_in_the_client(agent: Agent, sandbox: Sandbox, c
     assert agent.status()["warm"] == 1
 
 
+def test_the_password_command_of_a_storage_runs_in_the_client(agent: Agent, sandbox: Sandbox) -> None:
+    command = agent.xapi.home / "password"
+    command.write_text("#!/bin/sh\necho $PPID >ppid\nexit 3\n")
+    command.chmod(0o700)
+    assert agent.xapi("profile", "set", "redis_url", "redis://xapi@127.0.0.1:9").code == 0
+    assert agent.xapi("profile", "set", "redis_password_command", str(command)).code == 0
+    process = agent.xapi.start("request", "/x-api/me", env={**sandbox.settings, "XAPI_STORAGE": "redis"})
+    _, err = process.communicate(timeout=30)
+
+    assert (process.returncode, b"redis_password_command 'password' failed with exit code 3" in err) == (13, True)
+    assert int((agent.xapi.home / "ppid").read_text()) == process.pid
+    assert agent.status()["warm"] == 3
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_signals_of_the_terminal_interrupt_a_command(agent: Agent, number: signal.Signals, code: int) -> None:
     with Server([request(), wait_for(threading.Event())]) as server:

@@ -7,7 +7,7 @@ A message is its kind, one byte; the length of its content, four bytes in little
     B  the command begins
     C  run it without the agent: the reason       A  the reply to Q or P
     Q  prompt the user: hidden or not, question
-    P  run the password_command
+    P  run the password_command, or that of the storage
     X  the exit code
 
     Master to client                              Anyone to the master

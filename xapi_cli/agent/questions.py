@@ -59,10 +59,17 @@ class Questions:
         return self._ask(b"Q", {"question": question, "hidden": False})
 
     def run_command(
-        self, command: Sequence[str], environ: Mapping[str, str], *, deadline: float | None, show_stderr: bool
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        setting: str = "password_command",
+        deadline: float | None,
+        show_stderr: bool,
     ) -> str:
-        """Return what the password_command *command* prints; raises what `password_command.from_command` raises."""
-        return self._ask(b"P", {"command": list(command), "deadline": deadline, "show_stderr": show_stderr})
+        """Return what *command*, the value of *setting*, prints; raises what `password_command.from_command` raises."""
+        question = {"command": list(command), "setting": setting, "deadline": deadline, "show_stderr": show_stderr}
+        return self._ask(b"P", question)
 
     def _ask(self, kind: bytes, question: dict[str, Any]) -> str:
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # the client waits for it, so that it can restore the terminal
@@ -123,6 +130,7 @@ def _reply(kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
         "text": password_command.from_command(
             question["command"],
             os.environ,
+            setting=question["setting"],
             deadline=question["deadline"],
             show_stderr=question["show_stderr"],
         )

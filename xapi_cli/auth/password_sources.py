@@ -18,7 +18,13 @@ class RunCommand(Protocol):
     """Runs a password command; the interface of `password_command.from_command`."""
 
     def __call__(
-        self, command: Sequence[str], environ: Mapping[str, str], *, deadline: float | None, show_stderr: bool
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        setting: str = "password_command",
+        deadline: float | None,
+        show_stderr: bool,
     ) -> str:
         """Return the first line that *command* prints."""
 
