@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -242,6 +243,19 @@ def test_the_connection_of_a_login_is_used_by_no_other_process(
         get(relay, bundle, server.url, "Bearer one")
         assert [b"password" in data for data in server.received] == [True, False, False]
         assert b"Bearer one" in server.received[0]
+
+
+def test_nothing_is_sent_over_a_kept_connection_after_the_deadline(
+    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
+) -> None:
+    with Server([serve()], tls=server_tls) as server:
+        get(relay, bundle, server.url)
+        sent = len(server.received[0])
+        headers = {"Authorization": "Bearer one"}
+        with borrower(relay, bundle) as http, pytest.raises(TimeoutExpired) as caught:
+            http.get(server.url, headers=headers, extensions={"timeout": {}, "deadline": time.monotonic() - 1})
+        assert not caught.value.sent
+        assert [len(data) for data in server.received] == [sent]
 
 
 def test_connections_are_lent_in_parallel(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:

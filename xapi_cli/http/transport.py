@@ -125,6 +125,7 @@ class Transport(httpx.BaseTransport):
         if self._lender is None:
             return None
         wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
+        wait.remaining()  # raises TimeoutExpired, as opening a connection would
         authorization = request.headers.get("Authorization", "")
         connection = self._lender.borrow(route, authorization, wait, self._trace, new=new)
         if connection is not None:
