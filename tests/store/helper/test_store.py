@@ -307,4 +307,4 @@ def test_pass_that_is_not_initialized_is_explained(
 
     failure = _failure(_open(opened, "pass"), "probe")
     assert failure.message == "docker-credential-pass store failed: the password store is not initialized"
-    assert failure.hint == "run `pass init`, or use another --storage"
+    assert failure.hint == "run `pass init GPG-ID`, or use another --storage"
