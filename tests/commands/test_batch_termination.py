@@ -73,10 +73,16 @@ def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to
 
 
 @pytest.mark.parametrize(
-    "count, stops_early, term, begin", [(4, False, "dumb", "^C\r\n"), (5, True, "xterm", "\r\x1b[K")]
+    "count, shard, stops_early, term, begin",
+    [
+        (4, "1/1", False, "dumb", "^C\r\n"),
+        (5, "1/1", True, "xterm", "\r\x1b[K"),
+        (9, "2/2", False, "dumb", "^C\r\n"),  # the last line is in the other shard
+        (10, "2/2", True, "dumb", "^C\r\n"),
+    ],
 )
 def test_the_summary_after_ctrl_c_says_whether_lines_were_not_sent(
-    xapi: Xapi, tmp_path: Path, count: int, stops_early: bool, term: str, begin: str
+    xapi: Xapi, tmp_path: Path, count: int, shard: str, stops_early: bool, term: str, begin: str
 ) -> None:
     (tmp_path / "in").write_text(paths(count))
     is_sent = threading.Event()
@@ -85,7 +91,7 @@ def test_the_summary_after_ctrl_c_says_whether_lines_were_not_sent(
         is_sent.wait(20)
         return Reply()
 
-    args = ("batch", "-j", "4", str(tmp_path / "in"))
+    args = ("batch", "-j", "4", "--shard", shard, str(tmp_path / "in"))
     with Api(response) as api, xapi.on_terminal(*args, env={**api.settings, "TERM": term}, columns=200) as terminal:
         while len(api.requests) < 4:
             time.sleep(0.01)

@@ -56,12 +56,15 @@ class LineReader:
                 return line
         return None
 
-    def has_rest(self) -> bool:
-        """Return whether more lines may follow the last one returned; the next one is lost."""
+    def has_rest(self, is_wanted: Callable[[int], bool] = bool) -> bool:
+        """Return whether a line may follow whose number *is_wanted*; the lines up to that one are lost."""
         try:
-            return self.next_line() is not None or not self.has_ended
+            while (line := self.next_line()) is not None:
+                if is_wanted(line.number):
+                    return True
         except UsageError:
             return True
+        return not self.has_ended
 
     def digest(self) -> str:
         """Return the hexadecimal digest of the lines returned so far."""
