@@ -108,7 +108,7 @@ def test_a_supplied_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_TOKEN": "abc"})
 
     assert (outcome.code, sandbox.login_attempts, sandbox.requests) == (10, 0, 1)
-    assert "XAPI_TOKEN is not accepted" in outcome.err
+    assert "XAPI_TOKEN was rejected" in outcome.err
     assert not (xapi.state / "tokens").exists()
 
 

@@ -85,7 +85,7 @@ SCRIPTS = {
     "slurm": ("bash", SLURM),
     "slurm-merge": ("bash", MERGE_JOB),
     "github": ("bash", step("batch", "Send a shard")["run"]),
-    "github-merge": ("bash", step("merge", "Join the outputs")["run"]),
+    "github-merge": ("bash", step("merge", "Merge the outputs")["run"]),
     "ssh": ("bash", OVER_SSH),
 }
 
@@ -240,7 +240,7 @@ def test_the_jobs_of_the_matrix_send_each_line_once(machines: list[Machine], san
             "SHARD": send["env"]["SHARD"].replace("${{ matrix.shard }}", str(shard)),
         }
         machine.run(["bash", "-e", "-c"], send["run"], variables, shared)
-    machines[0].run(["bash", "-e", "-c"], step("merge", "Join the outputs")["run"], {}, shared)
+    machines[0].run(["bash", "-e", "-c"], step("merge", "Merge the outputs")["run"], {}, shared)
 
     check_responses(shared / "responses.jsonl")
     assert sandbox.logins == SHARDS

@@ -121,7 +121,7 @@ ERRORS = {
     ),
     "an invalid token from the environment": Error(
         "request /x-api/me", TOKEN, 10,
-        "GET {base}/x-api/me responded with 401 Unauthorized; XAPI_TOKEN is not accepted: replace it, or unset it so"
+        "GET {base}/x-api/me responded with 401 Unauthorized; XAPI_TOKEN was rejected: replace it, or unset it so"
         " that xapi logs in automatically",
     ),
     "a password command that fails": Error(

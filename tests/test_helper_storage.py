@@ -125,7 +125,7 @@ def test_without_a_helper_the_errors_say_what_to_set_and_what_is_missing(xapi: X
 
     assert (unset.code, missing.code, invalid.code) == (2, 13, 2)
     assert unset.err == (
-        "xapi: error: storage helper needs the setting credential_helper;"
+        "xapi: error: storage helper requires the setting credential_helper;"
         " set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`\n"
     )
     assert missing.err == (

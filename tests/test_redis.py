@@ -450,8 +450,8 @@ def test_the_documented_acl_suffices(xapi: Xapi, sandbox: Sandbox, restricted: R
         ("", "requires a password"),
         ("xapi:CANARY@", "rejected the username or password"),
         ("nobody:CANARY@", "rejected the username or password"),
-        ("reader:secret@", "does not permit this user the commands that xapi needs"),
-        ("elsewhere:secret@", "does not permit this user the commands that xapi needs"),
+        ("reader:secret@", "does not allow this user to run the commands that xapi needs"),
+        ("elsewhere:secret@", "does not allow this user to run the commands that xapi needs"),
     ],
 )
 def test_a_user_without_permission_exits_with_13_and_causes_no_login(
@@ -518,7 +518,7 @@ def test_without_the_setting_the_error_names_it(xapi: Xapi, sandbox: Sandbox) ->
     for args in (ME, ("login",), ("logout",)):
         outcome = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "redis"})
         assert outcome.code == 2
-        assert "storage redis needs the setting redis_url; set XAPI_REDIS_URL" in outcome.err
+        assert "storage redis requires the setting redis_url; set XAPI_REDIS_URL" in outcome.err
 
 
 def test_without_the_extra_the_error_names_the_command_that_installs_it(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -574,7 +574,7 @@ def test_tls_is_verified(xapi: Xapi, sandbox: Sandbox, tls: Tls) -> None:
     other_name = {**env, "XAPI_REDIS_URL": f"rediss://127.0.0.1:{tls.port}", "SSL_CERT_FILE": str(tls.ca)}
     for refused in (env, {**env, "SSL_CERT_FILE": str(tls.other)}, other_name):
         outcome = xapi(*ME, env=refused)
-        assert (outcome.code, "no TLS connection to Redis at " in outcome.err) == (13, True), outcome
+        assert (outcome.code, "cannot establish a TLS connection to Redis at " in outcome.err) == (13, True), outcome
     assert sandbox.logins == 1
     with pytest.raises(ssl.SSLError):
         ssl.get_server_certificate(("127.0.0.1", tls.port), ca_certs=str(tls.other))  # the oracle agrees

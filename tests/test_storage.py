@@ -150,7 +150,7 @@ def test_on_a_terminal_a_note_precedes_the_wait_for_a_keyring(xapi: Xapi, gnome_
     assert xapi(*args, env=env).code == 10  # the keyring responds: it holds no token
     gnome_keyring.freeze()
     with xapi.on_terminal(*args, env=env) as terminal:
-        terminal.expect("xapi: warning: waiting for the keyring, which may be asking to be unlocked", timeout=30)
+        terminal.expect("xapi: warning: waiting for the keyring; it may be waiting for you to unlock it", timeout=30)
         with pytest.raises(AssertionError, match="still running"):
             terminal.wait(4)
         gnome_keyring.thaw()

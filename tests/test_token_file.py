@@ -90,7 +90,7 @@ def test_a_replaced_token_that_is_rejected_too_is_final(
 
     outcome = xapi(*ME, env=env)
     assert (outcome.code, service.requests) == (10, 2)
-    assert "the token in XAPI_TOKEN_FILE is not accepted: replace it, or unset the variable" in outcome.err
+    assert "the token in XAPI_TOKEN_FILE was rejected: replace it, or unset the variable" in outcome.err
 
 
 @pytest.mark.parametrize("change", ["unchanged", "deleted", "emptied"])

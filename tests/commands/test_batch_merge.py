@@ -1,4 +1,4 @@
-"""`xapi batch --merge`: joins outputs in the order of the input, and names lines that are missing or double."""
+"""`xapi batch --merge`: merges outputs in input order, and names lines that are missing or duplicated."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_the_outputs_of_shards_become_that_of_the_whole_batch(xapi: Xapi, tmp_pa
     names = written(tmp_path, *outputs)
     outcome = xapi("batch", "--merge", "--input", str(source), *names)
 
-    assert (outcome.code, outcome.err) == (0, "xapi: merged 60 lines of 3 files\n")
+    assert (outcome.code, outcome.err) == (0, "xapi: merged 60 lines from 3 files\n")
     assert _without_time(outcome.out) == _without_time(whole.out)
 
 
@@ -114,20 +114,20 @@ def test_more_outputs_than_can_be_open_are_merged(xapi: Xapi, tmp_path: Path) ->
 def test_an_empty_output_is_that_of_a_shard_without_lines(xapi: Xapi, tmp_path: Path) -> None:
     outcome = xapi("batch", "--merge", *written(tmp_path, "", output(1), ""))
 
-    assert (outcome.code, merged(outcome), outcome.err) == (0, [1], "xapi: merged 1 line of 3 files\n")
+    assert (outcome.code, merged(outcome), outcome.err) == (0, [1], "xapi: merged 1 line from 3 files\n")
 
 
 # incomplete outputs
 
 
-def test_missing_and_double_lines_are_named_and_the_rest_is_printed(xapi: Xapi, tmp_path: Path) -> None:
+def test_missing_and_duplicate_lines_are_named_and_the_rest_is_printed(xapi: Xapi, tmp_path: Path) -> None:
     outcome = xapi("batch", "--merge", *written(tmp_path, output(1, 5, 6, 12), output(2, 5, 6, 6, 8)))
 
     assert (outcome.code, merged(outcome)) == (1, [1, 2, 5, 6, 8, 12])
     assert outcome.err == (
-        "xapi: error: merged 6 lines of 2 files: 6 lines are missing (3-4, 7, 9-11), 2 lines are double (5-6); "
-        "check that each shard has run once and to its end; "
-        "blank lines of the input count as missing unless --input names it\n"
+        "xapi: error: merged 6 lines from 2 files: 6 lines are missing (3-4, 7, 9-11), 2 lines are duplicated (5-6); "
+        "check that each shard ran exactly once and completed. "
+        "Without --input, blank input lines count as missing\n"
     )
 
 
@@ -139,7 +139,7 @@ def test_with_the_input_blank_lines_are_not_missing_but_lines_at_the_end_are(xap
 
     assert (outcome.code, merged(outcome)) == (1, [1, 4, 9])
     assert "2 lines are missing (5-6), 1 line is not in the input (9); check" in outcome.err
-    assert "blank lines" not in outcome.err
+    assert "blank input lines" not in outcome.err
     piped = xapi("batch", "--merge", "--input", "-", *names, input=source.read_text())
     assert piped == outcome
 
@@ -171,7 +171,7 @@ def test_a_truncated_last_line_is_missing_and_its_file_is_named(
     outcome = xapi("batch", "--merge", *names)
 
     assert (outcome.code, merged(outcome)) == (1, [1, 2, 4])
-    assert f"1 line is missing (3), {names[0]} ends in the middle of a line; check" in outcome.err
+    assert f"1 line is missing (3), the last line of {names[0]} is truncated; check" in outcome.err
 
 
 def test_a_complete_copy_of_a_truncated_line_is_printed(xapi: Xapi, tmp_path: Path) -> None:
@@ -204,13 +204,13 @@ def test_a_file_that_is_not_an_output_is_a_usage_error_before_anything_is_printe
     outcome = xapi("batch", "--merge", *names)
 
     assert (outcome.code, outcome.out) == (2, "")
-    assert f"xapi: error: line 2 of {names[1]} is not output of `xapi batch`; " in outcome.err
+    assert f"xapi: error: line 2 of {names[1]} is not a line of `xapi batch` output; " in outcome.err
 
 
 @pytest.mark.parametrize(
     "args, message",
     [
-        (("--merge",), "--merge requires the outputs to join; name at least one FILE"),
+        (("--merge",), "--merge requires at least one FILE; name the outputs to merge"),
         (("--merge", "--shard", "1/2", "a"), "--merge and --shard cannot be combined; omit --shard"),
         (("--merge", "-j", "3", "a"), "--merge and --jobs cannot be combined; omit --jobs"),
         (("--merge", "--no-pause", "a"), "--merge and --no-pause cannot be combined; omit --no-pause"),
@@ -219,7 +219,10 @@ def test_a_file_that_is_not_an_output_is_a_usage_error_before_anything_is_printe
         (("--merge", "missing"), "missing cannot be read: No such file or directory"),
         (("--merge", "."), ". cannot be read: Is a directory"),
         (("--input", "a"), "--input requires --merge"),
-        (("a", "b"), "more than one FILE is given; use --merge to join outputs, or cat to join inputs"),
+        (
+            ("a", "b"),
+            "only one FILE is allowed without --merge; use --merge to merge outputs, or cat to concatenate inputs",
+        ),
     ],
 )
 def test_invalid_usage_is_named(xapi: Xapi, args: tuple[str, ...], message: str) -> None:

@@ -32,7 +32,7 @@ def test_a_rejected_supplied_token_is_an_auth_error(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, _ = batch(xapi, api, input=paths(3), env={"XAPI_TOKEN": "dead"})
         assert (code, api.logins, len(api.requests)) == (10, 0, 3)
-    assert "XAPI_TOKEN is not accepted" in lines[0]["error"]["message"]
+    assert "XAPI_TOKEN was rejected" in lines[0]["error"]["message"]
 
 
 def test_an_authorization_header_in_a_line_disables_token_and_login(xapi: Xapi) -> None:

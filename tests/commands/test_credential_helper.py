@@ -77,8 +77,8 @@ def test_another_origin_exits_with_2_and_prints_no_token(xapi: Xapi, url: str) -
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        "xapi: error: the uri of the request is not on the origin of the base URL https://api.test/v1;"
-        " configure this helper only for the host of the API\n"
+        "xapi: error: the requested uri has a different origin from the base URL https://api.test/v1;"
+        " configure the credential helper only for the host of the API\n"
     )
 
 

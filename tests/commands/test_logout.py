@@ -95,5 +95,5 @@ def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) ->
     outcome = xapi("logout", env={"XAPI_TOKEN": "abc"})
 
     assert outcome.err.startswith(
-        "xapi: warning: XAPI_TOKEN is set and overrides the stored token: commands use the variable until"
+        "xapi: warning: XAPI_TOKEN is set and overrides the stored token: commands use that token until"
     )

@@ -225,7 +225,7 @@ def test_the_token_from_the_environment_is_never_renewed(xapi: Xapi, sandbox: Sa
     outcome = xapi("request", "/x-api/me", env=sandbox.settings | {"XAPI_TOKEN": "canary"})
 
     assert (outcome.code, sandbox.login_attempts, sandbox.requests) == (10, 0, 1)
-    assert "XAPI_TOKEN is not accepted" in outcome.err
+    assert "XAPI_TOKEN was rejected" in outcome.err
     assert "canary" not in outcome.err
 
 

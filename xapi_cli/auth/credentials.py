@@ -81,7 +81,7 @@ class SuppliedToken:
 
     def advice(self) -> str:
         """Return a hint that names the variable."""
-        return "XAPI_TOKEN is not accepted: replace it, or unset it so that xapi logs in automatically"
+        return "XAPI_TOKEN was rejected: replace it, or unset it so that xapi logs in automatically"
 
 
 class TokenFromFile(SuppliedToken):
@@ -104,4 +104,5 @@ class TokenFromFile(SuppliedToken):
 
     def advice(self) -> str:
         """Return a hint that names the variable."""
-        return "the token in XAPI_TOKEN_FILE is not accepted: replace it, or unset the variable"
+        problem = "the token in XAPI_TOKEN_FILE was rejected"
+        return f"{problem}: replace it, or unset the variable so that xapi logs in automatically"

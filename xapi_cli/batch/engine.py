@@ -281,7 +281,7 @@ class Engine:
         """Send nothing for as long as the API asks in *reply*; a wait that is too long for a retry is ignored."""
         seconds = retry.requested_delay(retry.retry_after(reply.raw_headers))
         if seconds is not None and seconds <= retry.LONGEST_WAIT and self._unsent.pause(seconds):
-            self._policy.note(f"the API responded with 429; no request is sent for {seconds:.1f} s")
+            self._policy.note(f"the API responded with 429; sending no requests for {seconds:.1f} s")
 
     def _failed(self, connection: ClientConnection, request: InFlight, error: LineError) -> None:
         step = request.step

@@ -1,4 +1,4 @@
-"""Merge the outputs of batches into one in the order of the input, and find missing and double lines."""
+"""Merge the outputs of batches into one in the order of the input, and find missing and duplicate lines."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +51,7 @@ class Merge:
         self._readers, self._write, self._expected = readers, write, expected
         self._next = 0  # the number that is expected next; 0 if it is not read yet
         self.lines = 0
-        self.missing, self.double, self.unknown = LineNumbers(), LineNumbers(), LineNumbers()
+        self.missing, self.duplicates, self.unknown = LineNumbers(), LineNumbers(), LineNumbers()
 
     def run(self) -> None:
         """Merge all lines; raises the errors of the readers."""
@@ -63,7 +63,7 @@ class Merge:
             reader = self._readers[index]
             line = reader.line()
             if line is not None and number == last:
-                self.double.add(number)
+                self.duplicates.add(number)
             elif line is not None:
                 self._found(number, last)
                 self._write(line)

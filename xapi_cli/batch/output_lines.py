@@ -86,8 +86,8 @@ class OutputReader:
 
     def _not_output(self) -> UsageError:
         return UsageError(
-            f"line {self._lines:,} of {printable(self._name)} is not output of `xapi batch`",
-            hint="give the outputs as they were written, or at least with the key line",
+            f"line {self._lines:,} of {printable(self._name)} is not a line of `xapi batch` output",
+            hint="each line must be a JSON object with the key `line`",
         )
 
 

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]...", help="The input file; without it, or with -, stdin.", show_default=False),
+    typer.Argument(
+        metavar="[FILE]...",
+        help="The input file; without it, or with -, stdin. With --merge: the outputs.",
+        show_default=False,
+    ),
 ]
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="Maximum number of requests in flight.")
@@ -34,7 +38,7 @@ Journal = Annotated[
 ]
 Shard = Annotated[
     str | None,
-    typer.Option("--shard", metavar="I/N", help="Send only part I of N; each line is in exactly one part."),
+    typer.Option("--shard", metavar="I/N", help="Send only shard I of N; each line belongs to exactly one shard."),
 ]
 Rate = Annotated[
     str | None,
@@ -44,12 +48,10 @@ NoPause = Annotated[
     bool,
     typer.Option("--no-pause", help="With --retry: let a 429 with Retry-After delay only its own line, not all lines."),
 ]
-Merge = Annotated[
-    bool, typer.Option("--merge", help="Join outputs: print the lines of all FILEs in the order of the input.")
-]
+Merge = Annotated[bool, typer.Option("--merge", help="Merge outputs: print the lines of all FILEs in input order.")]
 Input = Annotated[
     str | None,
-    typer.Option("--input", metavar="FILE", help="With --merge: the input, to find every line without an output."),
+    typer.Option("--input", metavar="FILE", help="With --merge: the input, to detect every missing line."),
 ]
 
 
@@ -86,7 +88,8 @@ def batch(
     again with the same --journal.
 
     With --merge, FILEs are the outputs of batches, for example of shards.
-    Missing and double lines are errors, after all lines have been printed.
+    Missing and duplicate lines are errors, reported after all lines have
+    been printed.
 
     Examples:
 

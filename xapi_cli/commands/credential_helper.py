@@ -1,4 +1,4 @@
-"""Give the token to Bazel and other programs."""
+"""Provide the token to Bazel and other programs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +20,9 @@ def get(ctx: typer.Context, *, min_ttl: MinTtl = None) -> None:
     """Print the Authorization header for a URL.
 
     Implements the credential helper protocol of Bazel. Reads a JSON object with
-    the member uri from stdin, and prints one with the members headers and, if
-    the expiry time is known, expires. Logs in first if necessary. A URL on
-    another origin than the base URL causes exit code 2.
+    the member `uri` from stdin, and prints a JSON object with `headers` and, if
+    the expiry time is known, `expires`. Logs in first if necessary. A URL with a
+    different origin from the base URL causes exit code 2.
 
     Examples:
 

@@ -130,7 +130,7 @@ class Settings(NamedTuple):
         str | None,
         Setting(
             "file that contains the token",
-            "File that contains the access token; each command reads it, and again after a 401",
+            "File that contains the access token; each command reads it, and rereads it after a 401",
             values.FilePath(),
             variables=("XAPI_TOKEN_FILE",),
         ),
@@ -183,7 +183,7 @@ class Settings(NamedTuple):
         str,
         Setting(
             "prefix of the keys in Redis",
-            "Start of the names of all keys that xapi uses in Redis",
+            "Prefix of all keys that xapi uses in Redis",
             values.Text(values.redis_prefix),
             variables=("XAPI_REDIS_PREFIX",),
             in_profile=True,

@@ -71,7 +71,8 @@ class BatchOptions:
     def check(self) -> None:
         """Raise UsageError if options are combined that exclude each other."""
         if not self.merge and len(self.files) > 1:
-            raise UsageError("more than one FILE is given", hint="use --merge to join outputs, or cat to join inputs")
+            hint = "use --merge to merge outputs, or cat to concatenate inputs"
+            raise UsageError("only one FILE is allowed without --merge", hint=hint)
         if not self.merge and self.input is not None:
             raise UsageError("--input requires --merge", hint="give the input file without --input")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
@@ -343,7 +344,7 @@ class Batch:
         missing = []
         if unfinished := self._lines_taken - self._tally.lines:
             missing.append(f"{unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result")
-        if self._lines.has_rest():
+        if self._lines.has_rest(self._shard.contains if self._shard else bool):
             missing.append("the remaining lines were not sent")
         return f"stopped early: {'; '.join((summary, *missing))}" if missing else summary
 

@@ -59,6 +59,6 @@ def _check_origin(url: str, base_url: str) -> None:
     except UsageError:
         pass  # raised below
     raise UsageError(
-        f"the uri of the request is not on the origin of the base URL {base_url}",
-        hint="configure this helper only for the host of the API",
+        f"the requested uri has a different origin from the base URL {base_url}",
+        hint="configure the credential helper only for the host of the API",
     )

@@ -231,7 +231,7 @@ class Login:
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, try: xapi token status{flag}")
-        warn_of_supplied_token(self.runtime, "commands use the variable until you unset it")
+        warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
 
     @property
     def _profile_without_flag(self) -> str:

@@ -17,7 +17,7 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
     Raises StoreError or TimeoutExpired if anything could not be deleted.
     """
     identities = _known_accounts(runtime) if everything else [runtime.identity]
-    warn_of_supplied_token(runtime, "commands use the variable until you unset it")
+    warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
     failures = [failure for identity in identities if (failure := _log_out_of(runtime, identity))]
     if not identities:
         runtime.terminal.note("no known account, nothing to delete")

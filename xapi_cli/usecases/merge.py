@@ -1,4 +1,4 @@
-"""Run `xapi batch --merge`: join the outputs of several processes."""
+"""Run `xapi batch --merge`: merge the outputs of several processes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,10 +22,10 @@ _BUFFER_SIZE = 256 * 1024  # bytes
 def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> None:
     """Print the lines of the outputs *names* in the order of the input, which is in the file *input_name* if given.
 
-    Raises XapiError if lines are missing or double, or are not in the input, or if a file is truncated.
+    Raises XapiError if lines are missing or duplicated, or are not in the input, or if a file is truncated.
     """
     if not names:
-        raise UsageError("--merge requires the outputs to join", hint="name at least one FILE")
+        raise UsageError("--merge requires at least one FILE", hint="name the outputs to merge")
     if [*names, input_name].count("-") > 1:
         raise UsageError("- is given twice, but stdin can be read only once", hint="use files instead")
     terminal = runtime.terminal
@@ -85,17 +85,17 @@ def _report(terminal: "Terminal", merge: Merge, truncated: set[str], *, files: i
     """Report the number of lines; raise XapiError if the output is incomplete or ambiguous."""
     problems = [
         *_problem(merge.missing, "missing"),
-        *_problem(merge.double, "double"),
+        *_problem(merge.duplicates, "duplicated"),
         *_problem(merge.unknown, "not in the input"),
-        *(f"{printable(name)} ends in the middle of a line" for name in sorted(truncated)),
+        *(f"the last line of {printable(name)} is truncated" for name in sorted(truncated)),
     ]
-    summary = f"merged {_lines(merge.lines)} of {files} {'file' if files == 1 else 'files'}"
+    summary = f"merged {_lines(merge.lines)} from {files:,} {'file' if files == 1 else 'files'}"
     if not problems:
         terminal.note(summary)
         return
-    hint = "check that each shard has run once and to its end"
+    hint = "check that each shard ran exactly once and completed"
     if merge.missing.count and not has_input:
-        hint += "; blank lines of the input count as missing unless --input names it"
+        hint += ". Without --input, blank input lines count as missing"
     raise XapiError(f"{summary}: {', '.join(problems)}", hint=hint)
 
 

@@ -35,7 +35,9 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     """
     seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
     url = None if check is None else urls.resolve(runtime.base_url, check)
-    access_token.warn_of_supplied_token(runtime, "the status is that of the variable")
+    access_token.warn_of_supplied_token(
+        runtime, f"this is the status of the token in {runtime.settings.token_variable}"
+    )
     token, subject = access_token.present_token(runtime)
     state = state_of(token, runtime.now(), seconds)
     if token is not None and url is not None and not _is_accepted(runtime, token, url):

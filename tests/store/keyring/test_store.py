@@ -68,7 +68,7 @@ def test_with_a_user_present_the_store_shows_a_message_and_waits(run: Run) -> No
     lines, _ = ended(
         run("print(failing(lambda: store(unlock_wait=60).read(ME)))", fake("Slow", FAKE_KEYRING_SECONDS="4"))
     )
-    assert lines == ["note: waiting for the keyring, which may be asking to be unlocked", "None"]
+    assert lines == ["note: waiting for the keyring; it may be waiting for you to unlock it", "None"]
 
 
 def test_the_store_waits_for_a_slow_keyring_while_it_responds(run: Run) -> None:

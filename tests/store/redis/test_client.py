@@ -35,8 +35,8 @@ def _command() -> Step:
 @pytest.mark.parametrize(
     "reply, message",
     [
-        (b"-ERR unknown command 'AUTH', with args beginning with: '%b'\r\n" % CANARY.encode(), "an error that is not"),
-        (b"-%b\r\n" % CANARY.encode(), "an error that is not known"),
+        (b"-ERR unknown command 'AUTH', with args beginning with: '%b'\r\n" % CANARY.encode(), "an unknown error"),
+        (b"-%b\r\n" % CANARY.encode(), "an unknown error"),
         (b"-NOAUTH Authentication required.\r\n", "requires a password"),
         (b"-DENIED Redis is running in protected mode\r\n", "runs in protected mode"),
         (b"-OOM command not allowed\r\n", "has no memory left"),
@@ -107,7 +107,7 @@ def test_a_connection_that_breaks_is_opened_again(opened: Open) -> None:
 def test_a_redirect_without_end_is_an_error(opened: Open) -> None:
     with Server([_command(), lambda peer: peer.sock.sendall(b"-MOVED 1 :%d\r\n" % peer.server.port)]) as server:
         store = opened("redis", settings={"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"})
-        with pytest.raises(StoreError, match="refer to each other without end"):
+        with pytest.raises(StoreError, match="redirected too often"):
             store.read(ME)
         assert len(server.received) == 6
 

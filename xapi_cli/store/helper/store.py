@@ -27,7 +27,7 @@ class HelperStore:
     def __init__(self, options: StoreOptions) -> None:
         if not (helper := options.settings.get("credential_helper")):
             hint = "set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`"
-            raise UsageError("storage helper needs the setting credential_helper", hint=hint)
+            raise UsageError("storage helper requires the setting credential_helper", hint=hint)
         self._warn = options.warn
         self._program = Program(helper, options.environ, is_user_present=options.unlock_wait is not None)
         self._visits = Visits("helper", options, notice=self._warn_of_waiting)
@@ -101,7 +101,7 @@ class HelperStore:
             raise StoreError(message, hint="check it, or use another --storage") from None
 
     def _warn_of_waiting(self) -> None:
-        self._warn(f"waiting for {self._program.name}, which may be asking to be unlocked")
+        self._warn(f"waiting for {self._program.name}; it may be waiting for you to unlock its store")
 
 
 class _Items:

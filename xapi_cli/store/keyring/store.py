@@ -126,4 +126,4 @@ class KeyringStore:
         return operation(found)
 
     def _warn_of_waiting(self) -> None:
-        self._warn("waiting for the keyring, which may be asking to be unlocked")
+        self._warn("waiting for the keyring; it may be waiting for you to unlock it")

@@ -44,8 +44,8 @@ def parse(url: str) -> Address:
 
 def _network(rest: str, *, is_tls: bool) -> Address:
     if "?" in rest or "#" in rest:
-        hint = "the certificate is always verified; write ? and # in a password as %3F and %23"
-        raise InvalidURL("has options or a fragment, which are not supported", hint)
+        hint = "omit options such as ssl_cert_reqs, and write ? and # in a password as %3F and %23"
+        raise InvalidURL("has a query or a fragment, which is not supported", hint)
     authority, _, database = rest.partition("/")
     user, _, server = authority.rpartition("@")
     host, port = host_and_port(server)

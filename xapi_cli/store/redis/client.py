@@ -134,7 +134,7 @@ class Client:
         reason, _ = describe_error(error)
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
             hint = "check redis_url, or set ca_bundle to the certificate of the CA"
-            return StoreError(f"no TLS connection to Redis at {self._address}: {reason}", hint=hint)
+            return StoreError(f"cannot establish a TLS connection to Redis at {self._address}: {reason}", hint=hint)
         if isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN:
             return StoreError(f"Redis at {self._address} cannot be reached: {reason}", hint=_HINT)
         return _Broken(reason)

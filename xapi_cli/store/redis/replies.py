@@ -42,25 +42,28 @@ class RedisError(StoreError):
 
 
 _PROBLEMS = {
-    "NOAUTH": ("requires a password", "put it into XAPI_REDIS_URL, or set redis_password_command"),
+    "NOAUTH": ("requires a password", "add it to XAPI_REDIS_URL, or set redis_password_command"),
     "WRONGPASS": ("rejected the username or password", "correct XAPI_REDIS_URL or redis_password_command"),
     "NOPASSWORD": ("has no password for this user", "omit it in XAPI_REDIS_URL, or give the username too"),
-    "NOPERM": ("does not permit this user the commands that xapi needs", "see the ACL in docs/many-machines.md"),
+    "NOPERM": (
+        "does not allow this user to run the commands that xapi needs",
+        'grant them with ACL SETUSER (see "Many machines" in the documentation)',
+    ),
     "OOM": ("has no memory left (maxmemory)", "raise maxmemory, or delete other keys"),
     "READONLY": ("is a replica, which cannot be written", "set the URL of the primary"),
     "MISCONF": ("cannot save its data to disk and therefore accepts no writes", "see the log of the Redis server"),
     "NOREPLICAS": ("has too few replicas to accept writes", "see the log of the Redis server"),
     "LOADING": ("is still loading its data", "try again later"),
-    "BUSY": ("is busy with a script", "try again later"),
+    "BUSY": ("is running a long script", "try again later"),
     "MASTERDOWN": ("is a replica without a connection to its primary", "try again later"),
     "CLUSTERDOWN": ("is a node of a cluster that is down", "try again later"),
     "TRYAGAIN": ("is a node of a cluster that is being resharded", "try again later"),
-    "MOVED": ("is a node of a cluster whose nodes refer to each other without end", "check the cluster"),
+    "MOVED": ("redirected too often (MOVED)", "check the cluster configuration"),
     "ASK": ("is a node of a cluster that is being resharded", "try again later"),
     "DENIED": ("runs in protected mode", "set a password for it"),
     "max number of clients": ("has reached its maximum number of clients", "raise maxclients"),
 }
-_OTHER = ("replied with an error that is not known", "is it Redis 6 or later, or Valkey?")
+_OTHER = ("replied with an unknown error", "is it Redis 6 or later, or Valkey?")
 _CODE = re.compile("|".join(rf"\b{code}\b" for code in _PROBLEMS))
 _WORDS = {
     "executing the script can't": "NOPERM",

@@ -72,7 +72,7 @@ class RedisStore:
         settings = options.settings
         if not (url := settings.get("redis_url")):
             hint = "set XAPI_REDIS_URL, or run `xapi profile set redis_url redis://HOST`"
-            raise UsageError("storage redis needs the setting redis_url", hint=hint)
+            raise UsageError("storage redis requires the setting redis_url", hint=hint)
         self._address, self._options = parse(url), options
         self._client = Client(
             self._address,
@@ -149,7 +149,7 @@ class RedisStore:
         self._owners.pop(identity, None)
         if result == b"lost":
             raise LockLost(
-                "another process took over the login lock, because the login took too long",
+                "another process took over the login lock, because the login did not finish in time",
                 hint="log in again, or raise --timeout",
             )
         if self._client.is_readable_by_others:
