@@ -36,6 +36,7 @@ class Between:
         proceed: Callable[[str], None],
     ) -> None:
         (ours / "xapi").mkdir(mode=0o700)
+        (ours / "xapi" / "keeper").symlink_to(theirs / "xapi" / "keeper")
         self._theirs = str(theirs / "xapi" / "agent")
         self._at, self._arrived, self._answered, self._proceed = at, arrived, answered, proceed
         self._listener = socket.socket(socket.AF_UNIX)
