@@ -1,11 +1,16 @@
 """The connection to Redis, with servers that follow a script: hostile, slow, broken or of another kind."""
 
+import select
+import ssl
+
 import pytest
 
 from tests.redis_server import required
 from tests.servers import Server, Step, Stopwatch, close, drip, forever, hang, reset, send
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
+from xapi_cli.store.redis.address import parse
+from xapi_cli.store.redis.client import Client
 from xapi_cli.tokens import Identity
 
 ME = Identity("https://api.test", "me@example.com")
@@ -102,6 +107,20 @@ def test_a_connection_that_breaks_is_opened_again(opened: Open) -> None:
         assert store.read(ME) is None
         assert len(server.received) == 2
         assert server.received[0] == server.received[1]
+
+
+def test_a_connection_that_was_reset_after_the_last_reply_is_no_failure() -> None:
+    script = [_command(), send(b"$6\r\nstored\r\n"), reset()]
+    with Server(script) as server:
+        client = Client(parse(f"redis://127.0.0.1:{server.port}"), str, ssl.create_default_context, 2.5)
+        assert client.command("GET", "key") == b"stored"
+        assert (sock := client._socket) is not None  # noqa: SLF001 - to wait for the reset
+        poll = select.poll()
+        poll.register(sock, 0)
+        assert poll.poll(30_000)  # the reset has arrived
+        with pytest.raises(OSError, match="not connected"):
+            sock.getpeername()
+        assert client.is_readable_by_others is False
 
 
 def test_a_redirect_without_end_is_an_error(opened: Open) -> None:

@@ -53,6 +53,7 @@ class Client:
         self._reader = hiredis.Reader()
         self._failure: StoreError | None = None
         self._failure_expires = 0.0
+        self._peer = ""  # the address that the last connection led to, empty for a Unix socket
         self._lock = Lock()
         self._closer = weakref.finalize(self, lambda: None)
         forks.register(self)
@@ -64,12 +65,10 @@ class Client:
 
     @property
     def is_readable_by_others(self) -> bool:
-        """Whether the connection is neither encrypted nor within this machine."""
+        """Whether the last connection was neither encrypted nor within this machine."""
         from xapi_cli.http.connection import is_loopback
 
-        if self._address.is_tls or self._address.path or self._socket is None:
-            return False
-        return not is_loopback(self._socket.getpeername()[0])
+        return bool(self._peer) and not self._address.is_tls and not is_loopback(self._peer)
 
     def command(self, *arguments: Argument) -> Any:
         """Send a command and return the reply."""
@@ -163,6 +162,7 @@ class Client:
         address = self._address
         sock = _unix_socket(address.path, end) if address.path else _network_socket(address, end)
         try:
+            self._peer = "" if address.path else sock.getpeername()[0]  # now: it fails after a reset
             if address.is_tls:
                 sock.settimeout(_left(end))
                 sock = self._tls().wrap_socket(sock, server_hostname=address.host)
