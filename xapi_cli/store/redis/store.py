@@ -57,6 +57,10 @@ redis.call('set', KEYS[3], ARGV[1], 'px', ARGV[2])
 redis.call('del', KEYS[2])
 return redis.call('del', KEYS[1])
 """
+_DELETE_WITHOUT_MEMORY = """
+redis.call('del', KEYS[2])
+return redis.call('del', KEYS[1])
+"""
 _PROBE = """
 redis.call('set', KEYS[1], ARGV[1], 'px', 10000)
 local value = redis.call('get', KEYS[1])
@@ -114,8 +118,8 @@ class RedisStore:
         except RedisError as error:
             if error.code != "OOM":
                 raise
-            deleted = self._client.command("DEL", record)  # needs no memory; without memory, no login begins
-            self._client.command("DEL", lock)
+            # in one step: a login in progress that kept its lock would store its token after this
+            deleted = self._client.script(_DELETE_WITHOUT_MEMORY, (record, lock))
         return bool(deleted)
 
     def mark(self, identity: Identity) -> str:
