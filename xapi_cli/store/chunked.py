@@ -80,10 +80,15 @@ class _Head:
 
 
 class ChunkedItem:
-    """Read, replace and delete the one text that *items* store, in chunks of at most *chunk_size* characters."""
+    """Read, replace and delete the one text that *items* store, in chunks of at most *chunk_size* characters.
 
-    def __init__(self, items: Items, *, plain: bool = False, chunk_size: int = CHUNK_SIZE) -> None:
-        self._items, self._chunk_size = items, chunk_size
+    *max_copies* is the number of items that the service may have under one name.
+    """
+
+    def __init__(
+        self, items: Items, *, plain: bool = False, chunk_size: int = CHUNK_SIZE, max_copies: int = _MAX_ITEMS
+    ) -> None:
+        self._items, self._chunk_size, self._max_copies = items, chunk_size, max_copies
         self.plain = plain  # HEAD was an unmarked text, or missing: a short text can be written without reading HEAD
 
     def read(self) -> str | None:
@@ -118,11 +123,14 @@ class ChunkedItem:
         head = self._read_head()
         for generation in ("a", "b"):
             self._trim(generation, 0, head)
-        for _ in range(_MAX_ITEMS):  # secret services keep duplicates that other programs created
+        for _ in range(self._max_copies):  # secret services keep duplicates that other programs created
             if self._items.get(HEAD) is None:
-                return head != _Head(marked=True) and head != _Head()
+                break
             self._items.delete(HEAD)
-        raise NotStored
+        else:
+            if self._items.get(HEAD) is not None:
+                raise NotStored
+        return head != _Head(marked=True) and head != _Head()
 
     def _read_head(self) -> _Head:
         head = _Head.of(self._items.get(HEAD))
@@ -153,24 +161,26 @@ class ChunkedItem:
         """Write one item and read it back; raise NotStored if the text differs."""
         self._items.set(name, text)
         stored = self._items.get(name)
-        for _ in range(_MAX_ITEMS):
-            if stored == text:
-                return
+        for _ in range(self._max_copies):
             if stored is None or text.startswith(stored):
-                raise NotStored
+                break
             self._items.delete(name)  # a duplicate that another program created hides the item just written
             stored = self._items.get(name)
-        raise NotStored
+        if stored != text:
+            raise NotStored
 
     def _trim(self, generation: str, start: int, head: _Head) -> None:
         """Delete the chunks of *generation* from number *start* on, in descending order, so that no gap hides one.
 
-        Chunks that *head* counts are found even behind a gap that another program has caused.
+        Chunks that *head* counts are found even behind a gap that another program has caused. Raises NotStored if a
+        chunk is the text of HEAD, because the service returns the same text for every name.
         """
         counted = head.count if head.generation == generation else 0
         found = []
         for number in range(start, _MAX_ITEMS):
-            if self._items.get(_name(generation, number)) is not None:
+            if (chunk := self._items.get(_name(generation, number))) is not None:
+                if chunk == head.text:
+                    raise NotStored
                 found.append(number)
             elif number >= counted:
                 break

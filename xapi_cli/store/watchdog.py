@@ -39,6 +39,14 @@ class Watchdog:
         self._idle = min(self._idle, self._seconds - seconds)
         self._start = max(self._start, time.monotonic() + seconds - self._max_total)
 
+    def limit(self, seconds: float) -> None:
+        """Limit the total time from now on to *seconds*, whatever the activity."""
+        self._start, self._max_total = time.monotonic(), seconds
+
+    def extend(self, seconds: float) -> None:
+        """Raise the limit of the total time by *seconds*."""
+        self._max_total += seconds
+
     def left(self) -> float:
         """Return the seconds left; zero or less if the time has expired."""
         now = time.monotonic()

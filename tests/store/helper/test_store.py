@@ -228,6 +228,28 @@ def test_a_helper_that_stores_nothing_is_an_error(opened: Open, tmp_path: Path) 
         assert _failure(store, action).message == "docker-credential-null accepts records but does not store them"
 
 
+@pytest.mark.parametrize("action", ["store", "erase", "probe"])
+def test_a_helper_that_returns_the_same_secret_for_everything_is_run_a_few_times_only(
+    opened: Open, tmp_path: Path, action: str
+) -> None:
+    calls = tmp_path / "calls"
+    code = f"open({str(calls)!r}, 'a').write('.')\n{READ}print('{{\"Secret\": \"CANARY of another program\"}}')"
+    store = _open(opened, install(tmp_path / "docker-credential-same", code))
+
+    assert _failure(store, action).message == "docker-credential-same accepts records but does not store them"
+    assert len(calls.read_text()) <= 5
+
+
+def test_a_helper_that_answers_slowly_without_an_end_is_stopped(opened: Open, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    count = f"open({str(calls)!r}, 'a').write('.')\n"
+    code = f'{count}{READ}time.sleep(0.6); print(\'{{"Secret": "%s"}}\' % time.time())'
+    store = _open(opened, install(tmp_path / "docker-credential-endless", code))
+
+    assert "did not respond within" in _failure(store, "erase").message
+    assert 1 < len(calls.read_text()) < 12
+
+
 def test_a_helper_that_cannot_erase_causes_a_warning_at_the_probe(
     opened: Open, tmp_path: Path, notes: list[str]
 ) -> None:

@@ -18,6 +18,9 @@ from xapi_cli.tokens import Identity, Record
 T = TypeVar("T")
 
 _CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most, others read lines of 64 KiB at most
+_MAX_COPIES = 1  # a helper has one secret for each URL
+_MAX_TOTAL = 4.0  # seconds that reading, erasing or storing an item may take, if the user is not present
+_PER_CALL = 0.1  # seconds more for each answer: a record of many items takes longer
 _PROBE = Identity("https://probe", "probe")
 
 
@@ -43,7 +46,7 @@ class HelperStore:
         text = f"probe {os.urandom(8).hex()}"
 
         def probe(items: _Items) -> StoreError | None:
-            ChunkedItem(items, plain=True).write(text)
+            ChunkedItem(items, plain=True, max_copies=_MAX_COPIES).write(text)
             try:
                 items.delete(HEAD)
             except StoreError as error:
@@ -67,7 +70,7 @@ class HelperStore:
 
         def delete(items: _Items) -> bool:
             try:
-                return ChunkedItem(items, chunk_size=_CHUNK_SIZE).delete()
+                return ChunkedItem(items, chunk_size=_CHUNK_SIZE, max_copies=_MAX_COPIES).delete()
             except StoreError as error:
                 try:
                     items.delete(HEAD)  # what cannot be decrypted may still be erased
@@ -80,7 +83,8 @@ class HelperStore:
 
     def _visit_item(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> T:
         def on_items(items: "_Items") -> T:
-            item = ChunkedItem(items, plain=self._plain.pop(identity, False), chunk_size=_CHUNK_SIZE)
+            plain = self._plain.pop(identity, False)
+            item = ChunkedItem(items, plain=plain, chunk_size=_CHUNK_SIZE, max_copies=_MAX_COPIES)
             result = operation(item)
             self._plain[identity] = item.plain
             return result
@@ -109,12 +113,14 @@ class _Items:
 
     def __init__(self, program: Program, identity: Identity, visits: Visits, watchdog: Watchdog) -> None:
         self._program, self._identity = program, identity
-        self._visits, self._left = visits, watchdog.left
+        self._visits, self._watchdog, self._left = visits, watchdog, watchdog.left
+        self._max_total = max(_MAX_TOTAL, visits.timeout)
+        watchdog.limit(self._max_total)  # each answer restarts the timeout, so a slow helper could take very long
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
         text = self._program.get(self._url(name), self._left)
-        self._visits.record_activity()
+        self._record_answer()
         return text
 
     def set(self, name: str, text: str) -> None:
@@ -126,11 +132,16 @@ class _Items:
                 raise
             raise ItemRejected from None
         self._visits.record_activity()
+        self._watchdog.limit(self._max_total)
 
     def delete(self, name: str) -> None:
         """Erase the item *name*."""
         self._program.erase(self._url(name), self._left)
+        self._record_answer()
+
+    def _record_answer(self) -> None:
         self._visits.record_activity()
+        self._watchdog.extend(_PER_CALL)
 
     def _url(self, name: str) -> str:
         """Return the URL of the item *name*.
