@@ -114,7 +114,8 @@ def test_a_connection_that_was_reset_after_the_last_reply_is_no_failure() -> Non
     with Server(script) as server:
         client = Client(parse(f"redis://127.0.0.1:{server.port}"), str, ssl.create_default_context, 2.5)
         assert client.command("GET", "key") == b"stored"
-        assert (sock := client._socket) is not None  # noqa: SLF001 - to wait for the reset
+        sock = client._socket  # noqa: SLF001 - to wait for the reset
+        assert sock is not None
         poll = select.poll()
         poll.register(sock, 0)
         assert poll.poll(30_000)  # the reset has arrived
