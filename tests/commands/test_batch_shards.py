@@ -1,4 +1,4 @@
-"""`xapi batch --shard`, `--rate` and `--no-pause`: a batch over many machines, and its pace."""
+"""`xapi batch --shard`, `--rate` and `--no-pause`: a batch over many machines, and its rate."""
 
 import os
 import signal

@@ -11,7 +11,7 @@ from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 
 TIMEOUT = 60.0  # seconds; timeout of a password command
-_LARGEST = 64 * 1024
+_MAX_SIZE = 64 * 1024
 
 
 def from_command(
@@ -35,7 +35,7 @@ def from_command(
     name = f"{setting} {printable(os.path.basename(command[0]))!r}"
     try:
         output, exit_code = programs.run(
-            command, without_secrets(environ), min(limit, left), largest=_LARGEST, show_stderr=show_stderr
+            command, without_secrets(environ), min(limit, left), largest=_MAX_SIZE, show_stderr=show_stderr
         )
     except (OSError, ValueError) as error:
         raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
@@ -43,7 +43,7 @@ def from_command(
         if left < limit:
             raise TimeoutExpired(f"{name} did not finish before --max-time expired", hint="raise --max-time") from None
         raise _failed(name, f"timed out after {limit:.0f} s") from None
-    if len(output) > _LARGEST:
+    if len(output) > _MAX_SIZE:
         raise _failed(name, "printed more than 64 KiB")
     if exit_code:
         raise _failed(name, f"failed with exit code {exit_code}")

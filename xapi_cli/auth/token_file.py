@@ -7,7 +7,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import is_access_token
 
-_LARGEST = 64 * 1024  # bytes
+_MAX_SIZE = 64 * 1024  # bytes
 
 
 def read(path: str) -> str:
@@ -22,11 +22,11 @@ def read(path: str) -> str:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _error(f"{name} is not a regular file")
-            data = file.read(_LARGEST + 1)
+            data = file.read(_MAX_SIZE + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "invalid path"
         raise _error(f"{name} cannot be read: {reason}") from error
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_SIZE:
         raise _error(f"{name} is larger than 64 KiB")
     token = data.strip().decode("ascii", "replace")
     if not token:

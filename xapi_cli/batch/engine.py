@@ -20,7 +20,7 @@ from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
 from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Composer, Network
-from xapi_cli.batch.pace import Pace
+from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError
@@ -42,7 +42,7 @@ class Engine:
     thread-safe, makes the engine call it again. *on_done* returns an iterator over the
     remaining steps if a response is long, else None; the engine interleaves these steps with
     other work. With *ordered*, the result of a finished request may stay in the memory budget
-    until all earlier requests have finished. *pace* decides when a request may be sent.
+    until all earlier requests have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False
     after it. With *interactive*, a login may prompt the user; it then blocks the engine.
@@ -60,7 +60,7 @@ class Engine:
         budget: MemoryBudget,
         next_entry: Callable[[], Entry | None],
         on_done: OnDone,
-        pace: Pace,
+        limiter: RateLimiter,
         ordered: bool = False,
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
@@ -82,8 +82,8 @@ class Engine:
         self._requests: set[InFlight] = set()
         self._retries: list[tuple[float, int, InFlight]] = []  # heap, by due time
         self._order = count()
-        self._unsent = SendQueue(pace, self._send)
-        self._held: Entry | None = None  # the next entry, if the pace does not permit it yet
+        self._unsent = SendQueue(limiter, self._send)
+        self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         self._long_responses: FairQueue[InFlight] = FairQueue()
         self._is_stopping = False
         self._next_timeout_check = 0.0
@@ -207,7 +207,7 @@ class Engine:
         self._pool.resume_paused()
 
     def _drop_delayed(self) -> None:
-        """End the requests that wait for a retry or for the pace, without a result."""
+        """End the requests that wait for a retry or for the rate limiter, without a result."""
         for request in [*(each[2] for each in self._retries), *self._unsent.drop()]:
             self._end(request)
         self._retries.clear()

@@ -9,7 +9,7 @@ from xapi_cli.system.render import printable
 BLOCK = 64 * 1024
 _MAX_LINE = 128 * 1024 * 1024  # bytes; the longest line has a body of 10 MiB as text in which each byte is escaped
 _NUMBER = rb"[1-9]\d{0,14}"
-_USUAL = re.compile(rb'\{"id": ?(?:null|true|false|-?\d[\d.eE+-]*|"[^"\\]*+"), ?"line": ?(%s),' % _NUMBER)
+_FAST_PATH = re.compile(rb'\{"id": ?(?:null|true|false|-?\d[\d.eE+-]*|"[^"\\]*+"), ?"line": ?(%s),' % _NUMBER)
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
 _VALUE = re.compile(rb"\s*:\s*(%s)\s*[,}]" % _NUMBER)
 
@@ -58,7 +58,7 @@ class OutputReader:
 
     def _parse(self) -> bool:
         """Set the number of the current line; return False if the line is truncated."""
-        usual = _USUAL.match(self._start)
+        usual = _FAST_PATH.match(self._start)
         if usual is not None and (self._start.endswith(b"\n") or len(self._start) == BLOCK):
             self.number = int(usual[1])
             return True

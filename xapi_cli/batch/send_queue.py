@@ -1,10 +1,10 @@
-"""Requests that wait until the pace of the batch permits them."""
+"""Requests that wait until the rate limiter of the batch permits them."""
 
 from collections import deque
 from collections.abc import Callable
 
 from xapi_cli.batch.in_flight import InFlight
-from xapi_cli.batch.pace import Pace
+from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.http.flow import Send
 from xapi_cli.request.calls import Call
 
@@ -12,43 +12,43 @@ Step = Send[Call]
 
 
 class SendQueue:
-    """Pass requests and their steps to *send* in order, when *pace* permits it.
+    """Pass requests and their steps to *send* in order, when *limiter* permits it.
 
     A request that waits has no step, so its token does not count as being in use.
     """
 
-    def __init__(self, pace: Pace, send: Callable[[InFlight, Step], None]) -> None:
-        self._pace, self._send = pace, send
+    def __init__(self, limiter: RateLimiter, send: Callable[[InFlight, Step], None]) -> None:
+        self._limiter, self._send = limiter, send
         self._waiting: deque[tuple[InFlight, Step]] = deque()
 
     @property
     def is_ready(self) -> bool:
         """Return whether a request that is added now would not have to wait."""
-        return not self._waiting and self._pace.is_ready
+        return not self._waiting and self._limiter.is_ready
 
     @property
     def next_time(self) -> float:
         """Return the time from which the next request may be sent, on the monotonic clock."""
-        return self._pace.next_time
+        return self._limiter.next_time
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, request: InFlight, step: Step) -> None:
-        """Send *step* of *request* now, or as soon as the pace permits it."""
+        """Send *step* of *request* now, or as soon as the rate limiter permits it."""
         request.step = None
         self._waiting.append((request, step))
         if len(self._waiting) == 1:
             self.run()
 
     def run(self) -> None:
-        """Send the requests that the pace permits now."""
-        while self._waiting and self._pace.take():
+        """Send the requests that the rate limiter permits now."""
+        while self._waiting and self._limiter.try_acquire():
             self._send(*self._waiting.popleft())
 
     def pause(self, seconds: float) -> bool:
         """Send nothing for *seconds*; return whether this begins a pause, rather than continuing one."""
-        return self._pace.pause(seconds)
+        return self._limiter.pause(seconds)
 
     def drop(self) -> list[InFlight]:
         """Remove and return the waiting requests, except those that follow a redirect: their calls were processed."""

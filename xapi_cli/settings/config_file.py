@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Change = Callable[[TOMLDocument], TOMLDocument | None]
 
 _VARIABLE = "XAPI_CONFIG_DIR"
-_LARGEST = 1024 * 1024  # bytes
+_MAX_SIZE = 1024 * 1024  # bytes
 _LOCK_TIMEOUT = 5.0  # seconds
 _HINT = "edit the file, or see `xapi profile --help`"
 _TOP_LEVEL_KEYS = ("default_profile", "profiles")
@@ -156,7 +156,7 @@ def _read_bytes(path: Path) -> bytes:
                 f"{_shown(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the directory of config.toml"
             )
         private_files.check_status(status, "config file", path, variable=_VARIABLE)
-        if status.st_size > _LARGEST:
+        if status.st_size > _MAX_SIZE:
             raise UsageError(f"{_shown(path)} is larger than 1 MiB", hint=_HINT)
         with open(descriptor, "rb", closefd=False) as stream:
             return stream.read()

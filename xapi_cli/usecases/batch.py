@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.batch import entries, pace, results, shards
+from xapi_cli.batch import entries, rate_limiter, results, shards
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
@@ -17,7 +17,7 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
-from xapi_cli.batch.pace import Pace
+from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
 from xapi_cli.batch.tally import Tally
@@ -89,8 +89,8 @@ class Batch:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._base_url = runtime.base_url
         self._shard = None if options.shard is None else shards.parse(options.shard)
-        rate = None if options.rate is None else pace.parse_rate(options.rate)
-        self._pace = Pace(rate, pauses=options.retries > 0 and options.pauses)
+        rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
+        self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
         self._tokens = TokenSource(runtime.credentials())
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
@@ -154,7 +154,7 @@ class Batch:
             budget=budget,
             next_entry=self._next_entry,
             on_done=self._finish,
-            pace=self._pace,
+            limiter=self._limiter,
             ordered=self._options.ordered,
             interactive=self._terminal.interactive,
             on_login=self._on_login,

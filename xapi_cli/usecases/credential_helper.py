@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 _ABSOLUTE = re.compile(r"https?://", re.IGNORECASE)
-_LARGEST = 64 * 1024  # bytes
+_MAX_SIZE = 64 * 1024  # bytes
 _HINT = 'write {"uri": "https://…"} to stdin'
 
 
@@ -36,10 +36,10 @@ def get(runtime: "Runtime", *, min_ttl: str | None) -> None:
 def _requested_url(stdin: "BinaryIO | None") -> str:
     """Return the URL in the request; other members are ignored, as the protocol requires."""
     try:
-        data = stdin.read(_LARGEST + 1) if stdin else b""
+        data = stdin.read(_MAX_SIZE + 1) if stdin else b""
     except OSError as error:
         raise UsageError(f"stdin cannot be read: {error.strerror}", hint=_HINT) from error
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_SIZE:
         raise UsageError("the request on stdin is larger than 64 KiB", hint=_HINT)
     try:
         request: Any = json.loads(data)

@@ -16,7 +16,7 @@ from xapi_cli.store.watchdog import WatchdogTimeout
 from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 
-_LARGEST = 1024 * 1024  # bytes; a record has at most a quarter of this
+_MAX_SIZE = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = "credentials not found in native keychain"
 _REMEDY = "use another --storage"
 _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
@@ -69,7 +69,7 @@ class Program:
                 self._environ,
                 left,
                 data=text.encode("ascii"),
-                largest=_LARGEST,
+                largest=_MAX_SIZE,
                 in_background=self._in_background,
             )
         except subprocess.TimeoutExpired:
@@ -81,7 +81,7 @@ class Program:
             reason = getattr(error, "strerror", None) or "invalid path"
             hint = f"correct credential_helper, or {_REMEDY}"
             raise StoreError(f"the credential helper {self.name} cannot be run: {reason}", hint=hint) from None
-        if len(output) > _LARGEST:
+        if len(output) > _MAX_SIZE:
             raise StoreError(f"{self.name} {action} printed more than 1 MiB", hint=f"check it, or {_REMEDY}")
         if code == 0:
             return output

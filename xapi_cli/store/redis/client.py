@@ -33,7 +33,7 @@ _FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could 
 _HINT = "check redis_url and the server, or use another --storage"
 
 
-class _Broken(Exception):
+class _ConnectionFailed(Exception):
     """The connection cannot be opened or was lost; another attempt may succeed."""
 
 
@@ -99,7 +99,7 @@ class Client:
                 failure: StoreError = store_error(self._address, error)
                 if not error.is_transient:
                     raise failure from None
-            except _Broken as error:
+            except _ConnectionFailed as error:
                 failure = StoreError(f"Redis at {self._address} cannot be reached: {error}", hint=_HINT)
             self._close()
             if time.monotonic() + _PAUSE >= end:
@@ -117,7 +117,7 @@ class Client:
         except BaseException as error:
             self._close()  # it may be in the middle of a reply
             if isinstance(error, TimeoutError | TimeoutExpired):
-                raise _Broken(f"no reply within {self._timeout:g} s") from None
+                raise _ConnectionFailed(f"no reply within {self._timeout:g} s") from None
             if isinstance(error, OSError):
                 raise self._os_error(error) from None
             if isinstance(error, hiredis.ProtocolError):
@@ -125,7 +125,7 @@ class Client:
             raise
 
     def _os_error(self, error: OSError) -> Exception:
-        """Return *error* as _Broken, or as StoreError if another attempt would fail too."""
+        """Return *error* as _ConnectionFailed, or as StoreError if another attempt would fail too."""
         import ssl
 
         from xapi_cli.http.error_text import describe_error
@@ -136,7 +136,7 @@ class Client:
             return StoreError(f"cannot establish a TLS connection to Redis at {self._address}: {reason}", hint=hint)
         if isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN:
             return StoreError(f"Redis at {self._address} cannot be reached: {reason}", hint=_HINT)
-        return _Broken(reason)
+        return _ConnectionFailed(reason)
 
     def _exchange(self, arguments: tuple[Argument, ...], end: float) -> Any:
         """Send one command over the open connection; return its reply, or raise ServerError."""

@@ -31,8 +31,8 @@ _FAILURE_LIFETIME = 60_000  # milliseconds
 _TRY_LOCK = """
 local holder, record = redis.call('get', KEYS[1]), redis.call('get', KEYS[2])
 local version = record and redis.sha1hex(record) or ''
-local is_left_over = holder and ARGV[3] ~= '' and string.sub(holder, 1, #ARGV[3]) == ARGV[3]
-if holder and holder ~= ARGV[1] and not is_left_over and ARGV[4] == '0' then return {0, version} end
+local is_stale = holder and ARGV[3] ~= '' and string.sub(holder, 1, #ARGV[3]) == ARGV[3]
+if holder and holder ~= ARGV[1] and not is_stale and ARGV[4] == '0' then return {0, version} end
 redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
 return {1, version}
 """

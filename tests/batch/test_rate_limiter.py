@@ -1,4 +1,4 @@
-"""The pace of a batch: the rate, and the waits that the API asks for."""
+"""The rate limiter of a batch: the rate, and the waits that the API asks for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.batch.server import Api, ReceivedRequest, Reply, paths
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.batch import entries, pace
+from xapi_cli.batch import entries, rate_limiter
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.line_reader import Line
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
-from xapi_cli.batch.pace import Pace
+from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.flow import Policy
 from xapi_cli.request.calls import redirected_call
@@ -40,22 +40,22 @@ class Clock:
     "text, rate", [("5", 5), ("5/s", 5), ("90/m", 1.5), ("0.5", 0.5), ("1000/s", 1000), ("0.5/m", 0.5 / 60)]
 )
 def test_a_rate_is_a_number_per_second_or_minute(text: str, rate: float) -> None:
-    assert pace.parse_rate(text) == rate
+    assert rate_limiter.parse_rate(text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "0", "0.0/m", "-1", "5/h", "5/", "/s", "1e3", "inf", "nan", "５", "1 /s", "\x1b"])
 def test_another_text_is_a_usage_error_without_control_characters(text: str) -> None:
     with pytest.raises(UsageError, match="is not a valid rate; write N, N/s or N/m") as caught:
-        pace.parse_rate(text)
+        rate_limiter.parse_rate(text)
     assert str(caught.value).isprintable()
 
 
 def test_requests_are_spread_over_the_second_from_the_beginning() -> None:
     clock = Clock()
-    limited = Pace(4, clock=clock)
+    limited = RateLimiter(4, clock=clock)
     sent = []
     for _ in range(256):  # two seconds in steps that a float represents exactly
-        sent.append(limited.take())
+        sent.append(limited.try_acquire())
         clock.now += 1 / 128
 
     assert [number for number, each in enumerate(sent) if each] == [*range(0, 256, 32)]
@@ -68,11 +68,11 @@ def test_no_window_has_more_requests_than_the_rate_and_a_tenth_of_a_second(
     rate: float, steps: list[float], attempts: int
 ) -> None:
     clock = Clock()
-    limited = Pace(rate, clock=clock)
+    limited = RateLimiter(rate, clock=clock)
     times = []
     for step in steps:
         clock.now += step
-        times += [clock.now for _ in range(attempts) if limited.take()]
+        times += [clock.now for _ in range(attempts) if limited.try_acquire()]
 
     for first in range(len(times)):
         for last in range(first, len(times)):
@@ -82,18 +82,18 @@ def test_no_window_has_more_requests_than_the_rate_and_a_tenth_of_a_second(
 
 def test_unused_capacity_does_not_accumulate() -> None:
     clock = Clock()
-    limited = Pace(100, clock=clock)
+    limited = RateLimiter(100, clock=clock)
     clock.now += 3600
 
-    assert 9 <= sum(limited.take() for _ in range(1000)) <= 10
+    assert 9 <= sum(limited.try_acquire() for _ in range(1000)) <= 10
 
 
 def test_a_delayed_caller_still_reaches_the_rate() -> None:
     clock = Clock()
-    limited = Pace(1000, clock=clock)
+    limited = RateLimiter(1000, clock=clock)
     sent = 0
     for _ in range(50):  # an event loop that needs 20 ms for each turn
-        while limited.take():
+        while limited.try_acquire():
             sent += 1
         clock.now += 0.02
 
@@ -101,41 +101,41 @@ def test_a_delayed_caller_still_reaches_the_rate() -> None:
 
 
 def test_without_a_rate_all_requests_are_permitted() -> None:
-    assert all(Pace(clock=Clock()).take() for _ in range(1000))
+    assert all(RateLimiter(clock=Clock()).try_acquire() for _ in range(1000))
 
 
 def test_a_pause_delays_all_requests_and_the_longest_one_counts() -> None:
     clock = Clock()
-    paused = Pace(clock=clock)
+    paused = RateLimiter(clock=clock)
 
     assert [paused.pause(10), paused.pause(5), paused.pause(0)] == [True, False, False]
-    assert (paused.take(), paused.is_ready, paused.next_time) == (False, False, clock.now + 10)
+    assert (paused.try_acquire(), paused.is_ready, paused.next_time) == (False, False, clock.now + 10)
     clock.now += 10
-    assert (paused.is_ready, paused.take()) == (True, True)
+    assert (paused.is_ready, paused.try_acquire()) == (True, True)
     assert paused.pause(1)
 
 
 def test_after_a_pause_the_rate_applies_again() -> None:
     clock = Clock()
-    limited = Pace(2, clock=clock)
+    limited = RateLimiter(2, clock=clock)
     limited.pause(60)
     clock.now += 60
 
-    assert [limited.take() for _ in range(3)] == [True, False, False]
+    assert [limited.try_acquire() for _ in range(3)] == [True, False, False]
 
 
 def test_pauses_can_be_switched_off() -> None:
-    unpaused = Pace(pauses=False, clock=Clock())
+    unpaused = RateLimiter(pauses=False, clock=Clock())
 
     assert not unpaused.pause(10)
-    assert unpaused.take()
+    assert unpaused.try_acquire()
 
 
 # requests
 
 
 class Run:
-    """An engine that sends lines to *api*, with the pace of a *clock*."""
+    """An engine that sends lines to *api*, with the rate limiter of a *clock*."""
 
     def __init__(self, api: Api, count: int, retries: int, rate: float | None, *, pauses: bool = True) -> None:
         self.clock, self.outcomes, self.notes = Clock(), list[Outcome](), list[str]()
@@ -158,7 +158,7 @@ class Run:
             budget=MemoryBudget(),
             next_entry=lambda: self._entries.pop(0) if self._entries else None,
             on_done=self._done,
-            pace=Pace(rate, pauses=pauses, clock=self.clock),
+            limiter=RateLimiter(rate, pauses=pauses, clock=self.clock),
         )
 
     def until(self, condition: Callable[[], bool]) -> None:

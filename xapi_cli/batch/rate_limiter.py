@@ -22,7 +22,7 @@ def parse_rate(text: str) -> float:
     return float(match[1]) / _UNITS[match[2] or "s"]
 
 
-class Pace:
+class RateLimiter:
     """A token bucket for requests, *rate* of them per second, or without a limit if that is None.
 
     Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
@@ -47,7 +47,7 @@ class Pace:
         """Return whether a request may be sent now."""
         return self._clock() >= self.next_time
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Return whether a request may be sent now, and count it if so."""
         now = self._clock()
         if now < self.next_time:
