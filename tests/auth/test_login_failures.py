@@ -90,6 +90,45 @@ def test_two_alternating_wrong_passwords_are_both_recorded(failures: LoginFailur
     assert [_rejects(failures, password) for password in ("wrong", "wrong too")] == [False, True]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"message": None}, {"message": 7}, {"hint": 7}, {"hint": ["x"]}, {"kind": 7}, {"kind": ["x"]}],
+)
+def test_a_shared_failure_that_is_not_valid_is_ignored(
+    failures: LoginFailures, tmp_path: Path, clock: Clock, change: dict[str, object]
+) -> None:
+    failures.record_failed(ME, ServerStatusError("unavailable"))
+    (path,) = (tmp_path / "failures").iterdir()
+    entry = json.loads(path.read_text())
+    path.write_text(json.dumps(entry | change))
+
+    failures.check_failed(ME, since=clock.now)
+    path.write_text(json.dumps({"at": entry["at"], "kind": "NetworkError"}))
+    failures.check_failed(ME, since=clock.now)
+    path.write_text(json.dumps(entry))
+    with pytest.raises(ServerStatusError):
+        failures.check_failed(ME, since=clock.now)
+
+
+@pytest.mark.parametrize("salt", ["\ud800", "\xe9"])
+def test_a_failure_with_a_salt_that_is_not_ascii_is_ignored(
+    failures: LoginFailures, tmp_path: Path, clock: Clock, salt: str
+) -> None:
+    failures.record_rejected_password(ME, REJECTED, "wrong")
+    (path,) = (tmp_path / "failures").iterdir()
+    (entry,) = json.loads(path.read_text())["entries"]
+    path.write_text(json.dumps({"at": clock.now, "entries": [entry | {"salt": salt}, entry]}))
+
+    assert _rejects(failures, "wrong")
+    failures.record_rejected_password(ME, REJECTED, "wrong too")
+    assert _rejects(failures, "wrong too")
+    path.unlink()
+    failures.record_command_failed(ME, LoginNeeded("no password"), "command")
+    (path,) = (tmp_path / "failures").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"salt": salt}))
+    failures.check_command_failed(ME, "command", since=clock.now)
+
+
 def test_the_number_of_recorded_rejections_is_limited(failures: LoginFailures, tmp_path: Path) -> None:
     for number in range(34):
         failures.record_rejected_password(ME, REJECTED, f"wrong {number}")

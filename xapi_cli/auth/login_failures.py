@@ -8,7 +8,7 @@ failed or returned such a password.
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from xapi_cli import errors
 from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
@@ -61,7 +61,7 @@ class LoginFailures:
     def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* with the password command *command*."""
         entry = self._read(identity, "command")
-        if entry and isinstance(salt := entry.get("salt"), str) and entry.get("mark") == _fingerprint(command, salt):
+        if entry and _is_salt(salt := entry.get("salt")) and entry.get("mark") == _fingerprint(command, salt):
             self._raise_shared(entry, since, _COMMAND_ERRORS)
 
     def record_rejected_password(self, identity: Identity, error: LoginRefused, password: str) -> None:
@@ -121,15 +121,19 @@ class LoginFailures:
             for entry in (entries if isinstance(entries, list) else ())
             if isinstance(entry, dict)
             and all(isinstance(entry.get(key), kind) for key, kind in wanted.items())
+            and _is_salt(entry["salt"])
             and self._is_recent(entry)
         ]
         return [entry for entry in found if entry["salt"] == found[0]["salt"]]
 
     @staticmethod
     def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: tuple[type[XapiError], ...]) -> None:
+        if not entry or entry["at"] < since or not isinstance(message := entry.get("message"), str):
+            return
+        hint = entry.get("hint")
         for kind in kinds:
-            if entry and entry["at"] >= since and entry.get("kind") == kind.__name__:
-                raise kind(f"{entry['message']} (reported by another xapi process)", hint=entry.get("hint"))
+            if entry.get("kind") == kind.__name__ and isinstance(hint, str | None):
+                raise kind(f"{message} (reported by another xapi process)", hint=hint)
 
     def _read(self, identity: Identity, kind: str) -> dict[str, Any] | None:
         """Return the record, or None if it is missing, not valid or older than a minute."""
@@ -149,6 +153,10 @@ class LoginFailures:
 
     def _seconds_left(self, entry: dict[str, Any]) -> int:
         return max(1, round(float(entry["at"]) + _RECORDED_FOR - self.now()))
+
+
+def _is_salt(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isascii()
 
 
 def _described(error: XapiError) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 import select
 import ssl
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -9,9 +11,10 @@ from tests.redis_server import required
 from tests.servers import Server, Step, Stopwatch, close, drip, forever, hang, reset, send
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
+from xapi_cli.store.protocol import LockLost, SharedStore
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
-from xapi_cli.tokens import Identity
+from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
 CANARY = "CANARY-password"
@@ -107,6 +110,46 @@ def test_a_connection_that_breaks_is_opened_again(opened: Open) -> None:
         assert store.read(ME) is None
         assert len(server.received) == 2
         assert server.received[0] == server.received[1]
+
+
+_OPERATIONS: dict[str, Callable[[SharedStore], object]] = {
+    "read": lambda store: store.read(ME),
+    "mark": lambda store: store.mark(ME),
+    "delete": lambda store: store.delete(ME),
+    "lock": lambda store: store.try_lock(ME, lifetime=60),
+    "write": lambda store: store.write_locked(ME, Record(Token("a-token")), ""),
+    "now": lambda store: store.failures.now(),
+    "failure": lambda store: store.failures.read(ME, "failed"),
+}
+_GARBAGE = [b"*2\r\n:1\r\n$-1\r\n", b"*0\r\n", b"*2\r\n:1\r\n$2\r\n\xff\xfe\r\n", b"*2\r\n+inf\r\n+x\r\n"]
+
+
+@pytest.mark.parametrize(
+    "operation, reply",
+    [
+        *((operation, reply) for operation in _OPERATIONS for reply in _GARBAGE),
+        *((operation, b":-1\r\n") for operation in _OPERATIONS),
+        *((operation, b":7\r\n") for operation in _OPERATIONS if operation != "delete"),
+        *((operation, b"+OK\r\n") for operation in ("delete", "lock", "write", "now")),
+        *((operation, b"$-1\r\n") for operation in ("delete", "lock", "write", "now")),
+        ("now", b"*2\r\n$400\r\n%b\r\n$1\r\n0\r\n" % (b"9" * 400)),
+        *((operation, b"-MOVED 1 a b:1\r\n") for operation in _OPERATIONS),
+        *(
+            ("read", b"-MOVED 1 %b:1\r\n" % host)
+            for host in (b"x" * 300, b"\xff\xfe", b"[", b"a/b", b"a..b", b"\x1b[2J")
+        ),
+        *(("read", b"-MOVED 1 127.0.0.1:%b\r\n" % port) for port in (b"0", b"99999")),
+    ],
+)
+def test_a_reply_of_another_form_is_an_error_of_the_store(opened: Open, operation: str, reply: bytes) -> None:
+    with Server([_command(), send(reply), hang()]) as server:
+        settings = {"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"}
+        store = cast("SharedStore", opened("redis", settings=settings))
+        with pytest.raises(StoreError, match=r"sent a reply that is not usable|or to an invalid address") as raised:
+            _OPERATIONS[operation](store)
+
+    assert str(raised.value).isprintable()
+    assert not isinstance(raised.value, LockLost)
 
 
 def test_a_connection_that_was_reset_after_the_last_reply_is_no_failure() -> None:

@@ -17,7 +17,7 @@ import hiredis
 
 from xapi_cli.errors import StoreError, TimeoutExpired
 from xapi_cli.store.redis.address import Address
-from xapi_cli.store.redis.replies import ServerError, store_error
+from xapi_cli.store.redis.replies import ServerError, T, as_is, checked, store_error
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -70,18 +70,19 @@ class Client:
 
         return bool(self._peer) and not self._address.is_tls and not is_loopback(self._peer)
 
-    def command(self, *arguments: Argument) -> Any:
-        """Send a command and return the reply."""
+    def command(self, *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
+        """Send a command and return form(reply); raise StoreError if the reply does not have that form."""
         with self._lock:
             if self._failure is not None and time.monotonic() < self._failure_expires:
                 raise copy(self._failure)
             if self._password is None:
                 self._password = self._get_password()
-            return self._attempts(arguments, time.monotonic() + self._timeout)
+            reply = self._attempts(arguments, time.monotonic() + self._timeout)
+        return checked(self._address, form, reply)
 
-    def script(self, text: str, keys: tuple[str, ...], *arguments: Argument) -> Any:
-        """Run the Lua script *text*, which the server executes atomically, and return its reply."""
-        return self.command("EVAL", text, len(keys), *keys, *arguments)
+    def script(self, text: str, keys: tuple[str, ...], *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
+        """Run the Lua script *text*, which the server executes atomically; see `command`."""
+        return self.command("EVAL", text, len(keys), *keys, *arguments, form=form)
 
     def _attempts(self, arguments: tuple[Argument, ...], end: float) -> Any:
         """Send the command until there is a reply, at most until the monotonic time *end*."""

@@ -4,8 +4,13 @@ The text of a reply is never shown: a server may echo the command, which contain
 """
 
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from xapi_cli.errors import StoreError
+from xapi_cli.http.hosts import InvalidURL, host_and_port
+
+T = TypeVar("T")
 
 
 class ServerError(Exception):
@@ -28,9 +33,16 @@ class ServerError(Exception):
 
     @property
     def moved_to(self) -> tuple[str, int] | None:
-        """Host and port of the node of a cluster that has the key; the host is empty if it is the same."""
-        found = re.match(r"MOVED \d+ (.*):(\d{1,5})$", str(self))
-        return (found[1], int(found[2])) if found else None
+        """Host and port of the node of a cluster that has the key, if valid; the host is empty if it is the same."""
+        found = re.fullmatch(r"MOVED \d+ (.*):(\d{1,5})", str(self))
+        if not found:
+            return None
+        name, port = found.groups()
+        try:
+            host, number = host_and_port(f"[{name}]:{port}" if ":" in name else f"{name or 'same'}:{port}")
+        except InvalidURL:
+            return None
+        return (host if name else "", number) if number else None
 
 
 class RedisError(StoreError):
@@ -58,7 +70,7 @@ _PROBLEMS = {
     "MASTERDOWN": ("is a replica without a connection to its primary", "try again later"),
     "CLUSTERDOWN": ("is a node of a cluster that is down", "try again later"),
     "TRYAGAIN": ("is a node of a cluster that is being resharded", "try again later"),
-    "MOVED": ("redirected too often (MOVED)", "check the cluster configuration"),
+    "MOVED": ("redirected too often, or to an invalid address (MOVED)", "check the cluster configuration"),
     "ASK": ("is a node of a cluster that is being resharded", "try again later"),
     "DENIED": ("runs in protected mode", "set a password for it"),
     "max number of clients": ("has reached its maximum number of clients", "raise maxclients"),
@@ -75,3 +87,46 @@ def store_error(server: object, error: ServerError) -> RedisError:
     """Return *error*, from the Redis server *server*, as an error of the store."""
     problem, hint = _PROBLEMS.get(error.code, _OTHER)
     return RedisError(f"Redis at {server} {problem}", hint=hint, code=error.code)
+
+
+def checked(server: object, form: Callable[[Any], T], reply: Any) -> T:
+    """Return form(*reply*); raise StoreError if the reply of the Redis server *server* does not have that form."""
+    try:
+        return form(reply)
+    except (TypeError, ValueError, OverflowError):
+        raise StoreError(f"Redis at {server} sent a reply that is not usable", hint="check redis_url") from None
+
+
+def as_is(reply: Any) -> Any:
+    """Return any reply."""
+    return reply
+
+
+def optional_bytes(reply: Any) -> bytes | None:
+    """Return a value, or None if there is none."""
+    return None if reply is None else _bytes(reply)
+
+
+def count(reply: Any) -> int:
+    """Return a number that is not negative."""
+    if type(reply) is not int or reply < 0:
+        raise TypeError
+    return reply
+
+
+def unix_time(reply: Any) -> float:
+    """Return seconds since the epoch from seconds and microseconds."""
+    seconds, microseconds = map(_bytes, reply)
+    return int(seconds) + int(microseconds) / 1e6
+
+
+def number_and_text(reply: Any) -> tuple[int, str]:
+    """Return an array of a number and an ASCII text."""
+    number, text = reply
+    return count(number), _bytes(text).decode("ascii")
+
+
+def _bytes(reply: Any) -> bytes:
+    if not isinstance(reply, bytes):
+        raise TypeError
+    return reply

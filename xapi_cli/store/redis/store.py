@@ -21,7 +21,7 @@ from xapi_cli.store import record as records
 from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
-from xapi_cli.store.redis.replies import RedisError
+from xapi_cli.store.redis.replies import RedisError, count, number_and_text, optional_bytes, unix_time
 from xapi_cli.tokens import Identity, Record
 
 _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
@@ -101,8 +101,8 @@ class RedisStore:
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        data = self._client.command("GET", self._key(identity, "record"))
-        return records.decode(identity, data.decode("ascii", "replace") if isinstance(data, bytes) else None)
+        data = self._client.command("GET", self._key(identity, "record"), form=optional_bytes)
+        return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Take over the login lock and store the token of *record*."""
@@ -114,18 +114,20 @@ class RedisStore:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
         record, lock, mark = (self._key(identity, name) for name in ("record", "lock", "mark"))
         try:
-            deleted = self._client.script(_DELETE, (record, lock, mark), os.urandom(8).hex(), _MARK_LIFETIME)
+            deleted = self._client.script(
+                _DELETE, (record, lock, mark), os.urandom(8).hex(), _MARK_LIFETIME, form=count
+            )
         except RedisError as error:
             if error.code != "OOM":
                 raise
             # in one step: a login in progress that kept its lock would store its token after this
-            deleted = self._client.script(_DELETE_WITHOUT_MEMORY, (record, lock))
+            deleted = self._client.script(_DELETE_WITHOUT_MEMORY, (record, lock), form=count)
         return bool(deleted)
 
     def mark(self, identity: Identity) -> str:
         """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
-        data = self._client.command("GET", self._key(identity, "mark"))
-        return data.decode("ascii", "replace") if isinstance(data, bytes) else ""
+        data = self._client.command("GET", self._key(identity, "mark"), form=optional_bytes)
+        return (data or b"").decode("ascii", "replace")
 
     def try_lock(self, identity: Identity, *, lifetime: float, site: str = "", force: bool = False) -> LockAttempt:
         """Acquire the login lock unless another process holds it; see `protocol.SharedStore`."""
@@ -135,8 +137,9 @@ class RedisStore:
             owner = f"{place or '/'}{os.urandom(16).hex()}"
         self._owners[identity] = owner
         keys = (self._key(identity, "lock"), self._key(identity, "record"))
-        is_acquired, version = self._client.script(_TRY_LOCK, keys, owner, round(lifetime * 1000), place, int(force))
-        return LockAttempt(is_acquired == 1, version.decode())
+        arguments = (owner, round(lifetime * 1000), place, int(force))
+        is_acquired, version = self._client.script(_TRY_LOCK, keys, *arguments, form=number_and_text)
+        return LockAttempt(is_acquired == 1, version)
 
     def unlock(self, identity: Identity) -> None:
         """Release the login lock if this store still holds it; if that fails, the lock expires."""
@@ -149,7 +152,7 @@ class RedisStore:
         keys = tuple(self._key(identity, name) for name in ("lock", "record", "mark"))
         text = records.encode(identity, Record(record.token))
         owner = self._owners.get(identity, "")
-        result = self._client.script(_WRITE, keys, owner, text, mark or "", int(mark is not None))
+        result = self._client.script(_WRITE, keys, owner, text, mark or "", int(mark is not None), form=_written)
         self._owners.pop(identity, None)
         if result == b"lost":
             raise LockLost(
@@ -158,7 +161,7 @@ class RedisStore:
             )
         if self._client.is_readable_by_others:
             self._options.warn(f"the connection to {self.backend} is not encrypted; use rediss:// in redis_url")
-        return bool(result == b"stored")
+        return result == b"stored"
 
     def _key(self, identity: Identity, name: str) -> str:
         return _key(self._prefix, identity, name)
@@ -180,14 +183,12 @@ class RedisFailures:
     def now(self) -> float:
         """Return the Unix time of the server."""
         if self._offset is None:
-            seconds, microseconds = self._client.command("TIME")
-            self._offset = int(seconds) + int(microseconds) / 1e6 - time.time()
+            self._offset = self._client.command("TIME", form=unix_time) - time.time()
         return time.time() + self._offset
 
     def read(self, identity: Identity, kind: str) -> bytes | None:
         """Return the text, or None if there is none."""
-        data = self._client.command("GET", self._key(identity, kind))
-        return data if isinstance(data, bytes) else None
+        return self._client.command("GET", self._key(identity, kind), form=optional_bytes)
 
     def write(self, identity: Identity, kind: str, data: bytes) -> None:
         """Record *data*, if that is possible."""
@@ -204,6 +205,13 @@ class RedisFailures:
 
     def _key(self, identity: Identity, kind: str) -> str:
         return _key(self._prefix, identity, f"failure:{kind}")
+
+
+def _written(reply: object) -> bytes:
+    """Return the result of the script that writes."""
+    if not isinstance(reply, bytes) or reply not in {b"stored", b"logged out", b"lost"}:
+        raise ValueError
+    return reply
 
 
 def _key(prefix: str, identity: Identity, name: str) -> str:
