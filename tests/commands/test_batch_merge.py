@@ -182,6 +182,83 @@ def test_a_complete_copy_of_a_truncated_line_is_printed(xapi: Xapi, tmp_path: Pa
     assert "missing" not in outcome.err
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"id": null, "line": 2, "status": 200',
+        '{"id": null, "line": 2, "status": 200, "text": "\0\0\0"}',
+        '{"id": null, "line": 2, "status": 200}\0\0',
+        '\0\0\0{"id": null, "line": 2, "status": 200}',
+        '{"id": null, "line": 2, "status": 200}{"id": null, "line": 2, "status": 200}',
+        '{"id": null, "line": 2, "sta{"id": null, "line": 2, "status": 200}',
+        '{"id": null, "line": 2, "line": 3}',
+        '{"id": null, "line": 2, "\\u006cine": 3}',
+        '{"id": [}, "line": 2}',
+        '{"id": {}, "line": 2, "text": "' + "x" * 70_000 + '"',
+        '{"id": null, "line": 2, "text": "' + "x" * 70_000,
+        '{"id": null, "line": 2, "text": "' + "x" * 1_200_000,
+        '{"id": null, "line": 2, "text": "' + "x" * 1_200_000 + '\0"}',
+        '{"id": null, "line": 2, "text": "' + "x" * 1_200_000 + '"}{"id": null, "line": 2}',
+        '{"id": null, "line": 2, "text": "' + "x" * 1_200_000 + '", "line": 2}',
+    ],
+    ids=range(15),
+)
+@pytest.mark.parametrize("order", [(1, 4), (4, 1)])
+def test_a_damaged_line_is_missing_and_named(xapi: Xapi, tmp_path: Path, damaged: str, order: tuple[int, int]) -> None:
+    first, second = (output(number) for number in order)
+    names = written(tmp_path, first + damaged + "\n" + second, output(3))
+    outcome = xapi("batch", "--merge", *names)
+
+    assert (outcome.code, merged(outcome)) == (1, [1, 3, 4]), outcome.err
+    assert f"1 line is missing (2), line 2 of {names[0]} is damaged; check" in outcome.err
+
+
+def test_damaged_lines_are_counted(xapi: Xapi, tmp_path: Path) -> None:
+    names = written(tmp_path, output(1) + '{"id": null, "line": 2\n' * 3, output(2) + '{"id"')
+    outcome = xapi("batch", "--merge", *names)
+
+    assert (outcome.code, merged(outcome)) == (1, [1, 2])
+    assert (
+        f"line 2 and 2 more of {names[0]} are damaged, the last line of {names[1]} is truncated; check" in outcome.err
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        '"id": {"a": 1}, "text": "' + 'x\\" {[' * 400_000 + '"',
+        '"json": ' + "[" * 5000 + "]" * 5000,
+        '"json": ' + "1" * 5000,
+        '"json": ' + "[{}, " * 300_000 + "1" + "]" * 300_000,
+        '"text": "\x7f\\u2028\ufffd"',
+    ],
+    ids=["long", "nested", "digits", "long and nested", "characters"],
+)
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_unusual_line_is_not_damaged(xapi: Xapi, tmp_path: Path, more: str, is_last: bool) -> None:
+    line = f'{{"line": 2, {more}}}\n' if is_last else f'{{{more}, "line": 2}}\n'
+    outcome = xapi("batch", "--merge", *written(tmp_path, output(1) + line))
+
+    assert (outcome.code, outcome.err) == (0, "xapi: merged 2 lines from 1 file\n")
+    assert outcome.out == output(1) + line
+
+
+def test_an_output_to_which_a_batch_still_writes_is_merged_up_to_its_size_at_the_start(
+    xapi: Xapi, tmp_path: Path
+) -> None:
+    growing, pipe = tmp_path / "growing", tmp_path / "pipe"
+    growing.write_text(output(1, 3))
+    os.mkfifo(pipe)
+    process = xapi.start("batch", "--merge", str(growing), str(pipe), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with pipe.open("w") as writer:  # after the process has checked the first file
+        with growing.open("a") as file:
+            file.write(output(5, 4))
+        writer.write(output(2))
+    out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, [json.loads(line)["line"] for line in out.splitlines()]) == (0, [1, 2, 3]), err
+
+
 # invalid usage
 
 
@@ -277,6 +354,15 @@ def test_the_memory_does_not_depend_on_the_number_of_lines(xapi: Xapi, tmp_path:
     assert many < 150
 
 
+@pytest.mark.slow
+def test_the_memory_does_not_depend_on_the_number_of_files_with_long_lines(xapi: Xapi, tmp_path: Path) -> None:
+    line = f'{{"id": {{}}, "line": %d, "status": 200, "text": "{"x" * 4_000_000}"}}\n'
+    names = written(tmp_path, *(line % number for number in range(1, 17)))
+    few, many = (_measured(xapi, tmp_path, names[:count]) for count in (1, 16))
+
+    assert many < few + 20, (few, many)
+
+
 def _peak(xapi: Xapi, directory: Path, count: int, *, is_sorted: bool) -> float:
     """Merge *count* lines from two files; return the peak of the memory in MiB."""
     names = written(directory, "", "")
@@ -286,10 +372,16 @@ def _peak(xapi: Xapi, directory: Path, count: int, *, is_sorted: bool) -> float:
             file.writelines(
                 f'{{"id": null, "line": {line}, "status": 200, "text": "{"x" * 150}"}}\n' for line in numbers
             )
+    peak = _measured(xapi, directory, names)
+    with (directory / "out").open() as file:
+        assert all(f'"line": {number},' in line for number, line in enumerate(file, 1))
+    return peak
+
+
+def _measured(xapi: Xapi, directory: Path, names: list[str]) -> float:
+    """Merge *names* into the file `out`; return the peak of the memory in MiB."""
     out = directory / "out"
     with out.open("wb") as file:
         command = (sys.executable, "-c", MEASURED, str(directory / "peak"), str(PROGRAM), "batch", "--merge", *names)
         assert subprocess.run(command, env=xapi.environment(), stdout=file, timeout=100, check=False).returncode == 0
-    with out.open() as file:
-        assert all(f'"line": {number},' in line for number, line in enumerate(file, 1))
     return int((directory / "peak").read_text()) / 1024

@@ -4,17 +4,15 @@ A file in which the lines are in order is read as it is. Any other file, and a p
 sorted in memory and kept in a temporary file. So the memory does not depend on the length of the outputs.
 """
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from io import BufferedReader, RawIOBase
+from io import SEEK_SET, BufferedReader, RawIOBase
 from operator import itemgetter
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from xapi_cli.batch.output_lines import BLOCK, OutputReader
-from xapi_cli.batch.source_files import open_input
+from xapi_cli.batch.output_lines import BLOCK, Damage, OutputReader
+from xapi_cli.batch.source_files import open_input, size_of
 from xapi_cli.errors import OutputError
 from xapi_cli.system.terminal import Terminal
 
@@ -26,10 +24,11 @@ _WRITTEN_LINES = 1000  # lines that are written to the temporary file at once
 _MAX_OPEN = 200  # files that are kept open
 
 
-def open_sorted(names: Sequence[str], truncated: set[str], terminal: Terminal, stack: ExitStack) -> list[OutputReader]:
+def open_sorted(names: Sequence[str], damage: Damage, terminal: Terminal, stack: ExitStack) -> list[OutputReader]:
     """Return readers for the lines of the files *names*, in each of which they are in order; *stack* closes the files.
 
-    *truncated* receives the names of files that end in the middle of a line, at the latest when they have been read.
+    *damage* receives the damaged lines and truncated files, at the latest when they have been read. A regular file is
+    read up to its present size, because a batch may still be writing to it.
 
     Raises UsageError for a file that cannot be read or is not the output of a batch, and OutputError if a temporary
     file cannot be written.
@@ -37,9 +36,13 @@ def open_sorted(names: Sequence[str], truncated: set[str], terminal: Terminal, s
     readers, runs = list[OutputReader](), _Runs(stack)
     for name in names:
         with ExitStack() as own:
-            file = cast("BinaryIO", BufferedReader(cast("RawIOBase", open_input(name, terminal, own)), BLOCK))
-            reader = OutputReader(file, name, truncated)
-            if len(names) <= _MAX_OPEN and _is_sorted(file, name):
+            file = open_input(name, terminal, own)
+            if (size := size_of(file)) is None:
+                runs.add(OutputReader(cast("BinaryIO", BufferedReader(cast("RawIOBase", file), BLOCK)), name, damage))
+                continue
+            start, end = file.tell(), size
+            reader = OutputReader(_section(file, start, end), name, damage)
+            if len(names) <= _MAX_OPEN and _is_sorted(OutputReader(_section(file, start, end), name, None)):
                 readers.append(reader)
                 stack.push(own.pop_all())
             else:
@@ -59,7 +62,9 @@ class _Runs:
 
     def add(self, reader: OutputReader) -> None:
         """Add the lines of *reader*."""
-        while reader.advance() and (line := reader.line()) is not None:
+        while reader.advance():
+            if (line := reader.line()) is None:
+                continue
             self._lines.append((reader.number, line))
             self._size += len(line) + BLOCK // 512  # with the memory for the object
             if self._size > _RUN:
@@ -71,8 +76,7 @@ class _Runs:
             self._end_run()
         for start, end in zip(self._ends, self._ends[1:], strict=False):
             assert self._file is not None  # noqa: S101 - the run is in it
-            section = _Section(self._file, start, end)
-            yield OutputReader(cast("BinaryIO", BufferedReader(section, BLOCK)), "the temporary file", set())
+            yield OutputReader(_section(self._file, start, end), "the temporary file", None)
 
     def _end_run(self) -> None:
         self._lines.sort(key=itemgetter(0))
@@ -93,30 +97,40 @@ class _Section(RawIOBase):
 
     def __init__(self, file: IO[bytes], start: int, end: int) -> None:
         super().__init__()
-        self._file, self._at, self._end = file, start, end
+        self._file, self._start, self._at, self._end = file, start, start, end
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
+        """Continue at *offset*, relative to the start or to the current position; return the position."""
+        self._at = offset + (self._start if whence == SEEK_SET else self._at)
+        return self._at - self._start
+
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         """Read the next bytes into *buffer*; return their number."""
         target = memoryview(buffer).cast("B")
         self._file.seek(self._at)
-        data = self._file.read(min(len(target), self._end - self._at))
+        data = self._file.read(min(len(target), max(0, self._end - self._at)))
         target[: len(data)] = data
         self._at += len(data)
         return len(data)
 
 
-def _is_sorted(file: BinaryIO, name: str) -> bool:
-    """Return whether the lines of *file* are in order; False if it can be read only once."""
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return False
-    start, last, is_sorted, reader = file.tell(), 0, True, OutputReader(file, name, set())
+def _section(file: IO[bytes], start: int, end: int) -> BinaryIO:
+    return cast("BinaryIO", BufferedReader(_Section(file, start, end), BLOCK))
+
+
+def _is_sorted(reader: OutputReader) -> bool:
+    """Return whether the lines of *reader* are in order."""
+    last, is_sorted = 0, True
     while is_sorted and reader.advance():
         last, is_sorted = reader.number, reader.number >= last
-    file.seek(start)
     return is_sorted
 
 

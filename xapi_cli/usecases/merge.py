@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from xapi_cli.batch.line_reader import LineReader
 from xapi_cli.batch.merge import LineNumbers, Merge
 from xapi_cli.batch.output_files import open_sorted
+from xapi_cli.batch.output_lines import Damage
 from xapi_cli.batch.source_files import open_input
 from xapi_cli.errors import UsageError, XapiError
-from xapi_cli.system.render import escape_json, printable
+from xapi_cli.system.render import escape_json
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -22,7 +23,7 @@ _BUFFER_SIZE = 256 * 1024  # bytes
 def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> None:
     """Print the lines of the outputs *names* in the order of the input, which is in the file *input_name* if given.
 
-    Raises XapiError if lines are missing or duplicated, or are not in the input, or if a file is truncated.
+    Raises XapiError if lines are missing or duplicated, or are not in the input, or if a file is truncated or damaged.
     """
     if not names:
         raise UsageError("--merge requires at least one FILE", hint="name the outputs to merge")
@@ -30,17 +31,17 @@ def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> Non
         raise UsageError("- is given twice, but stdin can be read only once", hint="use files instead")
     terminal = runtime.terminal
     terminal.write(b"")  # raises if stdout is closed
-    truncated = set[str]()
+    damage = Damage()
     with ExitStack() as stack:
         expected = None if input_name is None else _numbers(open_input(input_name, terminal, stack))
-        readers = open_sorted(names, truncated, terminal, stack)
+        readers = open_sorted(names, damage, terminal, stack)
         lines = _Lines(terminal)
         merge = Merge(readers, lines.add, expected)
         try:
             merge.run()
         finally:
             lines.flush()
-    _report(terminal, merge, truncated, files=len(names), has_input=input_name is not None)
+    _report(terminal, merge, damage, files=len(names), has_input=input_name is not None)
 
 
 class _Lines:
@@ -81,13 +82,13 @@ def _numbers(source: BinaryIO) -> Iterator[int]:
         has_more.wait()
 
 
-def _report(terminal: "Terminal", merge: Merge, truncated: set[str], *, files: int, has_input: bool) -> None:
+def _report(terminal: "Terminal", merge: Merge, damage: Damage, *, files: int, has_input: bool) -> None:
     """Report the number of lines; raise XapiError if the output is incomplete or ambiguous."""
     problems = [
         *_problem(merge.missing, "missing"),
         *_problem(merge.duplicates, "duplicated"),
         *_problem(merge.unknown, "not in the input"),
-        *(f"the last line of {printable(name)} is truncated" for name in sorted(truncated)),
+        *filter(None, [str(damage)]),
     ]
     summary = f"merged {_lines(merge.lines)} from {files:,} {'file' if files == 1 else 'files'}"
     if not problems:
