@@ -290,6 +290,23 @@ def test_a_login_stores_nothing_after_a_logout_on_another_machine(
     assert shared_redis.keys() == ["mark"]
 
 
+def test_processes_that_wait_for_a_login_send_no_password_after_a_logout(
+    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer
+) -> None:
+    holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
+    grants.gate.wait()
+    waiting = [xapi.start("token", "show", "--fresh", env={**held, **on(xapi, number)}) for number in (1, 2)]
+    _wait_for_polls(shared_redis)
+    (lock,) = _keys(shared_redis, "*:lock")
+    shared_redis.oracle.set(lock.replace(b":lock", b":mark"), "of-a-logout")
+    grants.gate.open.set()
+    outcomes = _ended([holder, *waiting])
+
+    assert _codes(outcomes) == {0: 1, 10: 2}
+    assert sum("was logged out in the meantime; run `xapi login`" in one.err for one in outcomes) == 2
+    assert grants.number == 1
+
+
 @pytest.fixture
 def strace() -> None:
     if not os.path.exists("/usr/bin/strace"):

@@ -377,6 +377,52 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
         world.account().log_in(RIGHT, remember=None)
 
 
+def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> None:
+    world.store("old")
+    outcomes: list[object] = []
+    accounts = [world.account(given=RIGHT) for _ in range(3)]
+    begun = threading.Barrier(len(accounts) + 1, timeout=30)
+    for account in accounts:
+        account.repository.read()
+        begin = account.repository.begin
+
+        def begin_and_tell(begin: Callable[[], None] = begin) -> None:
+            begin()
+            begun.wait()
+
+        account.repository.begin = begin_and_tell  # type: ignore[method-assign]
+
+    def renew(account: Account) -> None:
+        try:
+            outcomes.append(account.renew(Token("old")))
+        except LoginNeeded as error:
+            outcomes.append(error.message)
+
+    threads = [threading.Thread(target=renew, args=(account,)) for account in accounts]
+    with locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1):
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        world.account().log_out()
+    for thread in threads:
+        thread.join()
+
+    assert outcomes == ["me@example.com at https://api.test was logged out in the meantime"] * 3
+    assert world.logins == []
+    assert world.stored is None
+
+
+def test_the_rejection_of_a_token_that_was_not_stored_is_not_recorded(world: World) -> None:
+    world.store("old")
+    world.during = lambda: world.account().log_out()
+    account = world.account(given=RIGHT)
+    account.token(fresh=True)
+    account.record_rejection()
+    world.during = lambda: None
+
+    assert world.account(given=RIGHT).token().access_token == "token2"
+
+
 def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: World) -> None:
     begun = threading.Event()
 

@@ -48,9 +48,8 @@ class Account:
         automatic: bool = True,
     ) -> None:
         self.identity, self.repository = identity, repository
-        self._grant, self._passwords = grant, passwords
+        self._grant, self._passwords, self._deadline, self._automatic = grant, passwords, deadline, automatic
         self._note, self._warn, self._now = note, warn, now
-        self._deadline, self._automatic = deadline, automatic
         self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
         local_lock, shared = LoginLock(state / "locks" / f"{identity.key}.login.lock"), repository.shared
         self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
@@ -58,6 +57,7 @@ class Account:
         self._failures.delete_old()
         self._token: Token | None = None
         self._granted: Token | None = None
+        self._stored_grant: Token | None = None
         self._has_renewed = False
         self.login_reason: Reason | None = None
         self.source: Source = "store"
@@ -77,8 +77,7 @@ class Account:
 
     def stored(self) -> Token | None:
         """Return the stored token in any state, without a login."""
-        record = self.repository.read()
-        return record.token if record else None
+        return record.token if (record := self.repository.read()) else None
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
         """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
@@ -112,9 +111,8 @@ class Account:
     def newer(self, than: Token | None) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
         record = self.repository.read(again=True)
-        if record is None or not record.token.lasts(self._now()):
-            return None
-        if than is not None and record.token.access_token == than.access_token:
+        is_same = record and than and record.token.access_token == than.access_token
+        if record is None or is_same or not record.token.lasts(self._now()):
             return None
         self._token, self.source = record.token, "store"
         return record.token
@@ -124,8 +122,8 @@ class Account:
         return token is self._granted
 
     def record_rejection(self) -> None:
-        """Record that the API rejected the last token; if it was fresh, disable automatic login for a minute."""
-        if self._granted is not None:
+        """Record that the API rejected the last token; if fresh and stored, disable automatic login for a minute."""
+        if self._granted is not None and self._granted is self._stored_grant:  # others may have revoked another one
             self._failures.record_rejected_token(self.identity)
 
     def advice(self) -> str:
@@ -151,9 +149,8 @@ class Account:
             stored_password = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
             if not self.repository.write(Record(token, stored_password)):
-                raise StoreError(
-                    "the account was logged out during the login, so nothing was stored", hint="log in again"
-                )
+                problem = "the account was logged out during the login, so nothing was stored"
+                raise StoreError(problem, hint="log in again")
             self._login_lock.notify_login()
             return token
 
@@ -181,9 +178,8 @@ class Account:
     def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self._automatic:
-            raise LoginNeeded(
-                f"{REASONS[reason]} for {self._name()}, and --no-login was given", hint="run `xapi login`"
-            )
+            problem = f"{REASONS[reason]} for {self._name()}, and --no-login was given"
+            raise LoginNeeded(problem, hint="run `xapi login`")
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
@@ -225,6 +221,8 @@ class Account:
     def _log_in_locked(self, login: "_Login") -> Token:
         """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
         record = self.repository.read(again=login.reason == "fresh")
+        if self.repository.was_logged_out():  # each waiting process would log in for itself, and store nothing
+            raise LoginNeeded(f"{self._name()} was logged out in the meantime", hint="run `xapi login`")
         self._raise_shared_failure(login)
         try:
             password = login.typed or self._password(record, login.reason)
@@ -236,7 +234,8 @@ class Account:
             raise
         self._failures.delete_failed(self.identity)
         try:
-            self._store(Record(token, record.password if record else None), "the new token")
+            if self._store(Record(token, record.password if record else None), "the new token"):
+                self._stored_grant = token
         except LockLost as error:
             if (newer := self.newer(login.stale)) is not None:
                 return newer  # of the login that began when this one was late; it may have invalidated this one's
@@ -278,20 +277,21 @@ class Account:
             self._failures.record_failed(self.identity, error)
             raise
 
-    def _store(self, record: Record, what: str) -> None:
-        """Store *record* and notify waiting processes; a failure is only a warning that *what* is not stored.
+    def _store(self, record: Record, what: str) -> bool:
+        """Store *record* and notify waiting processes; return False, after a warning, if *what* is not stored.
 
         Raises LockLost.
         """
         try:
             if self.repository.write(record):
                 self._login_lock.notify_login()
-            else:
-                self._warn(f"the account was logged out in the meantime, so {what} is not stored")
+                return True
+            self._warn(f"the account was logged out in the meantime, so {what} is not stored")
         except LockLost:
             raise
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"{what} could not be stored: {error}")
+        return False
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:

@@ -152,6 +152,14 @@ class TokenRepository:
             except StoreError:
                 self._store_notices_logout = False
 
+    def was_logged_out(self) -> bool:
+        """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
+        if self._mark is None:
+            return False
+        if (shared := self.shared) is not None:
+            return shared.mark(self.identity) not in ("", self._mark)
+        return not self._has_mark(self._mark)
+
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.
 
