@@ -1,6 +1,7 @@
 """The program and storage `helper`: logins, remembered passwords, concurrent processes, helpers that fail."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,49 @@ def test_the_password_is_stored_only_with_consent(
     assert MASTER.password not in fake_helper.stored[0]["Secret"]
     assert xapi("logout", env=env).code == 0
     assert fake_helper.stored == []
+
+
+def test_a_logout_is_not_undone_by_a_helper_that_outlives_its_killed_process(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+) -> None:
+    assert xapi("login", env=env).code == 0
+    started, finish = tmp_path / "started", tmp_path / "finish"
+    os.mkfifo(started)
+    os.mkfifo(finish)
+    code = fake_helper.path.read_text()
+    wait = f'open({str(started)!r}, "w").close(); open({str(finish)!r}).close()'
+    start = 'if action == "store":\n'
+    assert start in code
+    fake_helper.path.write_text(
+        code.replace(start, f'if action == "store" and "//probe." not in text: {wait}\n{start}')
+    )
+    process = xapi.start("login", env=env)
+    started.open().close()
+    process.kill()
+    process.wait(30)
+    refused = xapi("logout", env=env)
+    finish.open("w").close()
+
+    assert (refused.code, "did not respond" in refused.err) == (13, True), refused
+    assert xapi("logout", env=env).code == 0
+    assert fake_helper.stored == []
+
+
+def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+) -> None:
+    finish = tmp_path / "finish"
+    os.mkfifo(finish)
+    start, wait = "import sys, time\n", f"open({str(finish)!r})"
+    spawn = f"import subprocess\nsubprocess.Popen([sys.executable, '-ISc', {wait!r}], close_fds=False, stdin=-3)\n"
+    code = fake_helper.path.read_text()
+    assert start in code
+    fake_helper.path.write_text(code.replace(start, start + spawn))
+    try:
+        assert xapi("login", env=env).code == 0
+        assert xapi("logout", env=env).code == 0
+    finally:
+        finish.open("w").close()  # ends the processes
 
 
 def test_the_helper_gets_no_secret_in_its_arguments_or_its_environment(

@@ -51,8 +51,12 @@ class Visits:
             self._touch()
 
     @contextlib.contextmanager
-    def locked(self, watchdog: Watchdog) -> Iterator[None]:
-        """Hold the lock of the service; it is touched at every activity, which waiting processes check for."""
+    def locked(self, watchdog: Watchdog) -> Iterator[int | None]:
+        """Hold the lock of the service; it is touched at every activity, which waiting processes check for.
+
+        Returns the descriptor of the lock file, see `lock.locked`, or None if it cannot be locked.
+        """
+        descriptor = None
         activity = private_files.modified_at(self._lock)
 
         def left() -> float:
@@ -64,14 +68,14 @@ class Visits:
 
         with contextlib.ExitStack() as lock:
             try:
-                lock.enter_context(locked(self._lock, timeout=left))
+                descriptor = lock.enter_context(locked(self._lock, timeout=left))
             except LockTimeout:
                 raise WatchdogTimeout from None
             except LockUnavailable as error:
                 self._on_lock_failure(error)
             watchdog.ensure(_MIN_OPERATION_TIME)
             self._touch()
-            yield
+            yield descriptor
 
     def _notify(self) -> None:
         notice, self._notice = self._notice, None

@@ -1,7 +1,8 @@
 """Mutual exclusion of processes by a lock file, which is never deleted and is unlocked when its holder exits.
 
 The lock itself is filelock's. This module opens the file so that no symbolic link is followed, no file of another user
-is used, and no child process inherits it. Two threads of one process exclude each other as two processes do.
+is used, and no child process inherits it, unless the lock must outlive this process. Two threads of one process exclude
+each other as two processes do.
 
 A waiting process blocks in flock(), in a separate thread, because flock() has no timeout. Linux serves the waiting
 processes in order of arrival. Waiting uses no processor time, however many processes wait, and a process that is
@@ -38,6 +39,15 @@ class _Descriptors:
             self._open.remove(descriptor)
             os.close(descriptor)
 
+    def unlock(self, descriptor: int) -> None:
+        """Unlock the file, also if a child process has inherited the descriptor, and close it."""
+        if descriptor in self._open and os.name != "nt":
+            import fcntl  # not on Windows
+
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        self.close(descriptor)
+
     def after_fork(self) -> None:
         for descriptor in list(self._open):
             self.close(descriptor)
@@ -73,17 +83,19 @@ def describe_state_error(state: Path, error: OSError | LockUnavailable) -> tuple
 @contextlib.contextmanager
 def locked(
     path: Path, *, timeout: float | Callable[[], float], on_wait: Callable[[], None] | None = None
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Acquire the lock on the file *path* for a `with` block; creates a missing parent directory.
+
+    Returns the descriptor of the file. A child process that inherits it prolongs the lock if this process is killed.
 
     *timeout* is the timeout in seconds, or a function that returns the remaining seconds. *on_wait* is called once,
     before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
     """
     descriptor = _acquire(path, _countdown(timeout), on_wait)
     try:
-        yield
+        yield descriptor
     finally:
-        _descriptors.close(descriptor)  # which unlocks it
+        _descriptors.unlock(descriptor)
 
 
 def _countdown(timeout: float | Callable[[], float]) -> Callable[[], float]:

@@ -37,12 +37,14 @@ def run(
     data: bytes = b"",
     in_background: bool = False,
     show_stderr: bool = False,
+    inherited: int | None = None,
 ) -> tuple[bytes, int]:
     """Return what *command* printed until it exited, and its exit code; its stdin contains *data*.
 
     *limit* is the time in seconds, or a function that returns the remaining seconds. A program that prints more than
     *largest* bytes is killed, and the output is then longer than that. If it is *in_background*, it must not read from
     the terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*.
+    It inherits the descriptor *inherited*, not on Windows.
 
     A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
     after the program has exited, a mark is written to the pipe, after everything that the program wrote. Raises
@@ -59,6 +61,7 @@ def run(
                 stdout=pipe,
                 stderr=None if show_stderr else subprocess.DEVNULL,
                 env=environ,
+                pass_fds=() if inherited is None else (inherited,),
                 process_group=0 if in_background and os.name != "nt" else None,
             )
         except BaseException:

@@ -38,11 +38,13 @@ class Program:
     """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
 
     Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
+    The helper inherits the descriptor `lock`: if this process is killed, no other uses the helper before it has exited.
     """
 
     def __init__(self, helper: str, environ: Mapping[str, str], *, is_user_present: bool) -> None:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.name = printable(os.path.basename(self._path))
+        self.lock: int | None = None
         self._environ, self._in_background = environ, not is_user_present
 
     def get(self, server: str, left: Callable[[], float]) -> str | None:
@@ -71,6 +73,7 @@ class Program:
                 data=text.encode("ascii"),
                 largest=_MAX_SIZE,
                 in_background=self._in_background,
+                inherited=None if os.name == "nt" else self.lock,
             )
         except subprocess.TimeoutExpired:
             raise WatchdogTimeout from None

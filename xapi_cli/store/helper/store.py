@@ -95,7 +95,8 @@ class HelperStore:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
         name = self._program.name
         try:
-            with self._visits.visit() as watchdog, self._visits.locked(watchdog):
+            with self._visits.visit() as watchdog, self._visits.locked(watchdog) as lock:
+                self._program.lock = lock
                 return operation(_Items(self._program, identity, self._visits, watchdog))
         except WatchdogTimeout:
             message = f"{name} did not respond within {self._visits.timeout:g} s"
