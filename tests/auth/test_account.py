@@ -390,7 +390,7 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
             begin()
             begun.wait()
 
-        account.repository.begin = begin_and_tell  # type: ignore[method-assign] - to wait for it
+        account.repository.begin = begin_and_tell  # type: ignore[method-assign]  # to wait for it
 
     def renew(account: Account) -> None:
         try:
