@@ -39,7 +39,7 @@ class Result(NamedTuple):
     code: int
     out: str
     err: str
-    files: dict[str, tuple[str, str]]  # the mode and the content of each file below HOME
+    files: list[tuple[str, str, str]]  # the name, the mode and the content of each file below HOME
     requests: list[str]
 
 
@@ -100,14 +100,15 @@ def _result(call: Call, xapi: Xapi, environ: dict[str, str], argv: tuple[str, ..
     )
 
 
-def _files(xapi: Xapi) -> dict[str, tuple[str, str]]:
-    return {
-        _stable(str(path.relative_to(xapi.home)).encode(), xapi): (
+def _files(xapi: Xapi) -> list[tuple[str, str, str]]:
+    return sorted(  # by their stable names: those of two accounts are equal then
+        (
+            _stable(str(path.relative_to(xapi.home)).encode(), xapi),
             oct(path.stat().st_mode),
             _stable(path.read_bytes(), xapi) if path.is_file() else "",
         )
-        for path in sorted(xapi.home.rglob("*"))
-    }
+        for path in xapi.home.rglob("*")
+    )
 
 
 def _stable(data: bytes, xapi: Xapi) -> str:

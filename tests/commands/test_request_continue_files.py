@@ -171,7 +171,8 @@ def test_an_interrupted_download_is_kept_and_silent(xapi: Xapi, out: Path, numbe
         assert (process.returncode, err) == (code, b"")
         assert download(xapi, files, out) == Outcome(0)
 
-    assert files.ranges[1] == f"bytes={HALF}-"
+    kept = int((files.ranges[1] or "").removeprefix("bytes=").removesuffix("-"))
+    assert 0 < kept <= HALF  # what was written when the signal arrived may not be counted yet
     assert_complete(out)
 
 
