@@ -164,7 +164,7 @@ def _sessions() -> Iterator[list[KeyringSession]]:
 def shared_gnome_keyring(_sessions: list[KeyringSession]) -> KeyringSession:
     """A keyring for all tests that leave it running, unlocked and responsive.
 
-    gnome-keyring may abort by itself, and then comes back locked. Those tests that watch it for that have one of
+    gnome-keyring may abort spontaneously, and then comes back locked. Those tests that watch it for that have one of
     their own; for the others there is a new one.
     """
     if not _sessions or not _sessions[-1].is_usable:

@@ -330,7 +330,7 @@ def test_a_relay_that_stops_during_a_call_is_a_timeout(relay: Relay, bundle: Pat
 def test_a_relay_that_does_not_follow_the_protocol_is_not_used(
     tmp_path: Path, bundle: Path, server_tls: ssl.SSLContext, reply: bytes
 ) -> None:
-    def answer() -> None:
+    def respond() -> None:
         peer, _ = listener.accept()
         with peer:
             peer.recv(65536)
@@ -345,7 +345,7 @@ def test_a_relay_that_does_not_follow_the_protocol_is_not_used(
     with socket.socket(socket.AF_UNIX) as listener, Server([serve()], tls=server_tls) as server:
         listener.bind(str(tmp_path / "relay"))
         listener.listen(1)
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=respond)
         thread.start()
         assert get(Planted(tmp_path / "relay"), bundle, server.url) == b"ok"
         thread.join(10)

@@ -23,7 +23,7 @@ from xapi_cli.tokens import Identity
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 TOKEN, PASSWORD = "canary-of-a-token", "canary of a pässword"
 GZIP = bytes.fromhex("1f8b08000000000002034b4c4a06006e3e7c0303000000")
-ANSWERS = [
+RESPONSES = [
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\nSet-Cookie: a=b\r\n\r\nhello world",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX: y\r\n\r\n",
     b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.0 404 Not Found\r\nConnection: close\r\n\r\nnot here",
@@ -55,7 +55,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@given(mutated(ANSWERS))
+@given(mutated(RESPONSES))
 def test_any_api_response_is_a_body_or_one_error(server: Server, data: bytes) -> None:
     responses[:] = [data]
     with open_http(timeout=60, ca_bundle=None, environ={}) as wire:

@@ -1,8 +1,8 @@
 """The login lock of a store that machines share: one process on all machines logs in to an account at a time.
 
 A process first acquires the lock of its own machine. At most one process of each machine therefore polls the store, and
-a killed process does not block the others of its machine: whoever holds the lock of a machine can replace a shared lock
-that the same machine left behind. The shared lock of a machine that fails expires.
+a killed process does not block the others of its machine: the process that holds the lock of a machine can replace a
+shared lock that the same machine left behind. The shared lock of a machine that fails expires.
 """
 
 import contextlib

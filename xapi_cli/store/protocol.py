@@ -75,7 +75,7 @@ class LockLost(StoreError):
 class SharedStore(Store, Protocol):
     """A store whose machines also share the login lock, the logouts and the login failures of an account.
 
-    The login lock belongs to the store object that has acquired it, and expires by itself.
+    The login lock belongs to the store object that has acquired it, and expires automatically.
     """
 
     failures: Failures

@@ -83,5 +83,5 @@ class Visits:
             notice()
 
     def _touch(self) -> None:
-        with contextlib.suppress(OSError):  # without a state directory there is no queue either
+        with contextlib.suppress(OSError):  # without a state directory no queue exists either
             private_files.touch(self._lock)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most, others read lines of 64 KiB at most
 _MAX_COPIES = 1  # a helper has one secret for each URL
 _MAX_TOTAL = 4.0  # seconds that reading, erasing or storing an item may take, if the user is not present
-_PER_CALL = 0.1  # seconds more for each answer: a record of many items takes longer
+_PER_CALL = 0.1  # seconds more for each response: a record of many items takes longer
 _PROBE = Identity("https://probe", "probe")
 
 
@@ -116,12 +116,12 @@ class _Items:
         self._program, self._identity = program, identity
         self._visits, self._watchdog, self._left = visits, watchdog, watchdog.left
         self._max_total = max(_MAX_TOTAL, visits.timeout)
-        watchdog.limit(self._max_total)  # each answer restarts the timeout, so a slow helper could take very long
+        watchdog.limit(self._max_total)  # each response restarts the timeout, so a slow helper could take very long
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
         text = self._program.get(self._url(name), self._left)
-        self._record_answer()
+        self._record_response()
         return text
 
     def set(self, name: str, text: str) -> None:
@@ -138,9 +138,9 @@ class _Items:
     def delete(self, name: str) -> None:
         """Erase the item *name*."""
         self._program.erase(self._url(name), self._left)
-        self._record_answer()
+        self._record_response()
 
-    def _record_answer(self) -> None:
+    def _record_response(self) -> None:
         self._visits.record_activity()
         self._watchdog.extend(_PER_CALL)
 
