@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	  $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV ?= .venv
 PROGRAM ?= build/program
+INSTALLER := $(PROGRAM)/installer
 JOBS ?= 3
 TESTS ?= tests
 PYTEST_ARGS ?=
@@ -118,21 +119,25 @@ $(DEVELOPMENT): $(TOOLS) pyproject.toml
 	@$(VENV)/bin/pip install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The installation of a user: the locked dependencies, and a wheel built with the locked backend.
+# The installation of a user: the locked dependencies, and a wheel built with the locked backend. The pip of this Python may
+# write a slow `xapi` script, so the locked pip installs everything, and is itself in an environment of its own.
 $(DEPENDENCIES): requirements.txt requirements-build.txt
-	$(call new-environment,$(PROGRAM))
-	@$(PROGRAM)/bin/pip install --require-hashes -r requirements.txt
-	@$(PROGRAM)/bin/pip install --require-hashes -r requirements-build.txt --target $(PROGRAM)/backend
+	$(call new-environment,$(PROGRAM),--without-pip)
+	@$(PYTHON) -m venv $(INSTALLER)
+	@$(INSTALLER)/bin/pip install --require-hashes -r requirements-build.txt
+	@$(INSTALLER)/bin/pip --python $(PROGRAM) install --require-hashes -r requirements.txt
 	@touch $@
 
 $(INSTALLED): $(DEPENDENCIES) $(SOURCES)
-	@PYTHONPATH=$(PROGRAM)/backend $(PROGRAM)/bin/pip install --no-deps --no-build-isolation --force-reinstall .
+	@rm -rf $(INSTALLER)/wheel
+	@$(INSTALLER)/bin/pip wheel --no-deps --no-build-isolation --wheel-dir $(INSTALLER)/wheel .
+	@$(INSTALLER)/bin/pip --python $(PROGRAM) install --no-deps --force-reinstall $(INSTALLER)/wheel/*.whl
 	@touch $@
 
 define new-environment
 @test -n "$(PYTHON)" || { echo "xapi requires Python 3.11 or later with venv and pip (Debian: python3-venv)" >&2; exit 1; }
 @echo "setting up $(1) with $$($(PYTHON) -V) (once; takes a few minutes)"
-@$(PYTHON) -m venv --clear $(1)
+@$(PYTHON) -m venv --clear $(2) $(1)
 endef
 
 # Requires uv. The files are for Python 3.11 and later on Linux, macOS and Windows.

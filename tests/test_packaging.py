@@ -1,5 +1,6 @@
 """The package, its metadata and its lock files are consistent."""
 
+import ast
 import configparser
 import os
 import re
@@ -214,6 +215,24 @@ def test_the_installed_package_has_the_requirements_of_the_project() -> None:
 
 def _package() -> list[Path]:
     return [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
+
+
+def test_the_script_of_the_program_imports_nothing_but_the_package() -> None:
+    imports = [
+        node for node in ast.walk(ast.parse(PROGRAM.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+    assert {ast.unparse(node) for node in imports} == {"import sys", "from xapi_cli.__main__ import main"}
+
+
+def test_the_environment_of_the_program_contains_no_installer_and_no_code_that_each_start_runs() -> None:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    result = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, timeout=30, cwd="/")
+    packages = Path(result.stdout.strip())
+
+    found = [*packages.glob("*.pth"), *packages.glob("pip"), *packages.glob("setuptools")]
+    is_editable = PYTHON.parent == Path(sys.executable).parent
+    assert is_editable or found == []
 
 
 # conventions
