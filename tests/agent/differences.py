@@ -16,14 +16,3 @@ LEFT_OUT = {
         "it sends signals while the program is loading, which takes no time with the agent"
     ),
 }
-
-_ANOTHER_MODE = "in this locale the interpreter has UTF-8 mode, so that it counts as another installation"
-_AT_ONCE = "more processes than workers at once: one that waits for longer than 0.4 s runs without the agent"
-_CLOSED_STREAM = "a standard stream is closed"
-
-# Tests of which a run may neither be warm nor be refused by a worker.
-UNCOUNTED = {
-    "commands/test_profile.py::test_profiles_that_are_set_concurrently_are_all_stored": _AT_ONCE,
-    "commands/test_request_output.py::test_the_locale_does_not_change_the_bytes": _ANOTHER_MODE,
-    "commands/test_request_termination.py::test_closed_streams_change_nothing_else": _CLOSED_STREAM,
-}

@@ -15,7 +15,7 @@ from tests.agent.conftest import Agent, is_running, wait_until
 from tests.documents import ROOT
 from tests.ownership import OTHER_USER, needs_root
 from tests.program import PROGRAM, PYTHON, REAL, Xapi
-from xapi_cli.agent import fidelity
+from xapi_cli.agent import fidelity, protocol, worker
 from xapi_cli.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")
@@ -135,7 +135,8 @@ def test_the_documentation_lists_the_reasons() -> None:
     listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     raised = re.findall(r'raise Cold\(f?"(.*?)"\)', inspect.getsource(fidelity))
 
-    assert {_kind(each) for each in raised} <= {_kind(each) for each in listed}
+    declined = [*protocol.DECLINED.values(), *re.findall(r'b"N", reason="(.*?)"', inspect.getsource(worker))]
+    assert {_kind(each) for each in (*raised, *declined)} <= {_kind(each) for each in listed}
     assert set(listed) >= fidelity._COLD_COMMANDS  # noqa: SLF001 - the commands that always run without the agent
 
 

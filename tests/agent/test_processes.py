@@ -194,7 +194,7 @@ def _url(_: Agent) -> str:
     "shell, reason",
     [
         ("LC_TIME=C xapi token show", "different environment variables"),
-        ("PYTHONWARNINGS=ignore xapi token show", None),
+        ("PYTHONWARNINGS=ignore xapi token show", "another installation of xapi"),
         ("LD_BIND_NOW=1 xapi token show", "different environment variables"),
         ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "argument under /dev/fd or /proc"),
         ("ulimit -n 100; xapi token show", "resource limit (open files)"),
@@ -209,7 +209,7 @@ def _url(_: Agent) -> str:
         ("unshare --net xapi token show", "different namespace or root directory"),
         ("xapi -- token show", "command after --"),
         ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
-        ("unshare --pid --fork --mount-proc xapi token show", None),
+        ("unshare --pid --fork --mount-proc xapi token show", "different namespace or root directory"),
         pytest.param(
             f"setpriv --regid={OTHER_USER} --keep-groups xapi token show",
             "different privileges (Gid)",
@@ -229,6 +229,7 @@ def test_what_a_worker_cannot_adopt_runs_without_the_agent(agent: Agent, shell: 
     if _AS_OTHER_USER in shell and b"error while loading shared libraries" in outcome.stderr:
         pytest.skip(f"{IMPOSSIBLE}another user cannot read the libraries of this Python")
     assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    agent.wait_for_workers()  # one has read why a command did not use the agent
     assert agent.status()["cold"] == ({reason: 1} if reason else {})
     assert agent.status()["warm"] == 0
 
@@ -265,6 +266,8 @@ def test_a_closed_stream_behaves_as_without_the_agent(agent: Agent, closed: str)
     warm = _run(agent, f"xapi token show {closed}")
     cold = _run(agent, f"XAPI_AGENT=off xapi token show {closed}")
 
+    agent.wait_for_workers()  # one has read why the command did not use the agent
+    assert agent.status()["cold"] == {"closed standard stream": 1}
     assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
 
 
@@ -357,7 +360,7 @@ def test_another_installation_does_not_use_or_replace_the_agent(agent: Agent) ->
         )  # fmt: skip
 
     assert run("token", "show").stdout == "t0ken\n"
-    assert agent.status()["commands"] == 0
+    assert (agent.status()["warm"], agent.status()["cold"]) == (0, {"another installation of xapi": 1})
     start = run("agent", "start")
     error = "xapi: error: the running agent belongs to another installation of xapi"
     hint = "run `xapi agent stop`, which erases its tokens, then `xapi agent start`"

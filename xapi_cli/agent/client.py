@@ -36,23 +36,32 @@ def hand_over() -> None:
         return
     from xapi_cli.agent import protocol
 
-    worker = -1
+    worker, reason = -1, b""
     try:
         if connection.fileno() < protocol.STREAMS:
-            return  # a standard stream is closed
+            reason = protocol.CLOSED_STREAM
+            return
         connection.settimeout(READY_TIMEOUT)
+        reason = protocol.NO_WORKER
         kind, content = protocol.receive(connection)
         process, _, build = content.partition(b" ")
         if kind != b"R" or build != protocol.build():
-            return  # it belongs to another installation, or is older than this one
+            reason = protocol.OTHER_BUILD  # or it is older than this one
+            return
+        reason = protocol.NOT_VISIBLE
         worker = os.pidfd_open(int(process))
-        protocol.send_request(connection, protocol.request(sys.argv, os.environb, has_terminal=_has_terminal()))
+        reason = protocol.NOT_POSSIBLE
+        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
+        reason = b""  # anything that follows a part of a request could complete it
+        protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
         return
     else:
         connection.settimeout(None)
         _Call(connection, worker).wait()
     finally:
+        if reason:
+            protocol.decline(connection, reason)
         connection.close()
         if worker >= 0:
             os.close(worker)

@@ -10,6 +10,8 @@ import termios
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from xapi_cli.agent import protocol
+
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
 _READ_AT_START = (b"GLIBC_", b"LANG", b"LC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
 # Paths that denote something else in each process.
@@ -113,7 +115,7 @@ def _check_same(client: Process, own: Process) -> None:
         if client.status.get(name) != own.status.get(name):
             raise Cold(f"different privileges ({name})")
     if client.places != own.places:
-        raise Cold("different namespace or root directory")
+        raise Cold(protocol.OTHER_NAMESPACE)
 
 
 def _places(pid: int | str) -> tuple[object, ...]:

@@ -252,6 +252,8 @@ class Master:
         elif kind == b"C":
             self._cold[reason] += 1
             self._warm -= 1
+        elif kind == b"N":
+            self._cold[reason] += 1
         elif kind == b"B":
             self._begin(pid, connection)
 

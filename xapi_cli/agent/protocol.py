@@ -4,7 +4,7 @@ A message is its kind, one byte; the length of its content, four bytes in little
 
     Worker to client                              Client to worker
     R  ready: process id and build of the worker  H  run a command: terminal, arguments, environment
-    B  the command begins
+    B  the command begins                         N  the client runs it without the agent: the reason, one byte
     C  run it without the agent: the reason       A  the reply to Q or P
     Q  prompt the user: hidden or not, question
     P  run the password_command, or that of the storage
@@ -32,8 +32,23 @@ _HEAD = 5  # bytes
 _SCM_RIGHTS = 1  # as in <sys/socket.h>
 
 
+NO_WORKER, CLOSED_STREAM, OTHER_BUILD, NOT_VISIBLE, NOT_POSSIBLE = b"w", b"s", b"b", b"n", b"p"
+OTHER_NAMESPACE = "different namespace or root directory"
+DECLINED = {  # why a client runs a command itself, as `xapi agent status` shows it
+    NO_WORKER: "no worker in time",
+    CLOSED_STREAM: "closed standard stream",
+    OTHER_BUILD: "another installation of xapi",
+    NOT_VISIBLE: OTHER_NAMESPACE,
+    NOT_POSSIBLE: "arguments or environment",
+}
+
+
 class ProtocolError(Exception):
     """The peer sent something other than a message, or the message is too long or incomplete."""
+
+
+class Declined(Exception):
+    """The client runs the command itself; the message is the reason, as `xapi agent status` shows it."""
 
 
 def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:
@@ -55,6 +70,14 @@ def send_request(connection: "socket", content: bytes) -> None:
         connection.sendall(data[sent:])
 
 
+def decline(connection: "socket", reason: bytes) -> None:
+    """Report that this client runs its command itself; a worker reads it later if none is ready."""
+    try:
+        send(connection, b"N", reason)
+    except OSError:
+        pass  # the agent has ended
+
+
 def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, bytes]:
     """Return the kind and the content of the next message.
 
@@ -72,7 +95,8 @@ def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, byte
 def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
     """Return the content of a request and the descriptors that came with it, which the caller closes.
 
-    Raises EOFError, ProtocolError and OSError as `receive` does; the descriptors are closed then.
+    Raises Declined if the client sends none, and EOFError, ProtocolError and OSError as `receive` does; the descriptors
+    are closed then.
     """
     from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC
 
@@ -82,6 +106,8 @@ def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
         if not head:
             raise EOFError
         head += _read(connection, _HEAD - len(head))
+        if head[:1] == b"N":
+            raise Declined(_reason(_content(connection, head, 1)))
         if head[:1] != b"H" or len(head) < _HEAD or len(streams) != STREAMS:
             raise ProtocolError("not a request")
         return _content(connection, head, MAX_REQUEST), streams
@@ -89,6 +115,13 @@ def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
         for number in streams:
             os.close(number)
         raise
+
+
+def _reason(code: bytes) -> str:
+    try:
+        return DECLINED[code]
+    except KeyError:
+        raise ProtocolError("not a reason") from None
 
 
 def join(parts: "Iterable[bytes]") -> bytes:

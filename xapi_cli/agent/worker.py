@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -29,8 +30,8 @@ class Station(NamedTuple):
 
     *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
     messages to the master: `R`, the worker is ready; `B`, a command begins, with the connection; `C`, the client runs
-    it, and why; `U`, the program was upgraded; `F`, the process failed, and why. Each contains the process id. *relay*
-    is the path of the socket of the relay.
+    it, and why; `N`, a client runs a command that has not begun, and why; `U`, the program was upgraded; `F`, the
+    process failed, and why. Each contains the process id. *relay* is the path of the socket of the relay.
     """
 
     listener: socket.socket
@@ -87,26 +88,37 @@ def _next_call(station: Station) -> _Call | None:
     connection = _accept(station)
     pid, uid = agent_socket.peer(connection)
     if uid != os.geteuid() or pid == 0:  # 0: in another PID namespace
+        if uid == os.geteuid():
+            report(station, b"N", reason=protocol.OTHER_NAMESPACE)
         connection.close()
         return None
     if protocol.build() != station.build:
         report(station, b"U")
         os._exit(0)
-    connection.settimeout(_REQUEST_TIMEOUT)
     try:
-        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
-        content, streams = protocol.receive_request(connection)
+        content, streams = _greet(connection, station)
+        argv, environ, has_terminal = protocol.parse_request(content)
     except (EOFError, OSError):
         connection.close()
         return None
+    except protocol.Declined as declined:
+        report(station, b"N", reason=str(declined))
+        connection.close()
+        return None
     except protocol.ProtocolError:
-        os._exit(0)
-    connection.settimeout(None)
-    try:
-        argv, environ, has_terminal = protocol.parse_request(content)
-    except protocol.ProtocolError:
+        report(station, b"N", reason="invalid request")
         os._exit(0)
     return _Call(connection, pid, argv, environ, has_terminal, streams)
+
+
+def _greet(connection: socket.socket, station: Station) -> tuple[bytes, list[int]]:
+    """Report to the client that this worker is ready; return its request, and raise what `receive_request` raises."""
+    connection.settimeout(_REQUEST_TIMEOUT)
+    with suppress(BrokenPipeError):  # it has left, but may have sent why
+        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
+    request = protocol.receive_request(connection)
+    connection.settimeout(None)
+    return request
 
 
 def _accept(station: Station) -> socket.socket:
