@@ -11,7 +11,7 @@ from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError
 from xapi_cli.http import urls
 from xapi_cli.http.client import USER_AGENT, open_transport
-from xapi_cli.http.content_coding import decode
+from xapi_cli.http.content_coding import accepted, decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import HttpxResponse
@@ -93,7 +93,7 @@ class _Client(httpx.Client):
             transport=_SingleOriginTransport(runtime),
             timeout=runtime.settings.timeout,
             trust_env=False,
-            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": accepted()},
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
         )
 

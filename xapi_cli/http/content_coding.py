@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError
+from xapi_cli.http import optional_codings
 
 if TYPE_CHECKING:
     from zlib import _Decompress
@@ -17,6 +18,11 @@ _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
 _NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not registered
+
+
+def accepted() -> str:
+    """Return the value of Accept-Encoding: the codings that can be decoded here."""
+    return ", ".join(("gzip", "deflate", *optional_codings.available()))
 
 
 def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
@@ -60,7 +66,23 @@ def _decode(coding: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
             return _decode_gzip(blocks)
         case "deflate":
             return _decode_deflate(blocks)
-    raise _error("the body has a content coding that xapi did not request", "xapi supports gzip and deflate")
+    optional = optional_codings.decoder(coding)
+    if optional is None:
+        raise _error("the body has an unknown content coding", "xapi supports gzip, deflate, br and zstd")
+    return _decode_optional(coding, optional(blocks), blocks)
+
+
+def _decode_optional(coding: str, decoded: Iterator[bytes], blocks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from decoded
+    except optional_codings.MissingLibrary:
+        hint = "install the extra `codings`: pip install 'xapi-cli[codings]'"
+        raise _error(f"the body has the content coding {coding}, whose library is not installed", hint) from None
+    except optional_codings.CorruptBody:
+        raise _corrupt(coding) from None
+    except optional_codings.TruncatedBody:
+        raise _truncated(coding) from None
+    _read_rest(blocks)
 
 
 def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -106,7 +128,7 @@ def _inflate(
         if inflater.eof:
             return inflater.unused_data
         data = next(blocks, None)
-    raise _error(f"the {coding} body was truncated", "try again")
+    raise _truncated(coding)
 
 
 def _decompress(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[bytes]:
@@ -116,7 +138,7 @@ def _decompress(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[b
         try:
             block = inflater.decompress(data, _BLOCK)
         except zlib.error:
-            raise _error(f"the {coding} body is corrupt or truncated", "try again") from None
+            raise _corrupt(coding) from None
         data = inflater.unconsumed_tail
         is_full = len(block) == _BLOCK
         if block:
@@ -127,6 +149,14 @@ def _read_rest(blocks: Iterator[bytes]) -> None:
     """Read the rest, so that its end is verified and the connection can be reused."""
     for _ in blocks:
         pass
+
+
+def _corrupt(coding: str) -> NetworkError:
+    return _error(f"the {coding} body is corrupt or truncated", "try again")
+
+
+def _truncated(coding: str) -> NetworkError:
+    return _error(f"the {coding} body was truncated", "try again")
 
 
 def _error(message: str, hint: str) -> NetworkError:

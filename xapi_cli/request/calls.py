@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import RedirectError
-from xapi_cli.http import urls
+from xapi_cli.http import content_coding, urls
 from xapi_cli.http.client import USER_AGENT
 from xapi_cli.request.body.build import Body
 from xapi_cli.system.redact import redact_url
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", USER_AGENT))
 
 Header = tuple[str, str | None]
 
@@ -47,7 +46,7 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     if to_api and call.body is not None and call.body.content_type:
         user = _with_default(user, "Content-Type", call.body.content_type)
     user += call.own_headers
-    for name, value in _DEFAULT_HEADERS:
+    for name, value in (("Accept", "*/*"), ("Accept-Encoding", content_coding.accepted()), ("User-Agent", USER_AGENT)):
         user = _with_default(user, name, value)
     return [
         (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None
