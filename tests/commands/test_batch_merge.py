@@ -111,6 +111,15 @@ def test_more_outputs_than_can_be_open_are_merged(xapi: Xapi, tmp_path: Path) ->
     assert (process.returncode, out) == (0, output(*range(1, 601)))
 
 
+@pytest.mark.parametrize("more", ["", "x" * 100_000])
+def test_a_byte_order_mark_at_the_start_of_an_output_is_ignored(xapi: Xapi, tmp_path: Path, more: str) -> None:
+    names = written(tmp_path, f"\ufeff{output(1, 3, more=more)}", f"\ufeff{output(4, 2, more=more)}")
+    outcome = xapi("batch", "--merge", *names)
+
+    assert (outcome.code, outcome.err) == (0, "xapi: merged 4 lines from 2 files\n")
+    assert outcome.out == output(1, 2, 3, 4, more=more)
+
+
 def test_an_empty_output_is_that_of_a_shard_without_lines(xapi: Xapi, tmp_path: Path) -> None:
     outcome = xapi("batch", "--merge", *written(tmp_path, "", output(1), ""))
 

@@ -8,6 +8,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
 BLOCK = 64 * 1024
+_BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 _MAX_LINE = 128 * 1024 * 1024  # bytes; the longest line has a body of 10 MiB as text in which each byte is escaped
 _FAST_PATH = re.compile(rb'\{"id": ?(?:null|true|false|-?\d[\d.eE+-]*|"[^"\\]*+"), ?"line": ?([1-9]\d{0,14}),')
 
@@ -62,6 +63,8 @@ class OutputReader:
                 if not self._start:
                     self._start = b"\n"
                     return False
+                if self._lines == 1:
+                    self._start = self._start.removeprefix(_BOM)
             if self._parse():
                 return True
 
