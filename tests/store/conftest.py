@@ -78,7 +78,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, Token
-OUT = os.dup(1)  # while a keyring is visited, the standard one leads nowhere
+OUT = os.dup(1)  # while a keyring is accessed, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):
     say = lambda text: os.write(OUT, f"note: {text}".encode() + bytes([10]))

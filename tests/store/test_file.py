@@ -114,9 +114,9 @@ def test_garbage_is_treated_as_no_token_and_overwritten(opened: Open, file: Path
 def test_an_unusable_state_directory_is_a_store_error_with_a_remedy(opened: Open, state: Path) -> None:
     state.write_text("")
     store = opened("file")
-    for visit in (store.probe, functools.partial(store.write, ME, OLD)):
+    for access in (store.probe, functools.partial(store.write, ME, OLD)):
         with pytest.raises(StoreError, match=r"cannot write the token file .*: Not a directory") as caught:
-            visit()
+            access()
         assert caught.value.hint is not None
         assert "XAPI_STATE_DIR" in caught.value.hint
 

@@ -39,7 +39,10 @@ class ItemRejected(Exception):
 
 
 class NotStored(Exception):
-    """A written item cannot be read back."""
+    """A written item cannot be read back; the text is the predicate of a sentence about the service."""
+
+    def __init__(self, predicate: str = "accepts records but does not store them") -> None:
+        super().__init__(predicate)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class ChunkedItem:
             self._items.delete(HEAD)
         else:
             if self._items.get(HEAD) is not None:
-                raise NotStored
+                raise NotStored("accepts deletions but does not delete the record")
         return head != _Head(marked=True) and head != _Head()
 
     def _read_head(self) -> _Head:
@@ -180,7 +183,7 @@ class ChunkedItem:
         for number in range(start, _MAX_ITEMS):
             if (chunk := self._items.get(_name(generation, number))) is not None:
                 if chunk == head.text:
-                    raise NotStored
+                    raise NotStored("returns the same text for different items")
                 found.append(number)
             elif number >= counted:
                 break

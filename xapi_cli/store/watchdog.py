@@ -60,6 +60,12 @@ class Watchdog:
             self._notice = None
         return min(self._seconds - self._idle, self._start + self._max_total - now)
 
+    def reason(self) -> str:
+        """Return why there was a timeout, as the predicate of a sentence about the service."""
+        if self._idle < self._seconds:
+            return f"did not finish within {self._max_total:.0f} s"
+        return f"did not respond within {self._seconds:g} s"
+
     def call(self, function: Callable[[], T], *, on_work: Callable[[], None] | None = None) -> T:
         """Return what *function* returns, or raise what it raises; on timeout, raise WatchdogTimeout and abandon it.
 

@@ -89,7 +89,7 @@ def test_a_remembered_backend_that_is_not_usable_is_searched_for_again(
     assert file.read_text() == good
 
 
-def test_a_remembered_backend_that_fails_is_replaced_in_the_same_visit(
+def test_a_remembered_backend_that_fails_is_replaced_in_the_same_access(
     run: Run, state: Path, shared_gnome_keyring: KeyringSession
 ) -> None:
     lines_of(run(BACKEND, shared_gnome_keyring.environ))

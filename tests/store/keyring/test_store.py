@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.Popen[str]]
 
 
 def ended(process: "subprocess.Popen[str]", within: float = 30) -> tuple[list[str], float]:
-    """Return the lines of stdout, and the seconds that the visit took."""
+    """Return the lines of stdout, and the seconds that the access took."""
     out, err = process.communicate(timeout=within)
     assert process.returncode == 0, err
     return out.splitlines(), float(err.strip() or 0)
@@ -41,7 +41,7 @@ def fake(name: str, **more: str) -> dict[str, str]:
 def test_a_keyring_that_hangs_times_out_after_three_seconds(run: Run, tmp_path: Path, backend: str) -> None:
     started = time.monotonic()
     imported = "import keyring.core\n"  # before the measurement, because a busy machine takes long
-    visits = [
+    readers = [
         run(
             f"{imported}failing(lambda: store().{verb})",
             {
@@ -51,7 +51,7 @@ def test_a_keyring_that_hangs_times_out_after_three_seconds(run: Run, tmp_path: 
         )
         for verb in ("probe()", "read(ME)", "write(ME, Record(Token('t')))", "delete(ME)")
     ]
-    for lines, took in map(ended, visits):
+    for lines, took in map(ended, readers):
         assert lines == [f"KeyringTimeout: the keyring did not respond within 3 s; unlock it, or {REMEDY}"]
         assert 2.9 <= took <= 4.5
     assert time.monotonic() - started < 12  # the thread that hangs does not keep the process
@@ -245,8 +245,8 @@ def test_a_frozen_daemon_delays_each_of_many_processes_by_three_seconds(
 ) -> None:
     gnome_keyring.freeze()
     started = time.monotonic()
-    visits = [run(READ, gnome_keyring.environ | DIRECT) for _ in range(6)]
-    results = [ended(visit) for visit in visits]
+    readers = [run(READ, gnome_keyring.environ | DIRECT) for _ in range(6)]
+    results = [ended(reader) for reader in readers]
     assert {lines[0].partition(":")[0] for lines, _ in results} == {"KeyringTimeout"}
     assert all(took < 4 for _, took in results)
     assert time.monotonic() - started < 8
@@ -345,24 +345,24 @@ def test_a_lock_holder_that_hangs_does_not_delay_other_processes_beyond_their_ti
 
 
 def test_a_process_waits_in_a_long_queue_of_healthy_processes(run: Run) -> None:
-    visits = [run(READ, fake("Slow", FAKE_KEYRING_SECONDS="0.7")) for _ in range(8)]
-    assert [ended(visit)[0] for visit in visits] == [["None"]] * 8  # the last one waits for five seconds
+    readers = [run(READ, fake("Slow", FAKE_KEYRING_SECONDS="0.7")) for _ in range(8)]
+    assert [ended(reader)[0] for reader in readers] == [["None"]] * 8  # the last one waits for five seconds
 
 
-def test_queued_processes_wait_for_a_long_visit_to_a_slow_keyring(run: Run) -> None:
+def test_queued_processes_wait_for_a_long_access_to_a_slow_keyring(run: Run) -> None:
     env = fake("Slow", FAKE_KEYRING_SECONDS="0.7")
     ended(run("store().write(ME, Record(Token('t')))", fake("Plain")))
-    visits = [run("print(store().delete(ME))", env) for _ in range(3)]  # the first takes six steps, over four seconds
-    assert sorted(ended(visit)[0] for visit in visits) == [["False"], ["False"], ["True"]]
+    readers = [run("print(store().delete(ME))", env) for _ in range(3)]  # the first takes six steps, over four seconds
+    assert sorted(ended(reader)[0] for reader in readers) == [["False"], ["False"], ["True"]]
 
 
-def test_each_visit_makes_only_the_necessary_calls(opened: Open) -> None:
+def test_each_access_makes_only_the_necessary_calls(opened: Open) -> None:
     store = opened("Plain")
     from fake_keyrings import Plain  # type: ignore[import-not-found]  # on the path only while this runs
 
-    def calls_of(visit: Callable[[], object]) -> list[str]:
+    def calls_of(access: Callable[[], object]) -> list[str]:
         Plain.calls.clear()
-        visit()
+        access()
         return list(Plain.calls)
 
     assert calls_of(lambda: store.read(ME)) == ["get"]

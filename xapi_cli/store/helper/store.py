@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store import record as records
 from xapi_cli.store.chunked import HEAD, ChunkedItem, ItemRejected, NotStored
+from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.helper.program import HelperFailed, Program
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.store.visits import Visits
-from xapi_cli.store.watchdog import Watchdog, WatchdogTimeout
+from xapi_cli.store.watchdog import Watchdog
 from xapi_cli.tokens import Identity, Record
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class HelperStore:
             raise UsageError("storage helper requires the setting credential_helper", hint=hint)
         self._warn = options.warn
         self._program = Program(helper, options.environ, is_user_present=options.unlock_wait is not None)
-        self._visits = Visits("helper", options, notice=self._warn_of_waiting)
+        self._access = ExclusiveAccess("helper", options, notice=self._warn_of_waiting)
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
 
     @property
@@ -53,17 +53,17 @@ class HelperStore:
                 return error
             return None
 
-        if (failure := self._visit(_PROBE, probe)) is not None:
+        if (failure := self._with_items(_PROBE, probe)) is not None:
             self._warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return records.decode(identity, self._visit_item(identity, ChunkedItem.read))
+        return records.decode(identity, self._with_item(identity, ChunkedItem.read))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back."""
         text = records.encode(identity, record)
-        self._visit_item(identity, lambda item: item.write(text))
+        self._with_item(identity, lambda item: item.write(text))
 
     def delete(self, identity: Identity) -> bool:
         """Erase everything that is stored for *identity*; return whether there was anything."""
@@ -79,9 +79,9 @@ class HelperStore:
             return True
 
         self._plain.pop(identity, None)
-        return self._visit(identity, delete)
+        return self._with_items(identity, delete)
 
-    def _visit_item(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> T:
+    def _with_item(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> T:
         def on_items(items: "_Items") -> T:
             plain = self._plain.pop(identity, False)
             item = ChunkedItem(items, plain=plain, chunk_size=_CHUNK_SIZE, max_copies=_MAX_COPIES)
@@ -89,21 +89,20 @@ class HelperStore:
             self._plain[identity] = item.plain
             return result
 
-        return self._visit(identity, on_items)
+        return self._with_items(identity, on_items)
 
-    def _visit(self, identity: Identity, operation: "Callable[[_Items], T]") -> T:
+    def _with_items(self, identity: Identity, operation: "Callable[[_Items], T]") -> T:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
         name = self._program.name
         try:
-            with self._visits.visit() as watchdog, self._visits.locked(watchdog) as lock:
+            with self._access.limited() as watchdog, self._access.locked(watchdog) as lock:
                 self._program.lock = lock
-                return operation(_Items(self._program, identity, self._visits, watchdog))
-        except WatchdogTimeout:
-            message = f"{name} did not respond within {self._visits.timeout:g} s"
-            raise StoreError(message, hint="unlock what it uses, or use another --storage") from None
-        except NotStored:
-            message = f"{name} accepts records but does not store them"
-            raise StoreError(message, hint="check it, or use another --storage") from None
+                return operation(_Items(self._program, identity, self._access, watchdog))
+        except AccessTimeout as error:
+            end_it = f", end {name} if it hangs" if error.is_in_use else ""
+            raise StoreError(f"{name} {error}", hint=f"unlock what it uses{end_it}, or use another --storage") from None
+        except NotStored as error:
+            raise StoreError(f"{name} {error}", hint="check it, or use another --storage") from None
 
     def _warn_of_waiting(self) -> None:
         self._warn(f"waiting for {self._program.name}; it may be waiting for you to unlock its store")
@@ -112,10 +111,10 @@ class HelperStore:
 class _Items:
     """The items of *identity*, as `chunked.Items`: each is the secret of one URL."""
 
-    def __init__(self, program: Program, identity: Identity, visits: Visits, watchdog: Watchdog) -> None:
+    def __init__(self, program: Program, identity: Identity, access: ExclusiveAccess, watchdog: Watchdog) -> None:
         self._program, self._identity = program, identity
-        self._visits, self._watchdog, self._left = visits, watchdog, watchdog.left
-        self._max_total = max(_MAX_TOTAL, visits.timeout)
+        self._access, self._watchdog, self._left = access, watchdog, watchdog.left
+        self._max_total = max(_MAX_TOTAL, access.timeout)
         watchdog.limit(self._max_total)  # each response restarts the timeout, so a slow helper could take very long
 
     def get(self, name: str) -> str | None:
@@ -132,7 +131,7 @@ class _Items:
             if len(text) <= _CHUNK_SIZE:
                 raise
             raise ItemRejected from None
-        self._visits.record_activity()
+        self._access.record_activity()
         self._watchdog.limit(self._max_total)
 
     def delete(self, name: str) -> None:
@@ -141,7 +140,7 @@ class _Items:
         self._record_response()
 
     def _record_response(self) -> None:
-        self._visits.record_activity()
+        self._access.record_activity()
         self._watchdog.extend(_PER_CALL)
 
     def _url(self, name: str) -> str:

@@ -40,7 +40,7 @@ class KeyringNotPersistent(StoreError):
     """The keyring accepts items but does not store them."""
 
 
-class Visit(Protocol):
+class Access(Protocol):
     """The caller that waits while a backend works."""
 
     @property
@@ -54,11 +54,11 @@ class Visit(Protocol):
 class BackendItems:
     """The items of one *service* and *username*; backend errors become StoreError, without their text."""
 
-    def __init__(self, backend: "KeyringBackend", service: str, username: str, visit: Visit) -> None:
+    def __init__(self, backend: "KeyringBackend", service: str, username: str, access: Access) -> None:
         self._backend = backend
         self._service = service
         self._username = username
-        self._visit = visit
+        self._access = access
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
@@ -102,13 +102,13 @@ class BackendItems:
 
     def _outcome(self, function: Callable[..., Any], *arguments: str) -> tuple[Any, BaseException | None]:
         """Return what *function* returns, or what it raises, so that it is not attached to an error of xapi."""
-        if self._visit.has_timed_out:
+        if self._access.has_timed_out:
             return None, KeyringTimeout("the keyring did not respond in time")
         try:
             result = function(*arguments)
         except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
             return None, error
-        self._visit.record_activity()
+        self._access.record_activity()
         return result, None
 
 
@@ -119,8 +119,8 @@ def with_store_errors(action: str, function: Callable[[], T]) -> T:
         return function()
     except StoreError:
         raise
-    except NotStored:
-        failure = KeyringNotPersistent("the keyring accepts records but does not store them", hint=REMEDY)
+    except NotStored as error:
+        failure = KeyringNotPersistent(f"the keyring {error}", hint=REMEDY)
     except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
         failure = _store_error(action, error)
     raise failure

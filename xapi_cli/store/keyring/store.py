@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
 from xapi_cli.store.chunked import HEAD, ChunkedItem
+from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
 from xapi_cli.store.keyring.items import (
     BackendItems,
@@ -20,8 +21,6 @@ from xapi_cli.store.keyring.items import (
 )
 from xapi_cli.store.keyring.silence import silence
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.store.visits import Visits
-from xapi_cli.store.watchdog import WatchdogTimeout
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
@@ -35,19 +34,19 @@ _PROBE = "xapi: probe"
 
 
 class KeyringStore:
-    """Store records, passwords included, in the keyring; each method call is one visit, which holds the lock once."""
+    """Store records, passwords included, in the keyring; each method call accesses it once, under one lock."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._warn = options.warn
         self._silence = silence if options.silence else contextlib.nullcontext
-        self._visits = Visits("keyring", options, notice=self._warn_of_waiting)
+        self._access = ExclusiveAccess("keyring", options, notice=self._warn_of_waiting)
         self._backends = Backends(options.state, options.environ)
         self._backend: KeyringBackend | None = None
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
 
     @property
     def backend(self) -> str | None:
-        """The class of the backend in use, or None until a visit has loaded one."""
+        """The class of the backend in use, or None until the first access."""
         return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
 
     def probe(self) -> None:
@@ -55,7 +54,7 @@ class KeyringStore:
         text = f"probe {os.urandom(8).hex()}"
 
         def probe(backend: "KeyringBackend") -> StoreError | None:
-            items = BackendItems(backend, _PROBE, "probe", self._visits)
+            items = BackendItems(backend, _PROBE, "probe", self._access)
             ChunkedItem(items, plain=True).write(text)
             try:
                 items.delete(HEAD)
@@ -63,27 +62,29 @@ class KeyringStore:
                 return error
             return None
 
-        if (failure := self._visit("a trial write to the keyring", probe)) is not None:
+        if (failure := self._with_backend("a trial write to the keyring", probe)) is not None:
             self._warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return records.decode(identity, self._visit("reading the keyring", self._for(identity, ChunkedItem.read)))
+        return records.decode(
+            identity, self._with_backend("reading the keyring", self._for(identity, ChunkedItem.read))
+        )
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back; the previous one is kept until the new one is complete."""
         text = records.encode(identity, record)
-        self._visit("writing to the keyring", self._for(identity, lambda item: item.write(text)))
+        self._with_backend("writing to the keyring", self._for(identity, lambda item: item.write(text)))
 
     def delete(self, identity: Identity) -> bool:
         """Delete everything that is stored for *identity*; return whether there was anything."""
-        return self._visit("deleting from the keyring", self._for(identity, ChunkedItem.delete))
+        return self._with_backend("deleting from the keyring", self._for(identity, ChunkedItem.delete))
 
     def _for(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> "Callable[[KeyringBackend], T]":
         """Return *operation* on the items of *identity*, as an operation on a backend."""
 
         def on_backend(backend: "KeyringBackend") -> T:
-            items = BackendItems(backend, service_of(identity), escaped(identity.username), self._visits)
+            items = BackendItems(backend, service_of(identity), escaped(identity.username), self._access)
             item = ChunkedItem(items, plain=self._plain.pop(identity, False))
             result = operation(item)
             self._plain[identity] = item.plain
@@ -91,10 +92,10 @@ class KeyringStore:
 
         return on_backend
 
-    def _visit(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
+    def _with_backend(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation*, run while no other xapi process uses the keyring."""
         try:
-            with self._visits.visit() as watchdog:
+            with self._access.limited() as watchdog:
                 if self._backend is None:
                     with self._silence():
                         self._backend = watchdog.call(
@@ -102,14 +103,13 @@ class KeyringStore:
                             on_work=watchdog.renew,
                         )
                 # without a backend, all backends must be imported
-                on_work = self._visits.record_activity if self._backend is None else None
-                with self._visits.locked(watchdog), self._silence():
+                on_work = self._access.record_activity if self._backend is None else None
+                with self._access.locked(watchdog), self._silence():
                     return watchdog.call(
                         lambda: with_store_errors(action, lambda: self._operate(operation)), on_work=on_work
                     )
-        except WatchdogTimeout:
-            message = f"the keyring did not respond within {self._visits.timeout:g} s"
-            raise KeyringTimeout(message, hint=f"unlock it, or {REMEDY}") from None
+        except AccessTimeout as error:
+            raise KeyringTimeout(f"the keyring {error}", hint=f"unlock it, or {REMEDY}") from None
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
