@@ -137,20 +137,21 @@ class Account:
     def log_in(self, password: str, *, remember: bool | None) -> Token:
         """Log in with *password*, then store and return the token, which is always a new one.
 
-        With *remember* True, the password is stored with the token. With False, a stored password is deleted. With
-        None, *password* replaces a stored password, and nothing is stored if there is none. Raises StoreError if the
-        token cannot be stored, and any error that the grant raises.
+        *remember* is True to store the password too, False to delete a stored one, None to replace a stored one.
+        Raises StoreError if the token cannot be stored, and any error that the grant raises.
         """
         self.repository.begin()
+        logged_out = "the account was logged out during the login, so nothing was"
         with self._locked(required=False):
+            if self.repository.was_logged_out():
+                raise StoreError(f"{logged_out} sent", hint="log in again")
             token = self._request_token(password)
             self._failures.delete(self.identity)
             record = self.repository.read(again=True)
             stored_password = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
             if not self.repository.write(Record(token, stored_password)):
-                problem = "the account was logged out during the login, so nothing was stored"
-                raise StoreError(problem, hint="log in again")
+                raise StoreError(f"{logged_out} stored", hint="log in again")
             self._login_lock.notify_login()
             return token
 

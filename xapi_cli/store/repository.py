@@ -74,6 +74,7 @@ class TokenRepository:
         self._state_is_usable = True
         self._warned = False
         self._index = AccountIndex(state / "known")
+        self._opened: dict[str, Store] = {}  # to delete records
 
     @property
     def storage(self) -> str:
@@ -131,7 +132,7 @@ class TokenRepository:
         self._store.probe()
 
     def of(self, identity: Identity) -> "TokenRepository":
-        """Return a repository for *identity* that uses the store that this one has probed."""
+        """Return a repository for *identity* with the stores that this one, which has read nothing, has opened."""
         other = copy(self)
         other.identity = identity
         return other
@@ -304,14 +305,22 @@ class TokenRepository:
     def _delete_from(self, storage: Storage, *, is_known: bool) -> bool:
         """Delete the record in *storage*; failure is an error only if the user selected it or it *is_known*."""
         try:
-            # whatever the setting is now, a record that was cached is erased
-            return open_store(storage, self._options._replace(keyring_cache=True)).delete(self.identity)
+            return self._store_to_delete_from(storage).delete(self.identity)
         except StoreError as error:
             if is_known or storage.name == self._setting:
                 raise
             if not isinstance(error, NoBackend):
                 self._warn(f"{error.message}; data of this account that it may contain was not deleted")
             return False
+
+    def _store_to_delete_from(self, storage: Storage) -> "Store":
+        """Return the store of *storage*, the same for all accounts, so that one that does not respond delays once."""
+        if storage == self._storage and (shared := self.shared) is not None:
+            return shared
+        if storage.name not in self._opened:
+            # whatever the setting is now, a record that was cached is erased
+            self._opened[storage.name] = open_store(storage, self._options._replace(keyring_cache=True))
+        return self._opened[storage.name]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

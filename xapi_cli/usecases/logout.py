@@ -6,6 +6,8 @@ from xapi_cli.errors import StoreError, TimeoutExpired
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xapi_cli.errors import XapiError
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Identity
@@ -18,7 +20,7 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
     """
     identities = _known_accounts(runtime) if everything else [runtime.identity]
     warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
-    failures = [failure for identity in identities if (failure := _log_out_of(runtime, identity))]
+    failures = list(_failures(runtime, identities))
     if not identities:
         runtime.terminal.note("no known account, nothing to delete")
     for failure in failures[:-1]:
@@ -38,12 +40,15 @@ def _known_accounts(runtime: "Runtime") -> "list[Identity]":
         ) from error
 
 
-def _log_out_of(runtime: "Runtime", identity: "Identity") -> "XapiError | None":
-    """Log out of *identity* and print a note; return the error if that failed."""
-    name = f"{identity.username} at {identity.base_url}"
-    try:
-        found = runtime.account(identity).log_out()
-    except (StoreError, TimeoutExpired) as error:
-        return type(error)(f"cannot log out of {name}: {error.message}", hint=error.hint)
-    runtime.terminal.note(f"logged out of {name}" if found else f"nothing was stored for {name}")
-    return None
+def _failures(runtime: "Runtime", identities: "list[Identity]") -> "Iterator[XapiError]":
+    """Log out of *identities* and print a note for each; yield the error of each that failed."""
+    repository = None
+    for identity in identities:
+        repository = repository.of(identity) if repository else runtime.repository(identity)
+        name = f"{identity.username} at {identity.base_url}"
+        try:
+            found = runtime.account(identity, repository=repository).log_out()
+        except (StoreError, TimeoutExpired) as error:
+            yield type(error)(f"cannot log out of {name}: {error.message}", hint=error.hint)
+        else:
+            runtime.terminal.note(f"logged out of {name}" if found else f"nothing was stored for {name}")

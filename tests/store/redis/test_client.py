@@ -2,13 +2,14 @@
 
 import select
 import ssl
+import time
 from collections.abc import Callable
 from typing import cast
 
 import pytest
 
 from tests.redis_server import required
-from tests.servers import Server, Step, Stopwatch, close, drip, forever, hang, reset, send
+from tests.servers import Peer, Server, Step, Stopwatch, close, drip, forever, hang, reset, send
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockLost, SharedStore
@@ -85,6 +86,37 @@ def test_a_failure_is_an_error_within_three_seconds(opened: Open, script: list[S
     error, _ = _read(opened, script)
 
     assert error.message.startswith("Redis at 127.0.0.1:")
+
+
+class _Clock:
+    """Stands in for the module `time`; *shift* is added to the monotonic time."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.shift
+
+
+@pytest.mark.parametrize("idle, limit", [(0, "0.5"), (1, "1"), (60, "2.5")])
+def test_a_server_that_was_slow_before_it_hangs_gets_only_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, idle: int, limit: str
+) -> None:
+    clock = _Clock()
+    monkeypatch.setattr("xapi_cli.store.redis.client.time", clock)
+
+    def slow(peer: Peer) -> None:
+        clock.shift += 2.49
+        peer.sock.sendall(b"+OK\r\n")
+
+    with Server([_command(), slow, _command(), hang()]) as server:
+        client = Client(parse(f"redis://127.0.0.1:{server.port}"), str, ssl.create_default_context, 2.5)
+        client.command("GET", "key")
+        clock.shift += idle
+        with pytest.raises(StoreError, match=rf"cannot be reached: no reply within {limit} s"):
+            client.command("GET", "key")
 
 
 def test_an_endless_reply_is_an_error_in_bounded_memory(opened: Open) -> None:

@@ -1,4 +1,4 @@
-"""Commands to a Redis server: one connection, opened when it is needed, and a time limit for each command.
+"""Commands to a Redis server: one connection, opened when it is needed, and a time limit that the commands share.
 
 Each command can be repeated: scripts that change something check whether they already have. A connection that breaks,
 or a server that is just starting, is therefore tried again until the time limit.
@@ -29,6 +29,7 @@ _PAUSE = 0.05  # seconds before another attempt
 _MAX_REPLY = 1024 * 1024  # bytes
 _MAX_ARRAY = 4096  # bytes; those that this store expects have two short elements
 _MAX_REDIRECTS = 5
+_MIN_LIMIT = 0.5  # seconds that a command may take if earlier ones have used up the time
 _FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could not be reached
 _HINT = "check redis_url and the server, or use another --storage"
 
@@ -40,8 +41,9 @@ class _ConnectionFailed(Exception):
 class Client:
     """A client of the server at *address*; all commands raise StoreError if they fail.
 
-    *password* is called before the first connection, *tls* returns the TLS context. A command may take *timeout*
-    seconds, including all attempts.
+    *password* is called before the first connection, *tls* returns the TLS context. Commands may take *timeout* seconds
+    together, including all attempts, and each at least half a second. Time in which no command runs is given back: a
+    slow server can serve a long process, but a server that becomes slow and then hangs stops it as one that only hangs.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Client:
         self._password: str | None = None
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
+        self._limit, self._left, self._ended = timeout, timeout, time.monotonic()
         self._failure: StoreError | None = None
         self._failure_expires = 0.0
         self._peer = ""  # the address that the last connection led to, empty for a Unix socket
@@ -77,7 +80,14 @@ class Client:
                 raise copy(self._failure)
             if self._password is None:
                 self._password = self._get_password()
-            reply = self._attempts(arguments, time.monotonic() + self._timeout)
+            start = time.monotonic()
+            left = min(self._timeout, self._left + start - self._ended)
+            self._limit = max(left, _MIN_LIMIT)
+            try:
+                reply = self._attempts(arguments, start + self._limit)
+            finally:
+                self._ended = time.monotonic()
+                self._left = max(0.0, left - (self._ended - start))
         return checked(self._address, form, reply)
 
     def script(self, text: str, keys: tuple[str, ...], *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
@@ -97,7 +107,7 @@ class Client:
                     self._close()
                     self._address = self._address._replace(host=host or self._address.host, port=port)
                     continue
-                failure: StoreError = store_error(self._address, error)
+                failure = store_error(self._address, error)
                 if not error.is_transient:
                     raise failure from None
             except _ConnectionFailed as error:
@@ -118,7 +128,7 @@ class Client:
         except BaseException as error:
             self._close()  # it may be in the middle of a reply
             if isinstance(error, TimeoutError | TimeoutExpired):
-                raise _ConnectionFailed(f"no reply within {self._timeout:g} s") from None
+                raise _ConnectionFailed(f"no reply within {self._limit:.2g} s") from None
             if isinstance(error, OSError):
                 raise self._os_error(error) from None
             if isinstance(error, hiredis.ProtocolError):

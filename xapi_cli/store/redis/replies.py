@@ -45,14 +45,6 @@ class ServerError(Exception):
         return (host if name else "", number) if number else None
 
 
-class RedisError(StoreError):
-    """The server replied with the error *code*."""
-
-    def __init__(self, message: str, *, hint: str | None = None, code: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
-
-
 _PROBLEMS = {
     "NOAUTH": ("requires a password", "add it to XAPI_REDIS_URL, or set redis_password_command"),
     "WRONGPASS": ("rejected the username or password", "correct XAPI_REDIS_URL or redis_password_command"),
@@ -83,10 +75,10 @@ _WORDS = {
 }
 
 
-def store_error(server: object, error: ServerError) -> RedisError:
+def store_error(server: object, error: ServerError) -> StoreError:
     """Return *error*, from the Redis server *server*, as an error of the store."""
     problem, hint = _PROBLEMS.get(error.code, _OTHER)
-    return RedisError(f"Redis at {server} {problem}", hint=hint, code=error.code)
+    return StoreError(f"Redis at {server} {problem}", hint=hint)
 
 
 def checked(server: object, form: Callable[[Any], T], reply: Any) -> T:

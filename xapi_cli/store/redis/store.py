@@ -21,7 +21,7 @@ from xapi_cli.store import record as records
 from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
-from xapi_cli.store.redis.replies import RedisError, count, number_and_text, optional_bytes, unix_time
+from xapi_cli.store.redis.replies import count, number_and_text, optional_bytes, unix_time
 from xapi_cli.tokens import Identity, Record
 
 _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
@@ -52,14 +52,12 @@ end
 if is_held then redis.call('del', KEYS[1]) end
 return result
 """
+# a server without memory left refuses to set a key, unless the script has already written: so this deletes first
 _DELETE = """
+redis.call('del', KEYS[2])
+local deleted = redis.call('del', KEYS[1])
 redis.call('set', KEYS[3], ARGV[1], 'px', ARGV[2])
-redis.call('del', KEYS[2])
-return redis.call('del', KEYS[1])
-"""
-_DELETE_WITHOUT_MEMORY = """
-redis.call('del', KEYS[2])
-return redis.call('del', KEYS[1])
+return deleted
 """
 _PROBE = """
 redis.call('set', KEYS[1], ARGV[1], 'px', 10000)
@@ -112,17 +110,8 @@ class RedisStore:
 
     def delete(self, identity: Identity) -> bool:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
-        record, lock, mark = (self._key(identity, name) for name in ("record", "lock", "mark"))
-        try:
-            deleted = self._client.script(
-                _DELETE, (record, lock, mark), os.urandom(8).hex(), _MARK_LIFETIME, form=count
-            )
-        except RedisError as error:
-            if error.code != "OOM":
-                raise
-            # in one step: a login in progress that kept its lock would store its token after this
-            deleted = self._client.script(_DELETE_WITHOUT_MEMORY, (record, lock), form=count)
-        return bool(deleted)
+        keys = tuple(self._key(identity, name) for name in ("record", "lock", "mark"))
+        return bool(self._client.script(_DELETE, keys, os.urandom(8).hex(), _MARK_LIFETIME, form=count))
 
     def mark(self, identity: Identity) -> str:
         """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
