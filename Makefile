@@ -20,7 +20,7 @@ TOOLS := $(VENV)/.tools-$(HERE)
 DEVELOPMENT := $(VENV)/.ready-$(HERE)
 DEPENDENCIES := $(PROGRAM)/.dependencies-$(HERE)
 INSTALLED := $(PROGRAM)/.installed-$(HERE)
-SOURCES := pyproject.toml $(wildcard README.md LICENSE docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
+SOURCES := pyproject.toml $(wildcard README.md LICENSE xapi-cli.cdx.json docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -30,7 +30,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-agent soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel lock audit venv program clean help
+.PHONY: demo test test-agent soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -106,6 +106,10 @@ bench-memory: $(DEVELOPMENT) $(INSTALLED)
 wheel: $(DEVELOPMENT)
 	$(VENV)/bin/python -m build --no-isolation --outdir dist .
 
+# Builds twice and compares. Refuses a tree that is not committed, not in CHANGELOG.md, or tagged already.
+release: $(DEVELOPMENT)
+	@$(VENV)/bin/python -m tests.release
+
 venv: $(DEVELOPMENT)
 program: $(INSTALLED)
 
@@ -140,14 +144,18 @@ define new-environment
 @$(PYTHON) -m venv --clear $(2) $(1)
 endef
 
-# Requires uv. The files are for Python 3.11 and later on Linux, macOS and Windows.
-LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+# Requires a network. The files are for Python 3.11 and later on Linux, macOS and Windows.
+UV ?= $(VENV)/bin/uv
+LOCK_ARGS ?= --upgrade
+LOCK := $(UV) pip compile --quiet $(LOCK_ARGS) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" pyproject.toml
-lock:
+lock: $(TOOLS)
 	$(LOCK) --all-extras --output-file requirements.txt
 	$(LOCK) --all-extras --group dev --output-file requirements-dev.txt --constraint requirements.txt
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
+	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
+	@$(VENV)/bin/python -m tests.release.registry $(UV)
 
 # Requires a network. The tool is not locked, so it is in a temporary environment.
 audit:
@@ -179,6 +187,7 @@ help:
 	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables, the layers and the agent"
 	@echo "completions  generate the scripts in completions/"
 	@echo "wheel     build a wheel and an sdist in dist/"
-	@echo "lock      select the newest dependencies that pyproject.toml allows (requires uv)"
+	@echo "release   build and check the files of a release in dist/ (see docs/releasing.md)"
+	@echo "lock      select the newest dependencies that pyproject.toml allows (requires a network)"
 	@echo "audit     check the locked dependencies for known vulnerabilities (requires a network)"
 	@echo "clean     remove everything that these targets created"

@@ -1,14 +1,12 @@
 """The package, its metadata and its lock files are consistent."""
 
 import ast
-import configparser
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
@@ -18,12 +16,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import xapi_cli
-from tests.documents import MANUAL
 from tests.program import PROGRAM, PYTHON
+from tests.release.checks import check_wheel
+from tests.release.locks import LOCKS, USERS, read_lock
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = sorted(ROOT.glob("requirements*.txt"))
 
 # Joined from parts, so that this file does not contain them.
 REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
@@ -34,20 +32,7 @@ def project_files() -> Iterator[Path]:
     left_out = {".git", ".venv", "build", "dist", "__pycache__"} | {path.name for path in ROOT.glob(".*_cache")}
     for directory, directories, names in os.walk(ROOT):
         directories[:] = [name for name in directories if name not in left_out and not name.endswith(".egg-info")]
-        yield from (Path(directory) / name for name in names if not name.startswith(".coverage"))
-
-
-def locked(path: Path) -> dict[str, Requirement]:
-    """Return the requirements that the file at *path* pins, by name."""
-    lines = re.sub(r"\\\n", " ", path.read_text()).splitlines()
-    pins = [Requirement(line.partition(" --hash")[0]) for line in lines if line and not line.lstrip().startswith("#")]
-    return {canonicalize_name(pin.name): pin for pin in pins}
-
-
-def version_of(pin: Requirement) -> str:
-    (specifier,) = pin.specifier
-    assert specifier.operator == "=="
-    return specifier.version
+        yield from (Path(directory) / name for name in names if not name.startswith(".coverage") and name != ".git")
 
 
 # versions
@@ -87,10 +72,9 @@ def test_a_lock_pins_each_package_with_hashes_and_names_no_index(path: Path) -> 
     text = path.read_text()
 
     blocks = re.split(r"\n(?=[a-z])", text.partition("make lock\n")[2].strip())
-    assert len(blocks) == len(locked(path))
+    assert len(blocks) == len(read_lock(path)) > 0
     assert [block for block in blocks if "--hash=sha256:" not in block] == []
     assert re.findall(r"https?:|^ *--(?!hash)|@", text, re.MULTILINE) == []
-    assert all(version_of(pin) for pin in locked(path).values())
 
 
 def test_the_locks_satisfy_the_requirements_of_the_project() -> None:
@@ -102,25 +86,25 @@ def test_the_locks_satisfy_the_requirements_of_the_project() -> None:
         "requirements-dev.txt": [line for line in groups["dev"] if isinstance(line, str)],
     }
     for name, lines in wanted.items():
-        pins = locked(ROOT / name)
+        pins = read_lock(ROOT / name)
         for requirement in map(Requirement, lines):
-            version = version_of(pins[canonicalize_name(requirement.name)])
+            version = pins[canonicalize_name(requirement.name)].version
             assert requirement.specifier.contains(version), f"{name}: {requirement} is locked to {version}"
 
 
 def test_the_locks_agree_with_each_other() -> None:
-    developers = {name: version_of(pin) for name, pin in locked(ROOT / "requirements-dev.txt").items()}
+    developers = {name: pin.version for name, pin in read_lock(ROOT / "requirements-dev.txt").items()}
 
     for lock in ("requirements.txt", "requirements-build.txt"):
-        pins = {name: version_of(pin) for name, pin in locked(ROOT / lock).items()}
+        pins = {name: pin.version for name, pin in read_lock(ROOT / lock).items()}
         assert {name: developers.get(name) for name in pins} == pins
 
 
 def test_the_locks_cover_windows_and_macos() -> None:
-    pins = locked(ROOT / "requirements.txt")
+    pins = read_lock(USERS)
 
     assert {"pywin32-ctypes", "colorama", "secretstorage"} <= pins.keys()
-    assert not any("darwin" in str(pin.marker) for pin in pins.values())  # keyring has no other dependencies there
+    assert not any("darwin" in pin.marker for pin in pins.values())  # keyring has no other dependencies there
 
 
 # installation
@@ -147,28 +131,10 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_the_wheel_contains_only_the_package_and_its_man_pages(distributions: Path) -> None:
+def test_the_wheel_built_from_the_sdist_contains_this_tree_and_nothing_else(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        scripts = configparser.ConfigParser()
-        (entry_points,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
-        scripts.read_string(archive.read(entry_points).decode())
-        assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
 
-    package = [path for path in ROOT.glob("xapi_cli/**/*") if path.suffix in {".py", ".typed"}]
-    manual = {f"xapi_cli-{xapi_cli.__version__}.data/data/share/man/man1/{path.name}" for path in MANUAL.iterdir()}
-    assert names == {str(path.relative_to(ROOT)) for path in package} | manual
-    assert dict(scripts["console_scripts"]) == {"xapi": "xapi_cli.__main__:main"}
-    assert wheel.name == f"xapi_cli-{xapi_cli.__version__}-py3-none-any.whl"
-
-
-def test_the_wheel_built_from_the_sdist_equals_this_tree(distributions: Path) -> None:
-    (wheel,) = distributions.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        made = {name: archive.read(name) for name in archive.namelist() if name.startswith("xapi_cli/")}
-
-    assert made == {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in _package()}
+    check_wheel(wheel, ROOT)
 
 
 def test_the_installed_files_match_the_record_of_the_wheel() -> None:
