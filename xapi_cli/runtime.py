@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
+    from xapi_cli.system.programs import RunProgram
     from xapi_cli.tokens import Identity
 
 
@@ -26,8 +27,8 @@ class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
 
     A command sets `flags`, `may_create_profile` and `verbose` before it uses anything else. `started` is the monotonic
-    time at which the command started. *run_password_command* replaces `password_command.from_command` if another
-    process runs password commands.
+    time at which the command started. *run_password_command* replaces `password_command.from_command`, and
+    *run_program* `programs.run`, if another process has the terminal.
     """
 
     def __init__(
@@ -36,9 +37,10 @@ class Runtime:
         *,
         terminal: Terminal | None = None,
         run_password_command: "RunCommand | None" = None,
+        run_program: "RunProgram | None" = None,
     ) -> None:
         self.environ = environ
-        self._run_password_command = run_password_command
+        self._run_password_command, self._run_program = run_password_command, run_program
         self.terminal = terminal or Terminal(environ)
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
@@ -167,6 +169,7 @@ class Runtime:
             keyring_cache=storage is None and self.settings.keyring_cache,
             settings={name: getattr(self.settings, name) for name in registry.setting_names()},
             run_password_command=self._run_store_password_command,
+            run_program=self._run_program,
         )
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.conftest import Agent, children, is_running, wait_until
+from tests.credential_helpers import install
 from tests.program import PROGRAM
 from tests.servers import OK, Server, request, send, sleep, wait_for
 from xapi_cli.sandbox import Sandbox
@@ -114,6 +115,93 @@ def test_the_password_command_of_a_storage_runs_in_the_client(agent: Agent, sand
     assert (process.returncode, b"redis_password_command 'password' failed with exit code 3" in err) == (13, True)
     assert int((agent.xapi.home / "ppid").read_text()) == process.pid
     assert agent.status()["warm"] == 3
+
+
+# A credential helper that asks for the PIN of its store on the terminal, and keeps the secrets in a file.
+_PIN_HELPER = """
+import json, os, termios
+if action == "get" and not os.path.exists("secret"):
+    print("credentials not found in native keychain")
+    sys.exit(1)
+terminal = os.open("/dev/tty", os.O_RDWR)
+assert os.tcgetpgrp(terminal) == os.getpgrp()
+os.write(terminal, b"PIN for " + action.encode() + b": ")
+if os.read(terminal, 100) != b"1234" + bytes([10]):
+    sys.exit(1)
+if action == "store":
+    open("secret", "w").write(sys.stdin.read())
+elif action == "get":
+    print(open("secret").read())
+else:
+    os.remove("secret")
+"""
+
+
+@pytest.fixture
+def with_pin(agent: Agent, sandbox: Sandbox, tmp_path: Path) -> dict[str, str | None]:
+    """The settings of a storage whose helper asks for a PIN."""
+    helper = install(tmp_path / "docker-credential-pin", _PIN_HELPER)
+    return {**sandbox.settings, "XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(helper)}
+
+
+def test_a_credential_helper_asks_on_the_terminal_of_the_client(agent: Agent, with_pin: dict[str, str | None]) -> None:
+    with agent.xapi.on_terminal("login", "--no-remember", env=with_pin) as terminal:
+        for action in ("store", "get", "erase", "store", "get"):  # the first three examine it
+            terminal.expect(f"PIN for {action}: ")
+            terminal.type("1234\n")
+        terminal.expect("logged in as")
+        assert terminal.wait() == 0
+    with agent.xapi.on_terminal("token", "show", env={**with_pin, "XAPI_PASSWORD": None}) as terminal:
+        terminal.expect("PIN for get: ")
+        terminal.type("1234\n")
+        assert terminal.wait() == 0
+    with agent.xapi.on_terminal("token", "show", "--no-login", env=with_pin) as terminal:
+        terminal.expect("PIN for get: ")
+        terminal.type("0000\n")
+        terminal.expect("failed with exit code 1")
+        assert terminal.wait() == 13
+
+    assert (agent.status()["warm"], agent.status()["cold"]) == (3, {})
+
+
+def test_ctrl_c_at_the_question_of_a_credential_helper_ends_the_command(
+    agent: Agent, sandbox: Sandbox, with_pin: dict[str, str | None]
+) -> None:
+    with agent.xapi.on_terminal("login", "--no-remember", env=with_pin) as terminal:
+        terminal.expect("PIN for store: ")
+        terminal.interrupt()
+
+        assert terminal.wait() == 130
+    assert (sandbox.logins, agent.status()["warm"]) == (0, 1)
+
+
+def test_a_credential_helper_that_cannot_run_is_named_as_without_the_agent(
+    agent: Agent, with_pin: dict[str, str | None]
+) -> None:
+    agent.xapi.home.joinpath("not-a-program").write_text("")
+    for name, expected in (("missing", "was not found"), (str(agent.xapi.home / "not-a-program"), "cannot be run: ")):
+        with agent.xapi.on_terminal("token", "show", env={**with_pin, "XAPI_CREDENTIAL_HELPER": name}) as terminal:
+            terminal.expect(expected)
+            assert terminal.wait() == 13
+
+
+def test_a_credential_helper_outlives_its_killed_client_with_the_lock(
+    agent: Agent, with_pin: dict[str, str | None], tmp_path: Path
+) -> None:
+    ignore = "import os, signal; signal.signal(1, signal.SIG_IGN)"
+    wait = "os.write(os.open('/dev/tty', 1), b'waits'); time.sleep(90)"
+    install(tmp_path / "docker-credential-pin", f"{ignore}; {wait}")
+    with agent.xapi.on_terminal("login", "--no-remember", env=with_pin) as terminal:
+        terminal.expect("waits")
+        (helper,) = children(terminal.process.pid)
+        terminal.process.kill()
+        terminal.process.wait(30)
+        wait_until(lambda: agent.status()["running_commands"] == 0, "the worker has ended")
+
+        assert is_running(helper)
+        refused = agent.xapi("logout", env=with_pin)
+        assert (refused.code, "did not respond" in refused.err) == (13, True)
+        os.kill(helper, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGHUP, 129)])

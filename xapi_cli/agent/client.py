@@ -103,7 +103,7 @@ class _Call:
             _end_with_status(int(content))
         elif kind == b"B":
             _harden()
-        elif kind in {b"Q", b"P"}:
+        elif kind in {b"Q", b"P", b"G"}:
             from xapi_cli.agent import questions
 
             questions.respond(self._connection, kind, content)

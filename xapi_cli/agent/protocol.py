@@ -5,9 +5,10 @@ A message is its kind, one byte; the length of its content, four bytes in little
     Worker to client                              Client to worker
     R  ready: process id and build of the worker  H  run a command: terminal, arguments, environment
     B  the command begins                         N  the client runs it without the agent: the reason, one byte
-    C  run it without the agent: the reason       A  the reply to Q or P
+    C  run it without the agent: the reason       A  the reply to Q, P or G
     Q  prompt the user: hidden or not, question
     P  run the password_command, or that of the storage
+    G  run a credential helper
     X  the exit code
 
     Master to client                              Anyone to the master
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_REQUEST = 8 * 1024 * 1024  # bytes; Linux limits the arguments and the environment of a process to 6 MiB
+MAX_REPLY = 8 * 1024 * 1024  # bytes; to a question of a worker
 MAX_MESSAGE = 1024 * 1024  # bytes of any other message
 STREAMS = 3  # descriptors that accompany a request: stdin, stdout and stderr
 _HEAD = 5  # bytes
@@ -76,6 +78,24 @@ def decline(connection: "socket", reason: bytes) -> None:
         send(connection, b"N", reason)
     except OSError:
         pass  # the agent has ended
+
+
+def send_descriptor(connection: "socket", descriptor: int) -> None:
+    """Send *descriptor* after a message that announces it; raises OSError."""
+    from _socket import SOL_SOCKET
+
+    connection.sendmsg([b"D"], [(SOL_SOCKET, _SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))])
+
+
+def receive_descriptor(connection: "socket") -> int:
+    """Return the descriptor that `send_descriptor` sends, which the caller closes; raises OSError and ProtocolError."""
+    from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC
+
+    _, ancillary, _, _ = connection.recvmsg(1, CMSG_LEN(4), MSG_CMSG_CLOEXEC)
+    for _, kind, data in ancillary:
+        if kind == _SCM_RIGHTS:
+            return int.from_bytes(data[:4], sys.byteorder)
+    raise ProtocolError("no descriptor")
 
 
 def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, bytes]:

@@ -1,10 +1,12 @@
-"""Prompts and password commands of a warm command: the worker asks, and the client, which has the terminal, responds.
+"""Prompts, password commands and credential helpers of a warm command: the worker asks, and the client responds.
 
-The client runs the code that a cold command runs. A signal that interrupts it there interrupts the worker too.
+The client has the terminal, and runs the code that a cold command runs. A signal that interrupts it there interrupts
+the worker too.
 """
 
 import json
 import os
+import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ from xapi_cli.system import process_hardening, prompts, signals
 if TYPE_CHECKING:
     from _socket import socket
 
+_POLL_INTERVAL = 0.05  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -24,7 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Questions:
-    """Sends questions of a worker on *connection*; has the interfaces of `prompts` and of `password_command`.
+    """Sends questions of a worker on *connection*; has the interfaces of `prompts`, `password_command` and `programs`.
 
     *client* is the process id of the client. *has_terminal* is whether the client can open its terminal. *pause*
     suspends the end of the worker at that of the client, which would be triggered by a reply.
@@ -52,11 +55,11 @@ class Questions:
 
     def read_hidden(self, question: str) -> str:
         """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
-        return self._ask(b"Q", {"question": question, "hidden": True})
+        return str(self._ask(b"Q", {"question": question, "hidden": True}).get("text", ""))
 
     def read(self, question: str) -> str:
         """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
-        return self._ask(b"Q", {"question": question, "hidden": False})
+        return str(self._ask(b"Q", {"question": question, "hidden": False}).get("text", ""))
 
     def run_command(
         self,
@@ -69,14 +72,62 @@ class Questions:
     ) -> str:
         """Return what *command*, the value of *setting*, prints; raises what `password_command.from_command` raises."""
         question = {"command": list(command), "setting": setting, "deadline": deadline, "show_stderr": show_stderr}
-        return self._ask(b"P", question)
+        return str(self._ask(b"P", question).get("text", ""))
 
-    def _ask(self, kind: bytes, question: dict[str, Any]) -> str:
+    def run_program(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        limit: float | Callable[[], float],
+        *,
+        largest: int,
+        data: bytes = b"",
+        in_background: bool = False,
+        inherited: int | None = None,
+    ) -> tuple[bytes, int]:
+        """Return what *command* prints, and its exit code; raises what `programs.run` raises.
+
+        One that runs *in_background* needs no terminal, so that this process runs it.
+        """
+        import base64
+        import subprocess
+
+        from xapi_cli.system import programs
+
+        if in_background:
+            return programs.run(
+                command, environ, limit, largest=largest, data=data, in_background=True, inherited=inherited
+            )
+        left = limit if callable(limit) else lambda: limit
+        question = {"command": list(command), "largest": largest, "data": data.decode(), "limit": left()}
+        reply = self._ask(b"G", question, inherited=inherited, meanwhile=left)
+        if "expired" in reply:
+            raise subprocess.TimeoutExpired(command, 0)
+        if "number" in reply:
+            raise OSError(reply["number"], os.strerror(reply["number"]))
+        if "invalid" in reply:
+            raise ValueError(reply["invalid"])
+        return base64.b64decode(reply["output"]), reply["code"]
+
+    def _ask(
+        self,
+        kind: bytes,
+        question: dict[str, Any],
+        *,
+        inherited: int | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> dict[str, Any]:
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # the client waits for it, so that it can restore the terminal
         self._pause(True)
         try:
-            protocol.send(self._connection, kind, json.dumps({**question, "alarm": alarm[0]}).encode())
-            kind, content = protocol.receive(self._connection)
+            has_descriptor = inherited is not None
+            content = json.dumps({**question, "alarm": alarm[0], "has_descriptor": has_descriptor}).encode()
+            protocol.send(self._connection, kind, content)
+            if inherited is not None:
+                protocol.send_descriptor(self._connection, inherited)
+            while not select.select([self._connection], [], [], _POLL_INTERVAL)[0]:
+                meanwhile()
+            kind, content = protocol.receive(self._connection, protocol.MAX_REPLY)
         except (EOFError, OSError, protocol.ProtocolError):
             os._exit(1)  # the client was killed
         self._pause(False)
@@ -90,7 +141,7 @@ class Questions:
             raise error(reply["message"], hint=reply["hint"])
         if "end" in reply:
             raise EOFError
-        return str(reply.get("text", ""))
+        return dict(reply)
 
 
 # in the client
@@ -106,7 +157,7 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
     process_hardening.apply()
     with _Interruptible():
         try:
-            reply = _reply(kind, question)
+            reply = _reply(connection, kind, question)
         except errors.XapiError as error:
             reply = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
         except (KeyboardInterrupt, signals.Terminated, _Alarm) as error:
@@ -118,12 +169,14 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
         protocol.send(connection, b"A", json.dumps(reply).encode())
 
 
-def _reply(kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
+def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
     if question["alarm"]:
         signal.setitimer(signal.ITIMER_REAL, question["alarm"])
     if kind == b"Q":
         read = prompts.read_hidden if question["hidden"] else prompts.read
         return {"text": read(question["question"])}
+    if kind == b"G":
+        return _run(connection, question)
     from xapi_cli.auth import password_command
 
     return {
@@ -135,6 +188,40 @@ def _reply(kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
             show_stderr=question["show_stderr"],
         )
     }
+
+
+def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
+    """Run the program in *question*, which inherits a descriptor of the worker."""
+    import base64
+    import errno
+    import math
+    import subprocess
+
+    from xapi_cli.settings.table import without_secrets
+    from xapi_cli.store.watchdog import Watchdog
+    from xapi_cli.system import programs
+
+    inherited = protocol.receive_descriptor(connection) if question["has_descriptor"] else None
+    try:
+        left = Watchdog(question["limit"], max_total=math.inf).left  # Ctrl-Z suspends it
+        output, code = programs.run(
+            question["command"],
+            without_secrets(os.environ),
+            left,
+            largest=question["largest"],
+            data=question["data"].encode(),
+            inherited=inherited,
+        )
+    except subprocess.TimeoutExpired:
+        return {"expired": True}
+    except OSError as error:
+        return {"number": error.errno or errno.EIO}
+    except ValueError as error:
+        return {"invalid": str(error)}
+    finally:
+        if inherited is not None:
+            os.close(inherited)
+    return {"output": base64.b64encode(output[: question["largest"] + 1]).decode(), "code": code}
 
 
 def _number(error: BaseException) -> int:

@@ -152,7 +152,9 @@ def _run(call: _Call) -> NoReturn:
 
     def runtime(environ: Mapping[str, str]) -> Runtime:
         terminal = Terminal(environ, prompter=questions)
-        return Runtime(environ, terminal=terminal, run_password_command=questions.run_command)
+        return Runtime(
+            environ, terminal=terminal, run_password_command=questions.run_command, run_program=questions.run_program
+        )
 
     _end(call.connection, main.execute(runtime))
 

@@ -11,6 +11,7 @@ from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
     from xapi_cli.system.lock import LockUnavailable
+    from xapi_cli.system.programs import RunProgram
 
 
 class Store(Protocol):
@@ -110,7 +111,8 @@ class StoreOptions(NamedTuple):
     many seconds, and a message is shown. With *silence*, the standard streams of this process are redirected to the
     null device while third-party code runs. With *keyring_cache*, what is read from the keyring is cached in the agent.
     *settings* are the values of the settings that the rows of the registry name. *run_password_command* runs the
-    command in such a setting and returns the password; it raises StoreError.
+    command in such a setting and returns the password; it raises StoreError. *run_program* replaces `programs.run` if
+    another process has the terminal.
     """
 
     state: Path
@@ -123,6 +125,7 @@ class StoreOptions(NamedTuple):
     keyring_cache: bool = False
     settings: Mapping[str, Any] = MappingProxyType({})
     run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: ""
+    run_program: "RunProgram | None" = None
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state!r}, …)"  # the environment contains secrets

@@ -16,6 +16,7 @@ from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
     from xapi_cli.store.protocol import LockingStore, SharedStore, Store
+    from xapi_cli.system.programs import RunProgram
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
@@ -32,8 +33,8 @@ class TokenRepository:
     """The stored record of *identity*; *setting* is the value of the setting `storage`.
 
     *warn* receives problems that do not stop a command, *on_lock_failure* those of the state directory, by default as
-    a warning. If *interactive*, the user is present to unlock the store. *settings* and *run_password_command* are
-    those of `StoreOptions`.
+    a warning. If *interactive*, the user is present to unlock the store. *settings*, *run_password_command* and
+    *run_program* are those of `StoreOptions`.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class TokenRepository:
         on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
         settings: Mapping[str, Any] | None = None,
         run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: "",
+        run_program: "RunProgram | None" = None,
     ) -> None:
         self.identity = identity
         self._setting, self._storage = setting, registry.selected(setting)
@@ -65,6 +67,7 @@ class TokenRepository:
             keyring_cache=keyring_cache,
             settings=settings or {},
             run_password_command=run_password_command,
+            run_program=run_program,
         )
         self._store: Store | None = None
         self._record: Record | None = None

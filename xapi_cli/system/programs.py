@@ -8,8 +8,26 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 _SLICE = 0.05  # seconds between two checks of the remaining time
+
+
+class RunProgram(Protocol):
+    """The interface of `run`."""
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        limit: float | Callable[[], float],
+        *,
+        largest: int,
+        data: bytes = b"",
+        in_background: bool = False,
+        inherited: int | None = None,
+    ) -> tuple[bytes, int]:
+        """Return what *command* printed, and its exit code."""
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:

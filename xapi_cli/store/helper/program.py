@@ -38,14 +38,23 @@ class Program:
     """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
 
     Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
-    The helper inherits the descriptor `lock`: if this process is killed, no other uses the helper before it has exited.
+    *run* replaces `programs.run`. The helper inherits the descriptor `lock`: if this process is killed, no other uses
+    the helper before it has exited.
     """
 
-    def __init__(self, helper: str, environ: Mapping[str, str], *, is_user_present: bool) -> None:
+    def __init__(
+        self,
+        helper: str,
+        environ: Mapping[str, str],
+        *,
+        is_user_present: bool,
+        run: programs.RunProgram | None = None,
+    ) -> None:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.name = printable(os.path.basename(self._path))
         self.lock: int | None = None
         self._environ, self._in_background = environ, not is_user_present
+        self._run = run or programs.run
 
     def get(self, server: str, left: Callable[[], float]) -> str | None:
         """Return the secret that is stored for *server*, or None if there is none."""
@@ -66,7 +75,7 @@ class Program:
         Raises WatchdogTimeout, and StoreError if it fails.
         """
         try:
-            output, code = programs.run(
+            output, code = self._run(
                 (self._path, action),
                 self._environ,
                 left,

@@ -32,7 +32,9 @@ class HelperStore:
             hint = "set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`"
             raise UsageError("storage helper requires the setting credential_helper", hint=hint)
         self._warn = options.warn
-        self._program = Program(helper, options.environ, is_user_present=options.unlock_wait is not None)
+        self._program = Program(
+            helper, options.environ, is_user_present=options.unlock_wait is not None, run=options.run_program
+        )
         self._access = ExclusiveAccess("helper", options, notice=self._warn_of_waiting)
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
 
