@@ -13,8 +13,9 @@ import pytest
 
 from tests.agent.conftest import Agent, is_running, wait_until
 from tests.documents import ROOT
-from tests.ownership import OTHER_USER, needs_root
+from tests.ownership import OTHER_USER, give_away, needs_root
 from tests.program import PROGRAM, PYTHON, REAL, Xapi
+from tests.skips import IMPOSSIBLE
 from xapi_cli.agent import fidelity, protocol, worker
 from xapi_cli.sandbox import Sandbox
 
@@ -91,6 +92,55 @@ def test_a_directory_that_others_can_write_to_is_a_usage_error(stopped: Agent, o
     outcome = stopped.xapi("agent", "start", *options)
 
     assert (outcome.code, "everyone can write" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+@pytest.mark.parametrize("name", ["agent", "keeper"])
+def test_a_file_in_place_of_a_socket_is_named_and_nothing_is_left(
+    stopped: Agent, options: tuple[str, ...], name: str
+) -> None:
+    stopped.directory.mkdir(mode=0o700)
+    path = stopped.directory / name
+    path.touch()
+    outcome = stopped.xapi("agent", "start", *options)
+
+    error = f"xapi: error: {path} is not a socket; remove it, if it is not needed\n"
+    assert (outcome.code, outcome.err) == (2, error)
+    assert {file.name for file in stopped.directory.iterdir()} == {name, "lock"}
+
+
+@needs_root
+def test_a_socket_of_another_user_is_named(stopped: Agent) -> None:
+    stopped.directory.mkdir(mode=0o700)
+    path = stopped.directory / "agent"
+    with socket.socket(socket.AF_UNIX) as planted:
+        planted.bind(str(path))
+        give_away(path)
+        outcome = stopped.xapi("agent", "start")
+
+    error = f"xapi: error: {path} belongs to another user (ID {OTHER_USER}); remove it\n"
+    assert (outcome.code, outcome.err) == (2, error)
+
+
+@needs_root
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_a_full_disk_is_reported(stopped: Agent, options: tuple[str, ...]) -> None:
+    """The file system of the runtime directory has no space for another file."""
+    runtime = stopped.directory.parent
+    script = (
+        'mount -t tmpfs -o size=4k,nr_inodes=4,mode=700 full "$1" && mkdir -m 700 "$1/xapi" && cd "$1"'
+        ' && touch a xapi/lock && shift && exec "$@"'
+    )
+    outcome = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", runtime, PROGRAM, "agent", "start", *options],
+        env=stopped.xapi.environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if outcome.stderr.startswith(("unshare: ", "mount: ")):
+        pytest.skip(f"{IMPOSSIBLE}no file system can be mounted")
+
+    problem = f"the agent cannot create its sockets in {stopped.directory}: No space left on device"
+    hint = "check the owner, the mode and the free space of the directory"
+    assert (outcome.returncode, outcome.stderr) == (1, f"xapi: error: {problem}; {hint}\n")
 
 
 def test_quiet_omits_the_notes(stopped: Agent) -> None:

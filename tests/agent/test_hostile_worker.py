@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.program import Xapi
+from tests.program import REAL, Xapi
 from xapi_cli.agent import protocol
 
 _LOST = "xapi: error: the agent ended before the command completed; the request may have been sent\n"
@@ -50,8 +50,8 @@ class _Worker:
                     pass
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_a_client_ends_whatever_a_worker_sends(xapi: Xapi, runtime: Path, examples: int) -> None:
+def _build(xapi: Xapi, runtime: Path) -> bytes:
+    """Return the build of an agent that runs in the directory *runtime*, which is empty afterwards."""
     xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
     xapi("agent", "start", "--idle", "5m")
     with socket.socket(socket.AF_UNIX) as real:
@@ -60,7 +60,30 @@ def test_a_client_ends_whatever_a_worker_sends(xapi: Xapi, runtime: Path, exampl
     xapi("agent", "stop")
     (runtime / "xapi" / "lock").unlink()
     (runtime / "xapi").rmdir()
-    worker = _Worker(runtime, build)
+    return build
+
+
+def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(xapi: Xapi, runtime: Path) -> None:
+    """More bytes could complete the request, so that the command would run twice."""
+    listener = _Worker(runtime, build := _build(xapi, runtime)).listener
+    env = {"XAPI_TOKEN": "t0ken"} | {f"V{n}": "x" * 100_000 for n in range(10)}
+    process = xapi.start("token", "show", env=env, argv=REAL)  # a forked program would wait for much longer
+    with listener, listener.accept()[0] as connection:
+        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), build))
+        assert process.wait(30) == 0
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+
+    assert process.communicate(timeout=30) == (b"t0ken\n", b"")
+    assert received[:1] == b"H"
+    assert 0 < len(received) - 5 < int.from_bytes(received[1:5], "little")
+    assert received[-100:] == b"x" * 100
+
+
+@pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_a_client_ends_whatever_a_worker_sends(xapi: Xapi, runtime: Path, examples: int) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime))
     thread = threading.Thread(target=worker.serve)
     thread.start()
 

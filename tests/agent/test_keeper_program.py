@@ -96,11 +96,11 @@ def test_the_user_is_asked_for_consent(xapi: Xapi, sandbox: Sandbox, env: Enviro
 
 def test_doctor_reports_the_agent(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0
-    assert _check(xapi, env, "agent") == ("pass", _passed("memory locked (never swapped)"))
+    assert _check(xapi, env, "keeper") == ("pass", _passed("memory locked (never swapped)"))
     assert _check(xapi, env, "token")[0] == "pass"
 
     keeper.kill()
-    assert _check(xapi, env, "agent") == ("fail", "no agent is running")
+    assert _check(xapi, env, "keeper") == ("fail", "no agent is running")
     status, message = _check(xapi, env, "token")
     assert (status, message) == ("warn", "no stored token: the agent's memory cannot be used")
 
@@ -111,7 +111,7 @@ def _passed(memory: str) -> str:
 
 def _check(xapi: Xapi, env: Environ, name: str) -> tuple[str, str]:
     checks = json.loads(xapi("doctor", "--json", env=env).out)["checks"]
-    check = next(check for check in checks if check["name"] == name)  # a later one of this name is for the commands
+    (check,) = (check for check in checks if check["name"] == name)
     return check["status"], check["message"]
 
 
@@ -119,7 +119,7 @@ def test_doctor_reports_that_memory_could_not_be_locked(xapi: Xapi, sandbox: San
     prefix = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock") if os.getuid() == 0 else ()
     with KeeperProcess(tmp_path / "none", prefix=("prlimit", "--memlock=0:0", *prefix)) as unlocked:
         env = {**sandbox.settings, **unlocked.environ}
-        assert _check(xapi, env, "agent") == ("pass", _passed("memory not locked (RLIMIT_MEMLOCK)"))
+        assert _check(xapi, env, "keeper") == ("pass", _passed("memory not locked (RLIMIT_MEMLOCK)"))
 
 
 def test_a_keeper_that_hangs_exits_with_13_in_time(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.ownership import give_away, needs_root
 from xapi_cli.agent import listener
+from xapi_cli.errors import UsageError
 from xapi_cli.system import agent_socket
 from xapi_cli.system.private_files import Unsafe
 
@@ -59,7 +60,7 @@ def test_a_file_that_is_not_a_socket_is_kept(path: Path) -> None:
     path.parent.mkdir(parents=True, mode=0o700)
     path.write_text("precious")
 
-    with pytest.raises(OSError, match="not a socket"):
+    with pytest.raises(UsageError, match=f"{path} is not a socket"):
         listener.listen(str(path))
     assert path.read_text() == "precious"
 
@@ -71,7 +72,7 @@ def test_a_socket_of_another_user_is_kept(path: Path) -> None:
         planted.bind(str(path))
         give_away(path)
 
-        with pytest.raises(PermissionError, match="another user"):
+        with pytest.raises(UsageError, match=f"{path} belongs to another user"):
             listener.listen(str(path))
     assert path.is_socket()
 

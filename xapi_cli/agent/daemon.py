@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from xapi_cli.agent import listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.system import process_hardening
+from xapi_cli.system.render import printable
 
 _NAMES = (*master.Sockets._fields, *services.NAMES)
 _KEEPER_TIMEOUT = 1.0  # seconds
@@ -101,10 +102,10 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
     later. Raises AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
     """
     process_hardening.apply()
-    held = listener.lock(Path(directory))
     passed = _passed_sockets(os.environ)
     names = [name for name in _NAMES if name not in passed]
-    sockets = {**passed, **{name: listener.listen(f"{directory}/{name}") for name in names}}
+    held, new = _listen(directory, names)
+    sockets = {**passed, **new}
 
     def release() -> None:
         for name in names:
@@ -131,6 +132,28 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
         release=release,
     )
     agent.run()
+
+
+def _listen(directory: str, names: Sequence[str]) -> tuple[int, dict[str, socket.socket]]:
+    """Return the descriptor of the lock of *directory*, and the new sockets *names*.
+
+    Raises AlreadyRunning, UsageError for files that cannot be replaced, and XapiError; no socket is left then.
+    """
+    made: dict[str, socket.socket] = {}
+    try:
+        held = listener.lock(Path(directory))
+        for name in names:
+            made[name] = listener.listen(f"{directory}/{name}")
+    except BaseException as error:
+        for name in made:
+            listener.remove(f"{directory}/{name}")
+        if not isinstance(error, OSError):
+            raise
+        raise XapiError(
+            f"the agent cannot create its sockets in {printable(directory)}: {error.strerror}",
+            hint="check the owner, the mode and the free space of the directory",
+        ) from error
+    return held, made
 
 
 def _passed_sockets(environ: Mapping[str, str]) -> dict[str, socket.socket]:
@@ -162,5 +185,5 @@ def _described(error: XapiError | OSError) -> dict[str, Any]:
     if isinstance(error, XapiError):
         kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__) or each is Changed)
         return {"error": kind.__name__, "message": error.message, "hint": error.hint}
-    message = f"the agent cannot listen: {error.strerror}"
-    return {"error": "XapiError", "message": message, "hint": "check the directory of its sockets"}
+    hint = "run `xapi agent start --foreground` to see why"
+    return {"error": "XapiError", "message": f"the agent failed to start: {error.strerror}", "hint": hint}

@@ -1,6 +1,5 @@
 """Creates the sockets at which the agent listens: for this user only, and for one agent at a time."""
 
-import errno
 import fcntl
 import os
 import re
@@ -9,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from xapi_cli.errors import XapiError
+from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 
@@ -46,15 +45,15 @@ def listen(path: str) -> socket.socket:
     """Return a non-blocking socket that listens at *path*, in place of one that was there.
 
     The caller holds the lock of its directory. The socket gets its name when other users cannot connect to it any more.
-    Raises Unsafe if the directory belongs to another user or everyone can write to it, and OSError, also for a file of
-    another user or a file that is not a socket.
+    Raises Unsafe if the directory belongs to another user or everyone can write to it, UsageError for a file of another
+    user or a file that is not a socket, and OSError.
     """
     place = Path(path)
     private_files.make_directory(place.parent)
     directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _remove_unfinished(directory)
-        _check_replaceable(place.name, directory)
+        _check_replaceable(place, directory)
         return _listen(place.name, directory)
     finally:
         os.close(directory)
@@ -83,16 +82,17 @@ def _listen(name: str, directory: int) -> socket.socket:
     return listener
 
 
-def _check_replaceable(name: str, directory: int) -> None:
-    """Raise OSError if *name* is a file of another user, or not a socket."""
+def _check_replaceable(place: Path, directory: int) -> None:
+    """Raise UsageError if *place*, in *directory*, is a file of another user, or not a socket."""
     try:
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(place.name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
+    path = printable(str(place))
     if status.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "belongs to another user", printable(name))
+        raise UsageError(f"{path} belongs to another user (ID {status.st_uid})", hint="remove it")
     if not stat.S_ISSOCK(status.st_mode):
-        raise OSError(errno.ENOTSOCK, "is not a socket", printable(name))
+        raise UsageError(f"{path} is not a socket", hint="remove it, if it is not needed")
 
 
 def _remove_unfinished(directory: int) -> None:

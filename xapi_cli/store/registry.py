@@ -26,7 +26,13 @@ class Storage(NamedTuple):
     has_own_lock: bool = False  # the store is a LockingStore: it excludes other writers itself
     shares_logins: bool = False  # the store is a SharedStore: machines share login locks, logouts and failures
     settings: tuple[str, ...] = ()  # the names of the settings that its store needs
+    service: str | None = None  # what serves it, if its name denotes something else as well
     extra: str | None = None  # the optional dependencies that it needs; its modules are in the package of its name
+
+    @property
+    def check_name(self) -> str:
+        """The name of the check that `xapi doctor` performs in it."""
+        return self.service or self.name
 
 
 def _open_keyring(options: "StoreOptions") -> "Store":
@@ -72,7 +78,7 @@ def _open_memory(options: "StoreOptions") -> "Store":
 STORAGES: tuple[Storage, ...] = (
     Storage("keyring", "the keyring", _open_keyring, remembers_passwords=True),
     Storage("file", "the file store", _open_file, needs_state_directory=True),
-    Storage("agent", "the agent's memory", _open_agent, remembers_passwords=True, has_own_lock=True),
+    Storage("agent", "the agent's memory", _open_agent, remembers_passwords=True, has_own_lock=True, service="keeper"),
     Storage(
         "redis",
         "Redis",

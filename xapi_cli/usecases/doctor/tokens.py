@@ -15,20 +15,20 @@ _ALTERNATIVE = "use --storage file, or set XAPI_STORAGE=file"
 
 def check_store(findings: Findings) -> Check:
     """Write, read and delete an item in the keyring or another service; a missing keyring is a warning with `auto`."""
-    setting, storage = findings.settings.storage, findings.storage
+    setting, name = findings.settings.storage, findings.storage.check_name
     if not findings.storage_is_a_service:
         return Check("keyring", "pass", f"not used: the storage is {setting}")
     findings.check_state_is_usable()
     try:
         reports = findings.probe_store()
     except (StoreError, UsageError) as error:
-        return Check(storage.name, "warn" if setting == registry.AUTO else "fail", error.message, error.hint)
+        return Check(name, "warn" if setting == registry.AUTO else "fail", error.message, error.hint)
     if reports.warnings:
-        return Check(storage.name, "warn", "; ".join(reports.warnings), _ALTERNATIVE)
+        return Check(name, "warn", "; ".join(reports.warnings), _ALTERNATIVE)
     backend = findings.probed_repository.backend if findings.probed_repository else None
     without_lock = ", without a lock" if reports.lock_failures else ""  # the state check reports why
     message = f"{backend or 'a backend'}: an item was written, read and deleted{without_lock}"
-    return Check(storage.name, "pass", message)
+    return Check(name, "pass", message)
 
 
 def check_token(findings: Findings) -> Check:
@@ -42,7 +42,7 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"follow the hint for {findings.storage.name}, or {_ALTERNATIVE}"
+        hint = f"follow the hint for {findings.storage.check_name}, or {_ALTERNATIVE}"
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:
