@@ -55,6 +55,17 @@ def test_a_duplicate_key_in_an_object_is_an_error(member: str, name: str) -> Non
     assert entry.error == f"the key {name!r} appears twice"
 
 
+@pytest.mark.parametrize("after", [b"}", b', "id": 1}'])
+def test_deep_json_is_passed_through(after: bytes) -> None:
+    deep = b"[" * 99_999 + b"{}" + b"]" * 99_999
+    entry = entries.parse(Line(1, b'{"path": "/x", "json": ' + deep + after, b""), "https://api.test")
+
+    assert entry.error is None
+    assert entry.call is not None
+    assert entry.call.body is not None
+    assert b"".join(entry.call.body) == deep
+
+
 def test_duplicate_keys_in_json_and_nested_objects_are_accepted() -> None:
     line = b'{"path": "/x", "json": {"a": 1, "a": 2}, "id": {"a": 1, "a": 2}}'
     entry = entries.parse(Line(1, line, b""), "https://api.test")

@@ -91,7 +91,9 @@ BAD = [
     ('{"path": "/", "headers": {"X": 1.5e3, "Y": {}}}', "'Y'"),
     ('{"path": "/", "headers": {"X": "a\\nb"}}', "control character"),
     ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi"),
-    ('{"path": "/", "json": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+    ('{"path": "/", "json": ' + "[" * 100_001 + "]" * 100_001 + "}", "more than 100,000 levels"),
+    ('{"path": "/", "id": ' + "[" * 100_000 + "]" * 100_000 + "}", '"id" is nested too deeply'),
+    ('{"path": "/", "json": ' + "[" * 100_000 + "}", "it is truncated"),
 ]
 
 

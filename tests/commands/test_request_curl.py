@@ -124,6 +124,32 @@ def test_curl_sends_the_same_uploads(xapi: Xapi, sandbox: Sandbox, tmp_path: Pat
     assert len(_parts(here)) == 5
 
 
+def test_curl_sends_the_same_nested_fields_and_values_from_files(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(" it's é \r\n\n".encode())
+    (tmp_path / "json").write_text("[1.10, 1e400]")
+    env = bearing(sandbox)
+    args = [ECHO, "a[b][]=x", "a[b][2]:=1.10", "a[c]:=@json", r"d\[\]=@text", "e:=[1]", "e[]=2"]
+    args += ["X-One:@text", "q==@text", "X-Two:1", "x-two:", "X-Three:1", "X-Three:", "X-Three:3"]
+
+    there = _run(xapi, _command(xapi, *args, env=env, cwd=tmp_path), env, tmp_path)
+    here = xapi("request", *args, env=env, cwd=tmp_path)
+
+    assert (here.code, here.err, there.code, there.err) == (0, "", 0, "")
+    assert _comparable(there) == _comparable(here)
+
+
+def test_curl_sends_the_parts_in_the_same_order(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    env = bearing(sandbox)
+    args = [ECHO, "f@file", "a[]=1", "g@file", "a[]=2"]
+
+    there = _run(xapi, _command(xapi, *args, env=env, cwd=tmp_path), env, tmp_path)
+    here = xapi("request", *args, env=env, cwd=tmp_path)
+
+    assert _parts(there) == _parts(here)
+    assert [content.strip() for _, content in _parts(here)] == ["content", "1", "content", "2"]
+
+
 def _parts(outcome: Outcome) -> list[tuple[list[str], str]]:
     """Return the headers (unordered) and the content of each part."""
     seen = json.loads(outcome.out)
@@ -144,7 +170,7 @@ def test_curl_sends_special_characters_in_names_and_values(
 ) -> None:
     env = bearing(sandbox)
     fields = [f"{name}b=x{text}b" for name, text in SPECIAL.items()]
-    args = [ECHO, *flags, *fields, *(f"{name}q=={text}" for name, text in SPECIAL.items())]
+    args = [ECHO, *flags, *fields, *(f"{name}q==x{text}" for name, text in SPECIAL.items())]
 
     there = _run(xapi, _command(xapi, *args, env=env), env, tmp_path)
     here = xapi("request", *args, env=env)

@@ -20,7 +20,7 @@ from xapi_cli.request.items import (
     split_arguments,
 )
 
-PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?\\", exclude_categories=["Cs"]), min_size=1)
+PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?[]\\", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
 
 MEANT = [
@@ -35,49 +35,52 @@ MEANT = [
     ("Accept:", Items(headers=[("Accept", None)])),
     ("Accept: ", Items(headers=[("Accept", None)])),
     ("X:a=b", Items(headers=[("X", "a=b")])),
-    ("X:@a", Items(headers=[("X", "@a")])),
+    ("X: @a", Items(headers=[("X", "@a")])),
     ("X::a", Items(headers=[("X", ":a")])),
     ("X:a\tb é", Items(headers=[("X", "a\tb é")])),
     ("Referer:https://x.test/", Items(headers=[("Referer", "https://x.test/")])),
     ("Host:other.test", Items(headers=[("Host", "other.test")])),
-    ("a=", Items(fields=[Field("a", "")])),
-    ("a=b", Items(fields=[Field("a", "b")])),
-    ("a=:b", Items(fields=[Field("a", ":b")])),
-    ("a=b@c", Items(fields=[Field("a", "b@c")])),
-    ("a=b==c", Items(fields=[Field("a", "b==c")])),
-    ("a=\\@b\\=", Items(fields=[Field("a", "\\@b\\=")])),
-    ("callback=https://x.test", Items(fields=[Field("callback", "https://x.test")])),
-    ("a=/b?c", Items(fields=[Field("a", "/b?c")])),
-    ("-a=b", Items(fields=[Field("-a", "b")])),
-    ("a:=1", Items(fields=[Field("a", "1", is_json=True)])),
-    ("a:=1.10", Items(fields=[Field("a", "1.10", is_json=True)])),
-    ("a:=1e400", Items(fields=[Field("a", "1e400", is_json=True)])),
-    ("a:=-0", Items(fields=[Field("a", "-0", is_json=True)])),
-    ('a:="@b"', Items(fields=[Field("a", '"@b"', is_json=True)])),
-    ('a:={"b": [null, "https://x"]}', Items(fields=[Field("a", '{"b": [null, "https://x"]}', is_json=True)])),
-    ("a:= true ", Items(fields=[Field("a", " true ", is_json=True)])),
-    ("a:=@b.json", Items(fields=[Field("a", path="b.json", is_json=True)])),
-    ("a:=@-", Items(fields=[Field("a", path="-", is_json=True)])),
-    ("a=@b.txt", Items(fields=[Field("a", path="b.txt")])),
-    ("a=@/b/c.txt", Items(fields=[Field("a", path="/b/c.txt")])),
-    ("a=@C:/b.txt", Items(fields=[Field("a", path="C:/b.txt")])),
-    ("a@b.png", Items(uploads=[Upload("a", "b.png")])),
-    ("a@b=c:d", Items(uploads=[Upload("a", "b=c:d")])),
-    ("a@-", Items(uploads=[Upload("a", "-")])),
-    ("a@@b", Items(uploads=[Upload("a", "@b")])),
-    ("a@b.bin;type=image/png", Items(uploads=[Upload("a", "b.bin", "image/png")])),
-    ("a@b;type=", Items(uploads=[Upload("a", "b;type=")])),
-    ("a@b;type=x\r\ny/z", Items(uploads=[Upload("a", "b;type=x\r\ny/z")])),
-    ("a\\=b=c", Items(fields=[Field("a=b", "c")])),
-    ("a\\:b=c", Items(fields=[Field("a:b", "c")])),
-    ("me\\@x.test=c", Items(fields=[Field("me@x.test", "c")])),
-    ("a\\==c", Items(fields=[Field("a=", "c")])),
-    ("a\\:=c", Items(fields=[Field("a:", "c")])),
-    ("a\\\\=c", Items(fields=[Field("a\\", "c")])),
-    ("a\\b=c", Items(fields=[Field("a\\b", "c")])),
-    ("\\=a=c", Items(fields=[Field("=a", "c")])),
-    ("é.漢[0]=c", Items(fields=[Field("é.漢[0]", "c")])),
-    ("a\n=b\n", Items(fields=[Field("a\n", "b\n")])),
+    ("a=", Items(parts=[Field("a", "")])),
+    ("a=b", Items(parts=[Field("a", "b")])),
+    ("a=:b", Items(parts=[Field("a", ":b")])),
+    ("a=b@c", Items(parts=[Field("a", "b@c")])),
+    ("a=b==c", Items(parts=[Field("a", "b==c")])),
+    ("a=\\@b\\=", Items(parts=[Field("a", "\\@b\\=")])),
+    ("callback=https://x.test", Items(parts=[Field("callback", "https://x.test")])),
+    ("a=/b?c", Items(parts=[Field("a", "/b?c")])),
+    ("-a=b", Items(parts=[Field("-a", "b")])),
+    ("a:=1", Items(parts=[Field("a", "1", is_json=True)])),
+    ("a:=1.10", Items(parts=[Field("a", "1.10", is_json=True)])),
+    ("a:=1e400", Items(parts=[Field("a", "1e400", is_json=True)])),
+    ("a:=-0", Items(parts=[Field("a", "-0", is_json=True)])),
+    ('a:="@b"', Items(parts=[Field("a", '"@b"', is_json=True)])),
+    ('a:={"b": [null, "https://x"]}', Items(parts=[Field("a", '{"b": [null, "https://x"]}', is_json=True)])),
+    ("a:= true ", Items(parts=[Field("a", " true ", is_json=True)])),
+    ("a:=@b.json", Items(parts=[Field("a", path="b.json", is_json=True)])),
+    ("a:=@-", Items(parts=[Field("a", path="-", is_json=True)])),
+    ("a=@b.txt", Items(parts=[Field("a", path="b.txt")])),
+    ("a=@/b/c.txt", Items(parts=[Field("a", path="/b/c.txt")])),
+    ("a=@C:/b.txt", Items(parts=[Field("a", path="C:/b.txt")])),
+    ("a@b.png", Items(parts=[Upload("a", "b.png")])),
+    ("a@b=c:d", Items(parts=[Upload("a", "b=c:d")])),
+    ("a@-", Items(parts=[Upload("a", "-")])),
+    ("a@@b", Items(parts=[Upload("a", "@b")])),
+    ("a@b.bin;type=image/png", Items(parts=[Upload("a", "b.bin", "image/png")])),
+    ("a@b;type=", Items(parts=[Upload("a", "b;type=")])),
+    ("a@b;type=x\r\ny/z", Items(parts=[Upload("a", "b;type=x\r\ny/z")])),
+    ("a\\=b=c", Items(parts=[Field("a=b", "c", written="a\\=b")])),
+    ("a\\:b=c", Items(parts=[Field("a:b", "c", written="a\\:b")])),
+    ("me\\@x.test=c", Items(parts=[Field("me@x.test", "c", written="me\\@x.test")])),
+    ("a\\==c", Items(parts=[Field("a=", "c", written="a\\=")])),
+    ("a\\:=c", Items(parts=[Field("a:", "c", written="a\\:")])),
+    ("a\\\\=c", Items(parts=[Field("a\\", "c", written="a\\\\")])),
+    ("a\\b=c", Items(parts=[Field("a\\b", "c", written="a\\b")])),
+    ("\\=a=c", Items(parts=[Field("=a", "c", written="\\=a")])),
+    ("é.漢[0]=c", Items(parts=[Field("é.漢[0]", "c", written="é.漢[0]")])),
+    ("a[/b?]:=1", Items(parts=[Field("a[/b?]", "1", is_json=True, written="a[/b?]")])),
+    ("a[]=@b", Items(parts=[Field("a[]", path="b", written="a[]")])),
+    ("a[]@b", Items(parts=[Upload("a[]", "b")])),
+    ("a\n=b\n", Items(parts=[Field("a\n", "b\n")])),
 ]
 
 ESCAPED = r"(\x1b\u202e)"
@@ -100,6 +103,9 @@ NO_ITEM = [
     "a/1:archive",
     "a?b=c",
     "a?b==c",
+    "a[0]/b=c",
+    "a[0]?b=c",
+    "a[/b=c",
     "?a=b",
     "=a",
     "==a",
@@ -144,6 +150,8 @@ def test_an_unexpected_argument_is_reported_by_position_and_not_quoted(word: str
         ("a=@", "argument 2 (a) has no file name after its @"),
         ("a:=@", "argument 2 (a) has no file name after its @"),
         ("a@", "argument 2 (a) has no file name after its @"),
+        ("a:@", "argument 2 (a) has no file name after its @"),
+        ("a==@", "argument 2 (a) has no file name after its @"),
         ("a b:CAN", "argument 2 is a header with an invalid name"),
         ("é:CAN", "argument 2 is a header with an invalid name"),
         ("a\\:b:CAN", "argument 2 is a header with an invalid name"),
@@ -184,9 +192,66 @@ def test_items_of_a_kind_keep_their_order_and_flags_come_first() -> None:
     assert parse(args, query=["q=1", "p=2"], headers=["X: 0", "Y;"]) == Items(
         query=[("q", "1"), ("p", "2"), ("b", "2"), ("a", "1"), ("b", "3")],
         headers=[("X", "0"), ("Y", ""), ("X", "1"), ("X", "2")],
-        fields=[Field("z", "1"), Field("y", "2", is_json=True)],
-        uploads=[Upload("f", "g"), Upload("h", "i")],
+        parts=[Field("z", "1"), Upload("f", "g"), Field("y", "2", is_json=True), Upload("h", "i")],
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "flags", "headers"),
+    [
+        (["X:1", "X:"], [], [("X", None)]),
+        (["X:1", "y:2", "x:2", "X:", "Z:3"], [], [("y", "2"), ("X", None), ("Z", "3")]),
+        (["X:1", "X:", "X:2"], [], [("X", "2")]),
+        (["X:", "x:1", "X:2"], [], [("x", "1"), ("X", "2")]),
+        (["X:", "X:"], [], [("X", None)]),
+        (["X:"], ["X: 1", "Y;"], [("Y", ""), ("X", None)]),
+        ([], ["X: 1", "X:"], [("X", None)]),
+        ([], ["X: 1", "X;"], [("X", "1"), ("X", "")]),
+        (["Authorization:a", "Authorization:"], [], [("Authorization", None)]),
+    ],
+)
+def test_a_header_without_a_value_removes_what_was_set(
+    args: list[str], flags: list[str], headers: list[tuple[str, str | None]]
+) -> None:
+    assert parse(args, headers=flags) == Items(headers=headers)
+
+
+def test_values_of_headers_and_query_parameters_come_from_files() -> None:
+    texts = {"a": "one", "b": " two ", "-": "", "/c d": "x=y"}
+    args = ["X:@a", "q==@b", "Empty:@-", "q==@/c d", "X:@b"]
+
+    assert parse(args, read=texts.__getitem__) == Items(
+        query=[("q", " two "), ("q", "x=y")],
+        headers=[("X", "one"), ("Empty", ""), ("X", "two")],
+        files=["a", "b", "-", "/c d", "b"],
+    )
+
+
+@pytest.mark.parametrize("text", ["CAN\nCAN", "CAN\r\n x", "CAN\x00", "\ud800"])
+def test_a_file_with_an_invalid_header_value_is_rejected_and_not_quoted(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(["X:@a"], read=lambda path: text)
+
+    assert "the header X" in caught.value.message
+    assert "CAN" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("@CAN", "for a body from a file write -d @FILE"),
+        ("Can;", "for a header with an empty value write -H 'Name;'"),
+        ("=CAN", "its name is empty; is a shell variable unset? For the whole body write -d"),
+        (":=[1]", "its name is empty; is a shell variable unset? For the whole body write -d"),
+        ("Can;CAN", "write name=value, name:=JSON, name==value, Name:value or name@file"),
+        ("CAN/;", "write name=value, name:=JSON, name==value, Name:value or name@file"),
+    ],
+)
+def test_the_error_names_what_to_write_instead(word: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse([word])
+
+    assert caught.value.hint == hint
 
 
 def test_no_repr_contains_a_value() -> None:
@@ -304,17 +369,19 @@ def test_an_invalid_query_flag_is_rejected_and_not_quoted(text: str) -> None:
 @given(PLAIN_NAMES, VALUES)
 def test_a_name_without_separators_needs_no_backslash(name: str, value: str) -> None:
     if not value.startswith(("=", "@")):
-        assert parse([f"{name}={value}"]) == Items(fields=[Field(name, value)])
-    assert parse([f"{name}=={value}"]) == Items(query=[(name, value)])
+        assert parse([f"{name}={value}"]) == Items(parts=[Field(name, value)])
+    if not value.startswith("@"):
+        assert parse([f"{name}=={value}"]) == Items(query=[(name, value)])
     if value:
-        assert parse([f"{name}=@{value}"]) == Items(fields=[Field(name, path=value)])
+        assert parse([f"{name}=@{value}"]) == Items(parts=[Field(name, path=value)])
 
 
 @given(st.text(st.characters(exclude_characters="/?", exclude_categories=["Cs"]), min_size=1), VALUES)
 def test_any_name_can_be_written_with_backslashes(name: str, value: str) -> None:
     escaped = "".join(f"\\{character}" if character in "=:@\\" else character for character in name)
 
-    assert parse([f"{escaped}=={value}"]) == Items(query=[(name, value)])
+    if not value.startswith("@"):
+        assert parse([f"{escaped}=={value}"]) == Items(query=[(name, value)])
 
 
 @given(st.text(st.sampled_from("ab=:@\\/? {}1\n\r\té\ud800\udcff"), max_size=12))
@@ -325,6 +392,7 @@ def test_any_argument_parses_or_is_a_usage_error(word: str) -> None:
 
     assert is_item(word)
     assert len(items.query) + len(items.headers) + len(items.fields) + len(items.uploads) == 1
+    assert len(items.parts) == len(items.fields) + len(items.uploads)
 
 
 @given(st.lists(st.text(st.sampled_from("GETa=:@/?"), max_size=6), max_size=5))
@@ -341,14 +409,26 @@ def test_no_argument_is_lost(args: list[str]) -> None:
 def _parsed(word: str) -> Items | None:
     """Return the parsed *word*, or None if it is rejected with the expected error."""
     try:
-        return parse([word])
+        return parse([word], read=lambda path: "value")
     except UsageError as error:
         return None if str(error).isprintable() else pytest.fail(f"an error with odd characters: {error!r}")
 
 
 @pytest.mark.parametrize(
     ("argument", "position"),
-    [("a@", 2), ("a@b", 2), ("a=@b", 3), ("a:=@b", 4), (r"a\@b@c", 5), ("a=b@c", None), ("a", None), ("/a@b", None)],
+    [
+        ("a@", 2),
+        ("a@b", 2),
+        ("a=@b", 3),
+        ("a:=@b", 4),
+        ("a:@b", 3),
+        ("a==@b", 4),
+        ("a[0]=@b", 6),
+        (r"a\@b@c", 5),
+        ("a=b@c", None),
+        ("a", None),
+        ("/a@b", None),
+    ],
 )
 def test_the_position_of_the_file_name_in_an_item(argument: str, position: int | None) -> None:
     assert file_position(argument) == position

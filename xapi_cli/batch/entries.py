@@ -16,6 +16,8 @@ from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
+from xapi_cli.request.json_parts import end_of_container
+from xapi_cli.request.json_stream import InvalidJSON, validated
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
@@ -32,6 +34,10 @@ class _Number(str):
     """A JSON number in its original notation."""
 
     __slots__ = ()
+
+
+class _TooDeep:
+    """A JSON value with more levels than Python's decoder supports."""
 
 
 def _reject_constant(constant: str) -> Any:
@@ -96,8 +102,6 @@ def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
         ) from None
     except ValueError:
         raise InvalidLine("the line is not valid JSON (NaN and Infinity are not allowed)") from None
-    except RecursionError:
-        raise InvalidLine("the line is nested too deeply") from None
     if end != len(text):
         raise InvalidLine(f"the line has data after its object (character {end + 1})")
     return values, texts
@@ -114,12 +118,26 @@ def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, s
         else:
             name, at = _name(text, at)
             at = _expect(text, at, ":")
-        value, end = _DECODER.raw_decode(text, at)
+        value, end = _value(text, at)
         if name in values:
             raise InvalidLine(f"the key {printable(name)[:60]!r} appears twice")
         values[name], texts[name] = value, text[at:end]
         at = _skip(text, end)
     return _skip(text, at + 1)
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    """Return the value at position *at* and the position after it; a deeply nested one is not converted."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        end = end_of_container(text, at) or len(text)
+    try:
+        for _ in validated([text[at:end]]):
+            pass
+    except InvalidJSON as error:
+        raise InvalidLine(f"the line is not valid JSON ({error}, counted from character {at + 1})") from None
+    return _TooDeep(), end
 
 
 def _name(text: str, at: int) -> tuple[str, int]:
@@ -143,9 +161,11 @@ def _skip(text: str, at: int) -> int:
 
 
 def _check_keys(values: dict[str, Any]) -> None:
-    for name in values:
+    for name, value in values.items():
         if name not in _KEYS:
             raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(_KEYS)}")
+        if isinstance(value, _TooDeep) and name != "json":
+            raise InvalidLine(f'"{name}" is nested too deeply')
     if "path" not in values:
         raise InvalidLine('"path" is missing')
     if "json" in values and "data" in values:

@@ -65,14 +65,21 @@ TOPICS: Mapping[str, Topic] = {
         " start at the same position, the longest one.",
         (
             ("name==value", "query parameter"),
-            ("Name:value", "header; `Name:` without a value removes a default header"),
+            ("Name:value", "header; `Name:` without a value removes a default header, and what was set before"),
             ("name=value", "JSON string field, or form field with --form"),
             ("name:=JSON", "JSON field of any type"),
+            ("name[key]=value", "member of an object; also with :=, =@ and :=@, and deeper: a[b][c]"),
+            ("name[0]=value", "element of an array; elements before it that have no value are null"),
+            ("name[]=value", "element appended to an array; []=value and [0]=value make the body an array"),
             ("name=@file", "field whose value is the text of a file"),
             ("name:=@file", "field whose value is the JSON in a file"),
+            ("name==@file", "query parameter whose value is the text of a file, without the line end"),
+            ("Name:@file", "header whose value is the text of a file, without the line end"),
             ("name@file", "file upload (multipart)"),
         ),
-        'Quote special characters for the shell: tags:=\'["a","b"]\'. A backslash escapes =, : or @ in a name. If you'
-        " set or remove the Authorization header, xapi sends no token and does not log in.",
+        'Quote special characters for the shell: tags:=\'["a","b"]\'. A backslash escapes =, : or @ in a name, and [ or'
+        " ] in the name of a JSON field; a[\\0] is the member with the name 0. In forms and uploads, brackets are part"
+        " of the name. For a value that starts with @, use -H, -q or :=. If you set or remove the Authorization header,"
+        " xapi sends no token and does not log in.",
     ),
 }

@@ -142,13 +142,18 @@ def request(
     PATH is appended to the base URL. An ITEM is one of:
 
     \b
-      name==value   query parameter
-      Name:value    header
-      name=value    JSON string field
-      name:=JSON    JSON field of any type
-      name=@file    field with the content of a file
-      name:=@file   field with the JSON in a file
-      name@file     file upload (multipart)
+      name==value      query parameter
+      Name:value       header
+      name=value       JSON string field
+      name:=JSON       JSON field of any type
+      name[key]=value  member of an object
+      name[0]=value    element of an array
+      name[]=value     element appended to an array
+      name=@file       field with the content of a file
+      name:=@file      field with the JSON in a file
+      name==@file      query parameter from a file
+      Name:@file       header from a file
+      name@file        file upload (multipart)
 
     See `xapi help items` for details.
 

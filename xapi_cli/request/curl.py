@@ -95,7 +95,7 @@ class CurlCommand:
 
     @property
     def _has_body(self) -> bool:
-        return self.options.data is not None or bool(self.items.fields or self.items.uploads)
+        return self.options.data is not None or bool(self.items.parts)
 
     @property
     def _method(self) -> str:
@@ -103,8 +103,7 @@ class CurlCommand:
 
     @property
     def _reads_stdin(self) -> bool:
-        parts: list[Field | Upload] = [*self.items.fields, *self.items.uploads]
-        return self.options.data == f"@{STDIN}" or any(part.path == STDIN for part in parts)
+        return self.options.data == f"@{STDIN}" or any(part.path == STDIN for part in self.items.parts)
 
     def _has_header(self, name: str) -> bool:
         return any(own.lower() == name.lower() for own, _ in self.items.headers)
@@ -168,8 +167,7 @@ class CurlCommand:
 
     def _body_options(self) -> list[str]:
         if self.items.uploads:
-            parts: list[Field | Upload] = [*self.items.fields, *self.items.uploads]
-            return [argument for part in parts for argument in self._form_options(part)]
+            return [argument for part in self.items.parts for argument in self._form_options(part)]
         if not self._has_body:
             return self._with_content_type("", ["--data-raw", "''"]) if self._method in _WITH_BODY else []
         content = body.FORM if self.options.form else body.JSON

@@ -2,13 +2,13 @@
 
     name==value   query parameter          name=value    JSON string or form field
     Name:value    header, empty: removed   name:=JSON    JSON field of any type
-    name@file     upload                   name=@file    name:=@file    value read from a file
+    name@file     upload                   name==@file   Name:@file   name=@file   name:=@file   value read from a file
 
-This module does not read files. Error messages never contain a value, because it may be a secret.
+Error messages never contain a value, because it may be a secret.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,9 +17,11 @@ from xapi_cli.request.json_stream import InvalidJSON, validated
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
-_SEPARATOR = ":=@|:=|:|==|=@|=|@"  # the longest match comes first
+_SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
 _NAME_AND_SEPARATOR = re.compile(rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})")
 _ESCAPED = re.compile(r"\\([\\=:@])")
+_IN_BRACKETS = re.compile(r"\[[^\]]*\]")  # a part of a path in JSON
+_IN_PATH = re.compile(r"[\[\]\\]")
 _URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -34,12 +36,16 @@ _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@fil
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the body: *text*, or the content of the file at *path*; *is_json* marks a JSON value, not a string."""
+    """A field of the body: *text*, or the content of the file at *path*; *is_json* marks a JSON value, not a string.
+
+    *written* is the name with its backslashes, if it may be a path (see `nested_json`); otherwise, it is empty.
+    """
 
     name: str
     text: str | None = field(default=None, repr=False)
     path: str | None = None
     is_json: bool = False
+    written: str = ""
 
 
 class Upload(NamedTuple):
@@ -52,12 +58,25 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class Items:
-    """The parsed ITEMs, `-q` and `-H`, each kind in the order given; a header with the value None is removed."""
+    """The parsed ITEMs, `-q` and `-H`, each kind in the order given; a header with the value None is removed.
+
+    *parts* are the fields and uploads. *files* are the files from which the values of headers and parameters were read.
+    """
 
     query: list[tuple[str, str]] = field(default_factory=list, repr=False)
     headers: list[tuple[str, str | None]] = field(default_factory=list, repr=False)
-    fields: list[Field] = field(default_factory=list)
-    uploads: list[Upload] = field(default_factory=list)
+    parts: list[Field | Upload] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def fields(self) -> list[Field]:
+        """Return the fields of the body, in the order given."""
+        return [part for part in self.parts if isinstance(part, Field)]
+
+    @property
+    def uploads(self) -> list[Upload]:
+        """Return the files to upload, in the order given."""
+        return [part for part in self.parts if isinstance(part, Upload)]
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
@@ -84,16 +103,24 @@ def file_position(argument: str) -> int | None:
 
 
 def parse(
-    arguments: Sequence[str], *, query: Sequence[str] = (), headers: Sequence[str] = (), before: int = 1
+    arguments: Sequence[str],
+    *,
+    query: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    before: int = 1,
+    read: Callable[[str], str] | None = None,
 ) -> Items:
     """Parse the ITEMs *arguments*, and the values of `-q` and `-H`.
 
     *before* is the number of arguments that precede *arguments*; error messages
-    state positions. Raises UsageError.
+    state positions. *read* returns the text of a file, for headers and query
+    parameters whose value is in one. Raises UsageError.
     """
-    items = Items([query_parameter(text) for text in query], [header(text) for text in headers])
+    items = Items([query_parameter(text) for text in query])
+    for name, value in map(header, headers):
+        _add_header(items, name, value)
     for position, argument in enumerate(arguments, before + 1):
-        _add(items, argument, position)
+        _add(items, _item(argument, position), position, read)
     return items
 
 
@@ -136,35 +163,83 @@ def _is_letters(argument: str) -> bool:
     return argument.isascii() and argument.isalpha()
 
 
-def _split_item(argument: str) -> tuple[str, str, str] | None:
-    """Return the name, the separator and the value of *argument*, or None if it is not an ITEM."""
+class _Split(NamedTuple):
+    """An ITEM; *written* is its *name* with the backslashes."""
+
+    name: str
+    separator: str
+    value: str
+    written: str
+
+
+def _split_item(argument: str) -> _Split | None:
+    """Return *argument*, split, or None if it is not an ITEM."""
     if argument.startswith("/") or _URL_OR_DRIVE.match(argument):
         return None
     match = _NAME_AND_SEPARATOR.match(argument)
-    if not match or "/" in match[1] or "?" in match[1]:
+    outside = _IN_BRACKETS.sub("", match[1]) if match else "/"
+    if not match or "/" in outside or "?" in outside:
         return None
-    return _ESCAPED.sub(r"\1", match[1]), match[2], argument[match.end() :]
+    return _Split(_ESCAPED.sub(r"\1", match[1]), match[2], argument[match.end() :], match[1])
 
 
-def _add(items: Items, argument: str, position: int) -> None:
-    parts = _split_item(argument)
-    if parts is None:
-        raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=_ITEM_FORMS)
-    name, separator, value = parts
+def _item(argument: str, position: int) -> _Split:
+    found = _split_item(argument)
+    if found is not None:
+        return found
+    if argument.startswith("@"):
+        hint = "for a body from a file write -d @FILE"
+    elif argument.startswith(("=", ":")):
+        hint = "its name is empty; is a shell variable unset? For the whole body write -d"
+    elif argument.endswith(";") and _TOKEN.fullmatch(argument[:-1]):
+        hint = "for a header with an empty value write -H 'Name;'"
+    else:
+        hint = _ITEM_FORMS
+    raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=hint)
+
+
+def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] | None) -> None:
+    name, separator, value, _ = item
     where = f"argument {position} ({printable(name)})"
+    is_in_file = separator in (":@", "==@")
+    if is_in_file:
+        value, separator = _text_of_file(items, item, where, read), separator[:-1]
     match separator:
         case "==":
             items.query.append((name, value))
         case ":":
-            items.headers.append((_header(name, value, f"argument {position}"), value.strip(" \t") or None))
-        case "=":
-            items.fields.append(Field(name, value))
-        case ":=":
-            items.fields.append(Field(name, _checked_json(value, where, name), is_json=True))
+            text = value.strip(" \t")  # an empty text removes the header, but not that of a file
+            _add_header(items, _header(name, value, f"argument {position}"), text if text or is_in_file else None)
         case "@":
-            items.uploads.append(_upload(name, _file_name(value, where)))
+            items.parts.append(_upload(name, _file_name(value, where)))
         case _:
-            items.fields.append(Field(name, path=_file_name(value, where), is_json=separator.startswith(":")))
+            items.parts.append(_field(item, where))
+
+
+def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], str] | None) -> str:
+    """Return the text of the file that contains the value of a header or a query parameter."""
+    flag = "-q" if item.separator.startswith("=") else "-H"
+    path = _file_name(item.value, where, f"for a value that starts with @, use {flag}")
+    assert read is not None  # noqa: S101 - only callers that cannot have such ITEMs omit it
+    items.files.append(path)
+    return read(path)
+
+
+def _field(item: _Split, where: str) -> Field:
+    name, separator, value, written = item
+    is_json, is_path = separator.startswith(":"), separator.endswith("@")
+    path = _file_name(value, where) if is_path else None
+    text = None if is_path else _checked_json(value, where, name) if is_json else value
+    return Field(name, text, path, is_json, written if _IN_PATH.search(written) else "")
+
+
+def _add_header(items: Items, name: str, value: str | None) -> None:
+    """Add a header; without a value, it also removes what was set before, and a value replaces a removal."""
+    items.headers[:] = [
+        (other, text) for other, text in items.headers
+        if other.lower() != name.lower() or (value is not None and text is not None)
+    ]  # fmt: skip
+    items.headers.append((name, value))
 
 
 def _header(name: str, value: str, where: str) -> str:
@@ -191,9 +266,9 @@ def _checked_json(text: str, where: str, name: str) -> str:
         raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
 
 
-def _file_name(path: str, where: str) -> str:
+def _file_name(path: str, where: str, hint: str = "write \\@ for an @ in a name") -> str:
     if not path:
-        raise UsageError(f"{where} has no file name after its @", hint="use - for stdin; write \\@ for an @ in a name")
+        raise UsageError(f"{where} has no file name after its @", hint=f"use - for stdin; {hint}")
     return path
 
 

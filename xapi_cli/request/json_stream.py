@@ -18,7 +18,7 @@ _LITERAL = re.compile(r'[^ \t\r\n{}\[\],:"]+')
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MAX_ESCAPE = len(r"\u0000")
 _LONGEST_LITERAL = 65_536
-_MAX_DEPTH = 100_000
+MAX_DEPTH = 100_000
 _MAX_BACKOFF = 512  # characters
 
 _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END, _NOTHING = range(7)
@@ -31,12 +31,13 @@ class InvalidJSON(ValueError):
     """The text is not valid JSON; the message states the error and its position, but does not quote the text."""
 
 
-def validated(chunks: Iterable[str]) -> Iterator[str]:
+def validated(chunks: Iterable[str], depth: int = 0) -> Iterator[str]:
     """Yield *chunks* unchanged.
 
-    Raises InvalidJSON, after the last chunk at the latest, unless they form a single JSON value.
+    Raises InvalidJSON, after the last chunk at the latest, unless they form a single JSON value that has at most
+    `MAX_DEPTH` levels, including *depth* levels around it.
     """
-    parser = _Parser()
+    parser = _Parser(MAX_DEPTH - depth)
     for chunk in chunks:
         parser.feed(chunk)
         yield chunk
@@ -54,7 +55,8 @@ def encode_string(chunks: Iterable[str]) -> Iterator[str]:
 class _Parser:
     """An incremental RFC 8259 parser; its state is one byte for each nesting level and an incomplete token."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_depth: int) -> None:
+        self._max_depth = max_depth
         self._levels = bytearray()  # an open { or [ for each level
         self._expected = _VALUE
         self._in_string = False
@@ -110,7 +112,7 @@ class _Parser:
         here = self._before + self._at
         if here < self._no_skip_before or self._text[self._at] in "]}":
             return False
-        if len(self._text) > _LONGEST_LITERAL or len(self._levels) > _MAX_DEPTH - sys.getrecursionlimit():
+        if len(self._text) > _LONGEST_LITERAL or len(self._levels) > self._max_depth - sys.getrecursionlimit():
             return False  # the single steps enforce the limits
         before = self._at
         if run and (end := self._match(run)) > before:
@@ -184,8 +186,8 @@ class _Parser:
             raise self._unexpected()
 
     def _open(self, bracket: str) -> None:
-        if len(self._levels) == _MAX_DEPTH:
-            raise self._error(f"more than {_MAX_DEPTH:,} levels")
+        if len(self._levels) >= self._max_depth:
+            raise self._error(f"more than {MAX_DEPTH:,} levels")
         self._levels += bracket.encode()
         self._expected = _KEY_OR_END if bracket == "{" else _VALUE_OR_END
 

@@ -10,6 +10,7 @@ from xapi_cli.errors import Interrupted, UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import items
 from xapi_cli.request.body import build as body
+from xapi_cli.request.body.sources import read_value
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.system import signals
 from xapi_cli.system.render import size
@@ -47,7 +48,13 @@ class Request:
         self._runtime, self._options = runtime, options
         method, path, item_arguments = items.split_arguments(options.arguments)
         before = len(options.arguments) - len(item_arguments)
-        self._items = items.parse(item_arguments, query=options.query, headers=options.headers, before=before)
+        self._items = items.parse(
+            item_arguments,
+            query=options.query,
+            headers=options.headers,
+            before=before,
+            read=lambda path: read_value(path, runtime.terminal.stdin),
+        )
         self._url = urls.resolve(runtime.base_url, path, self._items.query)
         self._method = method
         self._check_conflicts()
@@ -143,7 +150,7 @@ class Request:
         options = self._options
         if options.output in (None, "-"):
             raise UsageError("--continue requires -o FILE", hint="add -o FILE")
-        if self._method not in (None, "GET") or options.data is not None or self._items.fields or self._items.uploads:
+        if self._method not in (None, "GET") or options.data is not None or self._items.parts:
             raise UsageError("--continue is supported only for a GET request without a body", hint="omit --continue")
         for name, _ in self._items.headers:
             if name.lower() in _RANGE_HEADERS:

@@ -54,7 +54,9 @@ def made(*args: str, data: str | None = None, form: bool = False, stdin: Callabl
         (["a:=-0", "b:= null "], '{"a": -0, "b":  null }'),
         (['a:={"b": 1, "b": [ 2 ]}'], '{"a": {"b": 1, "b": [ 2 ]}}'),
         (['a:="\\ud800"'], '{"a": "\\ud800"}'),
-        (["a[b]=c", "a.b=c"], '{"a[b]": "c", "a.b": "c"}'),
+        (["a[b]=c", "a.b=c"], '{"a": {"b": "c"}, "a.b": "c"}'),
+        (["a[][b]:=1.10", "c[1]=é", "a[]:=[ 1e400 ]"], '{"a": [{"b": 1.10}, [ 1e400 ]], "c": [null, "é"]}'),
+        (["[]=a", "[2]:=1"], '["a", null, 1]'),
     ],
 )  # fmt: skip
 def test_fields_become_json_verbatim(args: list[str], expected: str) -> None:
@@ -69,6 +71,7 @@ def test_fields_become_json_verbatim(args: list[str], expected: str) -> None:
     [
         (["a=b"], b"a=b"),
         (["a=", "b=c d+e&f=g"], b"a=&b=c%20d%2Be%26f%3Dg"),
+        (["a[b]=c", "a[]=d", "a[=e"], b"a%5Bb%5D=c&a%5B%5D=d&a%5B=e"),
         (["a=1", "a=2", "b=3", "a=4"], b"a=1&a=2&b=3&a=4"),
         (["é=\r\n漢%"], b"%C3%A9=%0D%0A%E6%BC%A2%25"),
         (["a=\udcff~"], b"a=%FF~"),
@@ -143,6 +146,9 @@ def test_values_come_from_files(tmp_path: Path) -> None:
         (["a@-", "b@-"], None, True, "stdin is used more than once (@-)"),
         (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
         (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
+        (["a[b]=CAN", "a=1"], None, False, "the field a is given twice"),
+        (["a=CAN", "a[b]=1"], None, False, "the field a[b] needs an object, but a is a string"),
+        (["a[b\udcff]=b"], None, False, "the field a[b\\udcff] is not valid UTF-8"),
         (["a\udcff=b"], None, False, "the field a\\udcff is not valid UTF-8"),
         (["a=CAN\udcff"], None, False, "the field a is not valid UTF-8"),
         (['a:="CAN\udcff"'], None, False, "the field a is not valid UTF-8"),
@@ -187,7 +193,7 @@ def test_a_file_that_is_not_valid_json_is_reported_by_field_and_not_quoted(tmp_p
 
 @given(st.dictionaries(TEXT.filter(bool), TEXT, min_size=1))
 def test_a_server_reads_the_json_fields_that_were_given(fields: dict[str, str]) -> None:
-    body = build(Items(fields=[Field(*pair) for pair in fields.items()]), data=None, form=False, stdin=no_stdin)
+    body = build(Items(parts=[Field(*pair) for pair in fields.items()]), data=None, form=False, stdin=no_stdin)
 
     assert body is not None
     assert json.loads(b"".join(body)) == fields
@@ -196,7 +202,7 @@ def test_a_server_reads_the_json_fields_that_were_given(fields: dict[str, str]) 
 
 @given(st.lists(st.tuples(ARGUMENTS.filter(bool), ARGUMENTS), min_size=1))
 def test_a_server_reads_the_form_fields_that_were_given(fields: list[tuple[str, str]]) -> None:
-    body = build(Items(fields=[Field(*pair) for pair in fields]), data=None, form=True, stdin=no_stdin)
+    body = build(Items(parts=[Field(*pair) for pair in fields]), data=None, form=True, stdin=no_stdin)
 
     assert body is not None
     read = parse_qsl(b"".join(body).decode(), keep_blank_values=True, strict_parsing=True, errors="surrogateescape")

@@ -1,10 +1,10 @@
 """Build the request body from ITEMs and `-d`; memory use does not depend on the size of the body."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
 from xapi_cli.errors import UsageError
+from xapi_cli.request import nested_json
 from xapi_cli.request.body.multipart import multipart
 from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
 from xapi_cli.request.body.spool import Body, Spool, Text
@@ -25,7 +25,7 @@ def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body |
     if data is not None:
         return data_body(data, stdin)
     if items.uploads:
-        return multipart(items.fields, items.uploads, stdin)
+        return multipart(items.parts, stdin)
     if not items.fields:
         return None
     return form_body(items.fields, stdin) if form else json_body(items.fields, stdin)
@@ -41,9 +41,10 @@ def data_body(data: str, stdin: Stdin) -> Body:
 
 
 def json_body(fields: Sequence[Field], stdin: Stdin) -> Body:
-    """Return *fields* as a JSON object; the values of `:=` are included verbatim."""
-    _check_duplicates(fields)
-    return Spool(_json_object(fields, stdin), JSON)
+    """Return *fields* as a JSON object, or an array if their names say so; the values of `:=` are included verbatim."""
+    for field in fields:
+        _utf8(field.name, field)
+    return Spool(_json(nested_json.build(fields), stdin), JSON)
 
 
 def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
@@ -53,7 +54,8 @@ def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
 
 def check_combination(items: Items, data: str | None, *, form: bool) -> None:
     """Raise UsageError if the parts of the body cannot be combined."""
-    has_json = any(field.is_json for field in items.fields)
+    fields = items.fields
+    has_json = any(field.is_json for field in fields)
     if data is not None and (items.fields or items.uploads):
         raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
     if data is not None and form:
@@ -62,35 +64,27 @@ def check_combination(items: Items, data: str | None, *, form: bool) -> None:
         raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
     if items.uploads and has_json:
         raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
-    paths = [field.path for field in items.fields] + [upload.path for upload in items.uploads]
-    if paths.count(STDIN) > 1:
+    if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
         raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
+    if not form and not items.uploads:
+        nested_json.build(fields)  # reports contradictory names
 
 
-def _check_duplicates(fields: Sequence[Field]) -> None:
-    seen = set()
-    for field in fields:
-        if field.name in seen:
-            name = printable(field.name)
-            raise UsageError(f"the field {name} is given twice", hint=f"for a list write {name}:='[…]'")
-        seen.add(field.name)
+def _json(value: nested_json.Node, stdin: Stdin) -> Iterator[bytes]:
+    for piece, depth in nested_json.pieces(value):
+        if isinstance(piece, Field):
+            for text in _json_value(piece, depth, stdin):
+                yield _utf8(text, piece)
+        else:
+            yield piece.encode()
 
 
-def _json_object(fields: Sequence[Field], stdin: Stdin) -> Iterator[bytes]:
-    for position, field in enumerate(fields):
-        name = json.dumps(field.name, ensure_ascii=False)
-        yield _utf8(f"{', ' if position else '{'}{name}: ", field)
-        for text in _json_value(field, stdin):
-            yield _utf8(text, field)
-    yield b"}"
-
-
-def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
+def _json_value(field: Field, depth: int, stdin: Stdin) -> Iterator[str]:
     if not field.is_json:
         yield from encode_string(_text(field, stdin))
         return
     try:
-        yield from validated(_without_bom(_text(field, stdin)))
+        yield from validated(_without_bom(_text(field, stdin)), depth)
     except InvalidJSON as error:
         raise UsageError(f"the field {printable(field.name)} has a value that is not valid JSON: {error}") from None
 

@@ -14,13 +14,13 @@ _COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz":
 _UNKNOWN = "application/octet-stream"
 
 
-def multipart(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin) -> Body:
-    """Return the body of *fields* and *uploads*; the boundary is the same each time it is sent."""
+def multipart(parts: Sequence[Field | Upload], stdin: Stdin) -> Body:
+    """Return the body of *parts*, in their order; the boundary is the same each time it is sent."""
     boundary = os.urandom(16).hex()
-    keep = IN_MEMORY // max(1, len(fields) + len(uploads))
+    keep = IN_MEMORY // max(1, len(parts))
     bodies: list[Body] = []
     with ExitStack() as opened:
-        for head, body in _parts(fields, uploads, stdin, keep):
+        for head, body in _contents(parts, stdin, keep):
             opened.callback(body.close)
             bodies += [Text(_encoded(f"--{boundary}\r\n{head}\r\n\r\n")), body, Text(b"\r\n")]
         opened.pop_all()  # from here on, closing the Chain closes them
@@ -38,13 +38,14 @@ def content_type(upload: Upload) -> str:
     return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN
 
 
-def _parts(fields: Sequence[Field], uploads: Sequence[Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
+def _contents(parts: Sequence[Field | Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:
     """Yield the headers and the content of each part, with at most *keep* bytes of the content in memory."""
-    for field in fields:
-        yield disposition(field.name), _content(field, stdin, keep)
-    for upload in uploads:
-        head = disposition(upload.name, filename(upload))
-        yield f"{head}\r\nContent-Type: {content_type(upload)}", read_body(upload.path, stdin, keep=keep)
+    for part in parts:
+        if isinstance(part, Field):
+            yield disposition(part.name), _content(part, stdin, keep)
+        else:
+            head = disposition(part.name, filename(part))
+            yield f"{head}\r\nContent-Type: {content_type(part)}", read_body(part.path, stdin, keep=keep)
 
 
 def _content(field: Field, stdin: Stdin, keep: int) -> Body:

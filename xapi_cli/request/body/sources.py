@@ -11,6 +11,7 @@ from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
 from xapi_cli.system.render import printable
 
 STDIN = "-"
+_MAX_VALUE = 1_048_576  # characters
 Stdin = Callable[[], BinaryIO | None]
 
 
@@ -41,6 +42,17 @@ def read_text(path: str, stdin: Stdin) -> Iterator[str]:
     name = printable(path)
     with _open(path) as file:
         yield from _decoded(_chunks(file, name), name)
+
+
+def read_value(path: str, stdin: Stdin) -> str:
+    """Return the text of a file as the value of a header or parameter: without the line end, as in a shell's `$(…)`."""
+    value = ""
+    for text in read_text(path, stdin):
+        value += text
+        if len(value) > _MAX_VALUE:
+            name = "stdin" if path == STDIN else printable(path)
+            raise UsageError(f"{name} is too large for a header or a query parameter", hint="send it in the body")
+    return value.rstrip("\r\n")
 
 
 def _open_stdin(stdin: Stdin) -> BinaryIO:
