@@ -73,7 +73,7 @@ def test_names_of_options_and_items_are_set_off_completely(xapi: Xapi) -> None:
 
     assert "\r\n  \x1b[36m-q, --query\x1b[0m NAME=VALUE  " in seen
     assert "\r\n  \x1b[36m--form\x1b[0m  " in seen
-    assert "\r\n    \x1b[36mname:=JSON\x1b[0m    JSON field" in seen
+    assert "\r\n    \x1b[36mname:=JSON\x1b[0m       JSON field" in seen
 
 
 def test_every_command_is_listed_with_a_summary(xapi: Xapi) -> None:
