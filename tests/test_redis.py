@@ -287,7 +287,7 @@ def test_a_login_stores_nothing_after_a_logout_on_another_machine(
 
     assert (outcome.code, outcome.out) == (0, "token1\n")
     assert "the account was logged out in the meantime, so the new token is not stored" in outcome.err
-    assert shared_redis.keys() == ["mark"]
+    assert shared_redis.keys() == ["logout"]
 
 
 def test_processes_that_wait_for_a_login_send_no_password_after_a_logout(
@@ -299,7 +299,7 @@ def test_processes_that_wait_for_a_login_send_no_password_after_a_logout(
     waiting = [xapi.start(*command, env={**held, **on(xapi, number)}) for number, command in commands]
     _wait_for_polls(shared_redis)
     (lock,) = _keys(shared_redis, "*:lock")
-    shared_redis.oracle.set(lock.replace(b":lock", b":mark"), "of-a-logout")
+    shared_redis.oracle.set(lock.replace(b":lock", b":logout"), "of-a-logout")
     grants.gate.open.set()
     outcomes = _ended([holder, *waiting])
 
@@ -395,7 +395,7 @@ def test_a_logout_of_many_accounts_waits_for_an_unreachable_server_once(
     redis_server.thaw()
 
     assert xapi("logout", "--all", env=env).code == 0
-    assert redis_server.keys() == ["mark", "mark"]
+    assert redis_server.keys() == ["logout", "logout"]
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])

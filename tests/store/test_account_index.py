@@ -18,7 +18,7 @@ def known(tmp_path: Path) -> AccountIndex:
 
 
 def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: AccountIndex) -> None:
-    assert (known.all(), known.storages(ME), known.mark(ME)) == ([], [], "")
+    assert (known.all(), known.storages(ME), known.logout_marker(ME)) == ([], [], "")
 
     known.add(ME, "file")
     known.add(ME, "keyring")
@@ -49,25 +49,25 @@ def test_a_store_that_could_not_be_cleared_remains_in_the_index(known: AccountIn
 def test_a_login_detects_a_logout_since_it_began(known: AccountIndex, stored_before: bool) -> None:
     if stored_before:
         known.add(ME, "file")
-    began = known.mark(ME)
-    assert known.has_mark(ME, began)
+    began = known.logout_marker(ME)
+    assert known.has_logout_marker(ME, began)
 
     known.remove(ME)
 
-    assert not known.has_mark(ME, began)
-    assert known.has_mark(ME, known.mark(ME))
+    assert not known.has_logout_marker(ME, began)
+    assert known.has_logout_marker(ME, known.logout_marker(ME))
 
 
 def test_a_login_of_another_process_is_not_mistaken_for_a_logout(known: AccountIndex) -> None:
-    began = known.mark(ME)
+    began = known.logout_marker(ME)
     known.add(ME, "file")
-    second = known.mark(ME)
+    second = known.logout_marker(ME)
     known.add(ME, "keyring")
 
     known.remove(OTHER)
 
-    assert known.has_mark(ME, began)
-    assert known.has_mark(ME, second)
+    assert known.has_logout_marker(ME, began)
+    assert known.has_logout_marker(ME, second)
 
 
 def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(t
     known.remove(Identity("https://third.test", "me"))
 
     assert not path.exists()
-    assert known.has_mark(ME, "a mark from before")  # no login takes that long
+    assert known.has_logout_marker(ME, "a marker from before")  # no login takes that long
 
 
 def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class LoginLock:
         with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
             private_files.touch(self._lock)
 
-    def site(self) -> str:
+    def machine(self) -> str:
         """Return a name of this lock that no other machine uses, or an empty text if there is none."""
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()  # of the kernel: Linux only

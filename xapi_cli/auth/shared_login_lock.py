@@ -41,11 +41,11 @@ class SharedLoginLock:
         """
         end = time.monotonic() + timeout
         with contextlib.ExitStack() as stack:
-            site = ""
+            machine = ""
             with contextlib.suppress(LockUnavailable):  # the shared lock is sufficient
                 local = self._local.acquired(timeout, stop_on_login=stop_on_login, required=required)
-                site = self._local.site() if stack.enter_context(local) else ""
-            self._acquire(end, site, stop_on_login=stop_on_login, required=required)
+                machine = self._local.machine() if stack.enter_context(local) else ""
+            self._acquire(end, machine, stop_on_login=stop_on_login, required=required)
             stack.callback(self._store.unlock, self._identity)
             yield True
 
@@ -53,22 +53,22 @@ class SharedLoginLock:
         """Notify the waiting processes of this machine; those of other machines see the new record."""
         self._local.notify_login()
 
-    def _acquire(self, end: float, site: str, *, stop_on_login: bool, required: bool) -> None:
-        attempt, pause = self._attempt(site), _FIRST_POLL
+    def _acquire(self, end: float, machine: str, *, stop_on_login: bool, required: bool) -> None:
+        attempt, pause = self._attempt(machine), _FIRST_POLL
         before = attempt.version
         while not attempt.is_acquired:
             left = end - time.monotonic()
             if left <= 0:
                 if required:
                     raise LockTimeout(self._identity.key)
-                attempt = self._attempt(site, force=True)
+                attempt = self._attempt(machine, force=True)
                 continue
             time.sleep(min(left, pause * (0.5 + os.urandom(1)[0] / 255)))  # jitter spreads the attempts of machines
             pause = min(pause * 1.5, _LAST_POLL)
-            attempt = self._attempt(site)
+            attempt = self._attempt(machine)
             if attempt.version != before and stop_on_login and not attempt.is_acquired:
                 self._local.notify_login()
                 raise AnotherLoggedIn
 
-    def _attempt(self, site: str, *, force: bool = False) -> LockAttempt:
-        return self._store.try_lock(self._identity, lifetime=self._lifetime, site=site, force=force)
+    def _attempt(self, machine: str, *, force: bool = False) -> LockAttempt:
+        return self._store.try_lock(self._identity, lifetime=self._lifetime, machine=machine, force=force)

@@ -1,7 +1,7 @@
 """The index of accounts that have a stored record, without secrets, so that `logout --all` finds them.
 
 A logout also uses the entry to stop a login in progress in another process: it leaves an empty entry with another
-mark. A login that finds a mark other than the one it began with stores nothing.
+marker. A login that finds a marker other than the one it began with stores nothing.
 """
 
 import json
@@ -26,14 +26,14 @@ class AccountIndex:
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._clock = directory, clock
 
-    def mark(self, identity: Identity) -> str:
-        """Return the mark of the account's entry, which a logout changes; it is empty if there is no entry."""
+    def logout_marker(self, identity: Identity) -> str:
+        """Return the logout marker of the account's entry, which a logout changes; it is empty if there is no entry."""
         entry = self._read(self._path(identity))
         return str(entry["mark"]) if entry else ""
 
-    def has_mark(self, identity: Identity, mark: str) -> bool:
-        """Return whether the account was not logged out since its entry had this *mark*."""
-        return self.mark(identity) in ("", mark)
+    def has_logout_marker(self, identity: Identity, marker: str) -> bool:
+        """Return whether the account was not logged out since its entry had this *marker*."""
+        return self.logout_marker(identity) in ("", marker)
 
     def storages(self, identity: Identity) -> list[str]:
         """Return the names of the stores that hold a record of *identity*."""
@@ -50,7 +50,7 @@ class AccountIndex:
     def add(self, identity: Identity, storage: str) -> None:
         """Record that the store named *storage* holds a new record of *identity*."""
         known = self.storages(identity)
-        self._write(identity, self.mark(identity), known if storage in known else [*known, storage])
+        self._write(identity, self.logout_marker(identity), known if storage in known else [*known, storage])
 
     def remove(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
         """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
@@ -81,9 +81,9 @@ class AccountIndex:
             entry if fits and all(isinstance(entry[key], kinds[key]) for key in kinds.keys() & entry.keys()) else None
         )
 
-    def _write(self, identity: Identity, mark: str, storages: list[str]) -> None:
+    def _write(self, identity: Identity, marker: str, storages: list[str]) -> None:
         private_files.make_directory(self._directory)
-        entry: dict[str, Any] = {"mark": mark, "revision": os.urandom(8).hex(), "storages": storages}
+        entry: dict[str, Any] = {"mark": marker, "revision": os.urandom(8).hex(), "storages": storages}
         if storages:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
         private_files.replace(self._path(identity), json.dumps(entry).encode())

@@ -81,23 +81,23 @@ class SharedStore(Store, Protocol):
 
     failures: Failures
 
-    def mark(self, identity: Identity) -> str:
-        """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
+    def logout_marker(self, identity: Identity) -> str:
+        """Return the logout marker of the account, which a logout changes; it is empty if there was no recent logout."""
 
-    def try_lock(self, identity: Identity, *, lifetime: float, site: str = "", force: bool = False) -> LockAttempt:
+    def try_lock(self, identity: Identity, *, lifetime: float, machine: str = "", force: bool = False) -> LockAttempt:
         """Acquire the login lock for *lifetime* seconds unless another process holds it.
 
-        The caller is the only process of *site* that may hold it: a lock of the same site is left over. With *force*,
+        The caller is the only process of *machine* that may hold it: a lock of the same machine is left over. With *force*,
         the lock of any other process is taken over.
         """
 
     def unlock(self, identity: Identity) -> None:
         """Release the login lock if this store still holds it; if that fails, the lock expires."""
 
-    def write_locked(self, identity: Identity, record: Record, mark: str | None) -> bool:
+    def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store *record* and release the login lock, in one step.
 
-        Returns False, and stores nothing, if the account was logged out since it had *mark*. Raises LockLost, and
+        Returns False, and stores nothing, if the account was logged out since it had *marker*. Raises LockLost, and
         stores nothing, if this store does not hold the lock any more.
         """
 

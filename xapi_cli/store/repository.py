@@ -72,7 +72,7 @@ class TokenRepository:
         self._store: Store | None = None
         self._record: Record | None = None
         self._read = False
-        self._mark: str | None = None
+        self._marker: str | None = None
         self._store_notices_logout = True  # since `begin`, if the store has its own lock
         self._state_is_usable = True
         self._warned = False
@@ -143,12 +143,12 @@ class TokenRepository:
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""
         if (shared := self.shared) is not None:
-            self._mark = shared.mark(self.identity)
+            self._marker = shared.logout_marker(self.identity)
             return
         try:
-            self._mark = self._index.mark(self.identity) if self._storage.is_persistent else None
+            self._marker = self._index.logout_marker(self.identity) if self._storage.is_persistent else None
         except OSError:
-            self._mark = None  # taking the lock, which is next, reports the error
+            self._marker = None  # taking the lock, which is next, reports the error
         if self._storage.has_own_lock:
             try:
                 self._locking_store().begin(self.identity)
@@ -158,11 +158,11 @@ class TokenRepository:
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
-        if self._mark is None:
+        if self._marker is None:
             return False
         if (shared := self.shared) is not None:
-            return shared.mark(self.identity) not in ("", self._mark)
-        return not self._has_mark(self._mark)
+            return shared.logout_marker(self.identity) not in ("", self._marker)
+        return not self._has_marker(self._marker)
 
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.
@@ -172,7 +172,7 @@ class TokenRepository:
         """
         if (shared := self.shared) is not None:
             return self._write_shared(shared, record)
-        if not self._store_notices_logout and (self._mark is None or not self._state_is_usable):
+        if not self._store_notices_logout and (self._marker is None or not self._state_is_usable):
             raise StoreError(
                 "a logout during the login would not have been noticed: no agent and no state directory was usable",
                 hint="log in again",
@@ -182,7 +182,7 @@ class TokenRepository:
         with ExitStack() as lock:
             if not self._storage.has_own_lock:
                 lock.enter_context(self._writing())
-            if self._mark is not None and not self._has_mark(self._mark):
+            if self._marker is not None and not self._has_marker(self._marker):
                 return False
             try:
                 store.write(self.identity, record)
@@ -235,7 +235,7 @@ class TokenRepository:
         return cast("LockingStore", self._store)
 
     def _write_shared(self, shared: "SharedStore", record: Record) -> bool:
-        if not shared.write_locked(self.identity, record, self._mark):
+        if not shared.write_locked(self.identity, record, self._marker):
             return False
         self._record, self._read = record, True
         with suppress(OSError):  # without an entry, `logout` of this account still finds the record
@@ -270,9 +270,9 @@ class TokenRepository:
     def _open(self, storage: Storage) -> "Store":
         return open_store(storage, self._options)
 
-    def _has_mark(self, mark: str) -> bool:
+    def _has_marker(self, marker: str) -> bool:
         try:
-            return self._index.has_mark(self.identity, mark)
+            return self._index.has_logout_marker(self.identity, marker)
         except OSError:
             return True
 

@@ -146,7 +146,7 @@ def test_a_connection_that_breaks_is_opened_again(opened: Open) -> None:
 
 _OPERATIONS: dict[str, Callable[[SharedStore], object]] = {
     "read": lambda store: store.read(ME),
-    "mark": lambda store: store.mark(ME),
+    "marker": lambda store: store.logout_marker(ME),
     "delete": lambda store: store.delete(ME),
     "lock": lambda store: store.try_lock(ME, lifetime=60),
     "write": lambda store: store.write_locked(ME, Record(Token("a-token")), ""),

@@ -1,4 +1,4 @@
-"""Storage `redis` in a real server: keys, locks, marks, and what happens while the server fails."""
+"""Storage `redis` in a real server: keys, locks, logout markers, and what happens while the server fails."""
 
 import os
 import threading
@@ -28,8 +28,8 @@ def second(opened: Open) -> SharedStore:
     return cast("SharedStore", opened("redis"))
 
 
-def _lock(store: SharedStore, *, lifetime: float = 60, site: str = "", force: bool = False) -> bool:
-    return store.try_lock(ME, lifetime=lifetime, site=site, force=force).is_acquired
+def _lock(store: SharedStore, *, lifetime: float = 60, machine: str = "", force: bool = False) -> bool:
+    return store.try_lock(ME, lifetime=lifetime, machine=machine, force=force).is_acquired
 
 
 def test_one_store_at_a_time_holds_the_lock(first: SharedStore, second: SharedStore) -> None:
@@ -62,19 +62,19 @@ def test_the_lock_lasts_as_long_as_requested(first: SharedStore, shared_redis: R
     assert 40_000 < cast("Any", shared_redis.oracle.pttl(key)) <= 45_000
 
 
-def test_a_process_of_the_same_site_replaces_a_lock_that_was_left_over(first: SharedStore, second: SharedStore) -> None:
-    assert _lock(first, site="here")
-    assert not _lock(second, site="elsewhere")
+def test_a_process_of_the_same_machine_replaces_a_lock_that_was_left_over(first: SharedStore, second: SharedStore) -> None:
+    assert _lock(first, machine="here")
+    assert not _lock(second, machine="elsewhere")
     second.unlock(ME)
-    assert _lock(second, site="here")
+    assert _lock(second, machine="here")
     with pytest.raises(LockLost):
         first.write_locked(ME, RECORD, "")
 
 
-def test_a_lock_without_a_site_is_not_taken_for_left_over(first: SharedStore, second: SharedStore) -> None:
+def test_a_lock_without_a_machine_is_not_taken_for_left_over(first: SharedStore, second: SharedStore) -> None:
     assert _lock(first)
     assert not _lock(second)
-    assert not _lock(second, site="here")
+    assert not _lock(second, machine="here")
 
 
 def test_an_explicit_login_takes_the_lock_over(first: SharedStore, second: SharedStore) -> None:
@@ -87,7 +87,7 @@ def test_a_write_stores_the_token_and_releases_the_lock_in_one_step(
     first: SharedStore, second: SharedStore, shared_redis: RedisServer
 ) -> None:
     assert _lock(first)
-    assert first.write_locked(ME, RECORD, first.mark(ME))
+    assert first.write_locked(ME, RECORD, first.logout_marker(ME))
 
     assert shared_redis.keys() == ["record"]
     assert second.read(ME) == Record(RECORD.token)
@@ -107,21 +107,21 @@ def test_the_version_changes_with_each_record(first: SharedStore, second: Shared
 
 
 def test_a_login_that_began_before_a_logout_stores_nothing(first: SharedStore, second: SharedStore) -> None:
-    mark = first.mark(ME)
+    marker = first.logout_marker(ME)
     assert second.delete(ME) is False
     assert _lock(first)
-    assert first.write_locked(ME, RECORD, mark) is False
+    assert first.write_locked(ME, RECORD, marker) is False
     assert first.read(ME) is None
     assert _lock(second)  # the refused write has released the lock
-    assert second.write_locked(ME, RECORD, second.mark(ME)) is True
+    assert second.write_locked(ME, RECORD, second.logout_marker(ME)) is True
 
 
 def test_a_logout_ends_the_lock_of_a_login_in_progress(first: SharedStore, second: SharedStore) -> None:
-    mark = first.mark(ME)
+    marker = first.logout_marker(ME)
     assert _lock(first)
     second.delete(ME)
     assert _lock(second)
-    assert first.write_locked(ME, RECORD, mark) is False
+    assert first.write_locked(ME, RECORD, marker) is False
 
 
 @pytest.fixture
@@ -136,13 +136,13 @@ def test_a_logout_without_memory_stops_logins_in_progress_as_any_other(opened: O
     first, second, waiting = (cast("SharedStore", opened("redis", **options)) for _ in range(3))
     full_redis.oracle.config_set("maxmemory", "0")
     first.write(ME, RECORD)
-    before = waiting.mark(ME)
+    before = waiting.logout_marker(ME)
     assert _lock(first)
     full_redis.oracle.config_set("maxmemory", "1")
 
     assert second.delete(ME) is True
     assert second.delete(ME) is False
-    assert full_redis.keys() == ["mark"]
+    assert full_redis.keys() == ["logout"]
     full_redis.oracle.config_set("maxmemory", "0")
     assert not first.write_locked(ME, RECORD, before)
     assert _lock(waiting)
@@ -167,11 +167,11 @@ def test_names_of_keys_contain_no_account(first: SharedStore, shared_redis: Redi
     assert all(key.startswith(f"test:{{{ME.key}}}:") for key in keys)
 
 
-def test_marks_and_failures_expire(first: SharedStore, shared_redis: RedisServer) -> None:
+def test_logout_markers_and_failures_expire(first: SharedStore, shared_redis: RedisServer) -> None:
     first.delete(ME)
     first.failures.write(ME, "failed", b"{}")
 
-    assert 3_500_000 < cast("Any", shared_redis.oracle.pttl(f"test:{{{ME.key}}}:mark")) <= 3_600_000
+    assert 3_500_000 < cast("Any", shared_redis.oracle.pttl(f"test:{{{ME.key}}}:logout")) <= 3_600_000
     assert 55_000 < cast("Any", shared_redis.oracle.pttl(f"test:{{{ME.key}}}:failure:failed")) <= 60_000
 
 

@@ -5,7 +5,7 @@ them in one step:
 
     PREFIX{KEY}:record            the record
     PREFIX{KEY}:lock              the owner of the login lock; expires
-    PREFIX{KEY}:mark              a random text that each logout changes; expires after an hour
+    PREFIX{KEY}:logout            a random text that each logout changes; expires after an hour
     PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
 """
 
@@ -25,7 +25,7 @@ from xapi_cli.store.redis.replies import count, number_and_text, optional_bytes,
 from xapi_cli.tokens import Identity, Record
 
 _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
-_MARK_LIFETIME = 3_600_000  # milliseconds: no login that began before a logout takes longer
+_MARKER_LIFETIME = 3_600_000  # milliseconds: no login that began before a logout takes longer
 _FAILURE_LIFETIME = 60_000  # milliseconds
 
 _TRY_LOCK = """
@@ -42,9 +42,9 @@ return 0
 """
 _WRITE = """
 local is_held = redis.call('get', KEYS[1]) == ARGV[1]
-local mark, result = redis.call('get', KEYS[3]), 'lost'
+local marker, result = redis.call('get', KEYS[3]), 'lost'
 if redis.call('get', KEYS[2]) == ARGV[2] then result = 'stored'
-elseif ARGV[4] == '1' and mark and mark ~= ARGV[3] then result = 'logged out'
+elseif ARGV[4] == '1' and marker and marker ~= ARGV[3] then result = 'logged out'
 elseif is_held then
   redis.call('set', KEYS[2], ARGV[2])
   result = 'stored'
@@ -110,17 +110,17 @@ class RedisStore:
 
     def delete(self, identity: Identity) -> bool:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
-        keys = tuple(self._key(identity, name) for name in ("record", "lock", "mark"))
-        return bool(self._client.script(_DELETE, keys, os.urandom(8).hex(), _MARK_LIFETIME, form=count))
+        keys = tuple(self._key(identity, name) for name in ("record", "lock", "logout"))
+        return bool(self._client.script(_DELETE, keys, os.urandom(8).hex(), _MARKER_LIFETIME, form=count))
 
-    def mark(self, identity: Identity) -> str:
-        """Return the mark of the account, which a logout changes; it is empty if there was no recent logout."""
-        data = self._client.command("GET", self._key(identity, "mark"), form=optional_bytes)
+    def logout_marker(self, identity: Identity) -> str:
+        """Return the logout marker of the account, which a logout changes; it is empty if there was no recent logout."""
+        data = self._client.command("GET", self._key(identity, "logout"), form=optional_bytes)
         return (data or b"").decode("ascii", "replace")
 
-    def try_lock(self, identity: Identity, *, lifetime: float, site: str = "", force: bool = False) -> LockAttempt:
+    def try_lock(self, identity: Identity, *, lifetime: float, machine: str = "", force: bool = False) -> LockAttempt:
         """Acquire the login lock unless another process holds it; see `protocol.SharedStore`."""
-        place = f"{hashlib.sha256(site.encode()).hexdigest()[:16]}/" if site else ""
+        place = f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}/" if machine else ""
         owner = self._owners.get(identity, "")  # of an earlier attempt, whose reply may have been lost
         if not owner.startswith(place or "/"):
             owner = f"{place or '/'}{os.urandom(16).hex()}"
@@ -136,12 +136,12 @@ class RedisStore:
             with suppress(StoreError):
                 self._client.script(_UNLOCK, (self._key(identity, "lock"),), owner)
 
-    def write_locked(self, identity: Identity, record: Record, mark: str | None) -> bool:
+    def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""
-        keys = tuple(self._key(identity, name) for name in ("lock", "record", "mark"))
+        keys = tuple(self._key(identity, name) for name in ("lock", "record", "logout"))
         text = records.encode(identity, Record(record.token))
         owner = self._owners.get(identity, "")
-        result = self._client.script(_WRITE, keys, owner, text, mark or "", int(mark is not None), form=_written)
+        result = self._client.script(_WRITE, keys, owner, text, marker or "", int(marker is not None), form=_written)
         self._owners.pop(identity, None)
         if result == b"lost":
             raise LockLost(
