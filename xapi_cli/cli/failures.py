@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
 from xapi_cli.system import out_of_memory, signals
-from xapi_cli.system.terminal import discard_stdout
+from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime

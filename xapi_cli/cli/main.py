@@ -17,8 +17,7 @@ from xapi_cli.errors import ClosedPipe, OutputError
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.paths import relative_homes
 from xapi_cli.settings.table import SECRET_VARIABLES
-from xapi_cli.system import safe_paths, signals
-from xapi_cli.system.terminal import reserve_standard_streams
+from xapi_cli.system import safe_paths, signals, standard_streams
 
 # The command table: each command with its subcommands, if any, below its heading in `xapi --help`. The file
 # `commands/NAME.py` has a function for each; a hyphen in NAME is an underscore there.
@@ -140,7 +139,7 @@ def main() -> NoReturn:
 
 def execute(make_runtime: Callable[[Mapping[str, str]], Runtime] = Runtime) -> int:
     """Run the command line of this process, in the runtime that *make_runtime* creates; return the exit code."""
-    reserve_standard_streams()
+    standard_streams.reserve()
     # If click is installed, httpx imports its command line with rich and pygments: 35 ms without benefit.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails, as httpx expects
     return _flushed(run(sys.argv[1:], make_runtime(_take_environ())))

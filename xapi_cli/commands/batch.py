@@ -101,7 +101,7 @@ def batch(
       xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
       xapi batch --merge --input requests.jsonl out-*.jsonl
     """
-    from xapi_cli.usecases.batch import Batch, BatchOptions
+    from xapi_cli.batch.options import BatchOptions
 
     runtime: Runtime = ctx.obj
     options = BatchOptions(
@@ -123,4 +123,6 @@ def batch(
 
         usecase.run(runtime, options.files, options.input)
     else:
+        from xapi_cli.usecases.batch import Batch
+
         Batch(runtime, options).run()

@@ -82,12 +82,12 @@ class SharedStore(Store, Protocol):
     failures: Failures
 
     def logout_marker(self, identity: Identity) -> str:
-        """Return the logout marker of the account, which a logout changes; it is empty if there was no recent logout."""
+        """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
 
     def try_lock(self, identity: Identity, *, lifetime: float, machine: str = "", force: bool = False) -> LockAttempt:
         """Acquire the login lock for *lifetime* seconds unless another process holds it.
 
-        The caller is the only process of *machine* that may hold it: a lock of the same machine is left over. With *force*,
+        The caller is the only process of *machine* that may hold it: a lock of the same machine is stale. With *force*,
         the lock of any other process is taken over.
         """
 

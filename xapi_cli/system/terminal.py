@@ -1,18 +1,14 @@
 """Terminal input and output: all writes to stdout and stderr, and all prompts."""
 
-import errno
 import os
-import select
 import stat
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
-from io import FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
-from xapi_cli.system import prompts
+from xapi_cli.system import prompts, standard_streams
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_command, escape_json, json_line, printable
 from xapi_cli.system.style import Name, Style, is_wanted
@@ -57,8 +53,8 @@ class Terminal:
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
-        self._stdout: BinaryIO | None = _open_stdout(1) if has_streams else None
-        self._stderr = _duplicate_of_stderr() if has_streams else -1
+        self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
+        self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
@@ -87,9 +83,9 @@ class Terminal:
             raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
         try:
             with self._progress.interrupted() if self._progress and self.stdout_is_terminal else nullcontext():
-                _write_all(self._stdout, data)
+                standard_streams.write_all(self._stdout.fileno(), data)
         except OSError as error:
-            if error.errno in _CLOSED_PIPE_ERRORS:
+            if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stdout was closed early") from error
             raise OutputError(
                 f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
@@ -118,9 +114,11 @@ class Terminal:
         try:
             self._write_stderr(data)
         except OSError as error:
-            if error.errno in _CLOSED_PIPE_ERRORS:
+            if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stderr was closed early") from error
-            reason = "stderr is closed" if 2 in _CLOSED_AT_START else f"stderr cannot be written: {error.strerror}"
+            reason = (
+                "stderr is closed" if standard_streams.is_closed(2) else f"stderr cannot be written: {error.strerror}"
+            )
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, text: str) -> None:
@@ -156,18 +154,10 @@ class Terminal:
     def _write_stderr(self, data: bytes) -> None:
         """Write *data* to stderr, in place of the progress."""
         if self._progress is None:
-            self._write_all_to_stderr(data)
+            standard_streams.write_all(self._stderr, data)
             return
         with self._progress.interrupted():
-            self._write_all_to_stderr(data)
-
-    def _write_all_to_stderr(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._stderr, rest) :]
-            except BlockingIOError:
-                select.select([], [self._stderr], [])
+            standard_streams.write_all(self._stderr, data)
 
     # progress
 
@@ -197,7 +187,7 @@ class Terminal:
     def _write_progress(self, data: bytes) -> None:
         if self._prompter.is_in_foreground(self._stderr):  # a job can be moved to the background and back
             with suppress(OSError):  # the terminal may have been closed
-                self._write_all_to_stderr(data)
+                standard_streams.write_all(self._stderr, data)
 
     # terminal properties
 
@@ -284,73 +274,7 @@ class Terminal:
 
     def stdin(self) -> BinaryIO | None:
         """Return stdin as a binary stream, None if it is closed."""
-        return None if 0 in _CLOSED_AT_START else _BlockingStdin(os.dup(0), closefd=False)
-
-
-def reserve_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            _CLOSED_AT_START.add(number)
-            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is this one; writing still fails
-    if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
-        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
-        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
-
-
-def discard_stdout() -> None:
-    """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # too many open files
-        os.close(1)
-        os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number, which is the one just closed
-        return
-    os.dup2(null, 1)
-    os.close(null)
-
-
-_CLOSED_AT_START: set[int] = set()
-_CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET})
-
-
-class _BlockingStdin(FileIO):
-    """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        while (data := super().read(-1 if size is None else size)) is None:
-            select.select([self], [], [])
-        return data
-
-
-def _open_stdout(number: int) -> BinaryIO | None:
-    """Return an unbuffered duplicate of standard stream *number*; None if it was closed when xapi started.
-
-    The duplicate remains valid while `store.keyring.silence` redirects the standard stream for all threads.
-    """
-    if number in _CLOSED_AT_START:
-        return None
-    return open(os.dup(number), "rb" if number == 0 else "wb", buffering=0, closefd=False)
-
-
-def _duplicate_of_stderr() -> int:
-    """Return a duplicate of stderr, which remains valid while `store.keyring.silence` redirects the standard stream."""
-    try:
-        return os.dup(2)
-    except OSError:
-        return 2
-
-
-def _write_all(stream: BinaryIO, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = stream.write(rest)
-        if written is None:  # a full non-blocking pipe: wait until it is writable
-            select.select([], [stream], [])
-            continue
-        rest = rest[written:]
+        return standard_streams.open_stdin()
 
 
 def _columns_of(descriptor: int) -> int:
@@ -367,4 +291,4 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _isatty(number: int) -> bool:
-    return number not in _CLOSED_AT_START and os.isatty(number)
+    return not standard_streams.is_closed(number) and os.isatty(number)

@@ -2,9 +2,8 @@
 
 import signal
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,6 +16,7 @@ from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
+from xapi_cli.batch.options import BatchOptions
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
@@ -50,36 +50,6 @@ _ERRORS: dict[int, type[XapiError]] = {
     each.exit_code: each
     for each in (UsageError, ClientStatusError, ServerStatusError, AuthenticationError, NetworkError, TimeoutExpired)
 }
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """The options of the command line."""
-
-    files: Sequence[str] = ()
-    jobs: int = 16
-    ordered: bool = False
-    retries: int = 0
-    fail_fast: bool = False
-    journal: str | None = None
-    shard: str | None = None
-    rate: str | None = None
-    pauses: bool = True
-    merge: bool = False
-    input: str | None = None
-
-    def check(self) -> None:
-        """Raise UsageError if options are combined that exclude each other."""
-        if not self.merge and len(self.files) > 1:
-            hint = "use --merge to merge outputs, or cat to concatenate inputs"
-            raise UsageError("only one FILE is allowed without --merge", hint=hint)
-        if not self.merge and self.input is not None:
-            raise UsageError("--input requires --merge", hint="give the input file without --input")
-        refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
-        refused |= {"shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
-        for field, option in refused.items() if self.merge else ():
-            if getattr(self, field) != getattr(BatchOptions, field):
-                raise UsageError(f"--merge and {option} cannot be combined", hint=f"omit {option}")
 
 
 class Batch:

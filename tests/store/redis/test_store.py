@@ -62,7 +62,9 @@ def test_the_lock_lasts_as_long_as_requested(first: SharedStore, shared_redis: R
     assert 40_000 < cast("Any", shared_redis.oracle.pttl(key)) <= 45_000
 
 
-def test_a_process_of_the_same_machine_replaces_a_lock_that_was_left_over(first: SharedStore, second: SharedStore) -> None:
+def test_a_process_of_the_same_machine_replaces_a_lock_that_was_left_over(
+    first: SharedStore, second: SharedStore
+) -> None:
     assert _lock(first, machine="here")
     assert not _lock(second, machine="elsewhere")
     second.unlock(ME)

@@ -114,7 +114,7 @@ class RedisStore:
         return bool(self._client.script(_DELETE, keys, os.urandom(8).hex(), _MARKER_LIFETIME, form=count))
 
     def logout_marker(self, identity: Identity) -> str:
-        """Return the logout marker of the account, which a logout changes; it is empty if there was no recent logout."""
+        """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
         data = self._client.command("GET", self._key(identity, "logout"), form=optional_bytes)
         return (data or b"").decode("ascii", "replace")
 

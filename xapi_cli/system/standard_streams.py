@@ -1,0 +1,81 @@
+"""The standard streams as xapi finds them: closed, non-blocking, or redirected by other code in the process."""
+
+import errno
+import os
+import select
+import sys
+from io import FileIO, TextIOWrapper
+from typing import BinaryIO
+
+CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET})
+_CLOSED_AT_START: set[int] = set()
+
+
+def reserve() -> None:
+    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            _CLOSED_AT_START.add(number)
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is this one; writing still fails
+    if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
+        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
+        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
+
+
+def is_closed(number: int) -> bool:
+    """Return whether the standard stream *number* was closed when xapi started."""
+    return number in _CLOSED_AT_START
+
+
+def open_stdin() -> BinaryIO | None:
+    """Return a duplicate of stdin, without a buffer; None if it was closed when xapi started."""
+    return None if is_closed(0) else _BlockingStdin(os.dup(0), closefd=False)
+
+
+def open_stdout() -> BinaryIO | None:
+    """Return a duplicate of stdout, without a buffer; None if it was closed when xapi started.
+
+    The duplicate remains valid while `store.keyring.silence` redirects the standard stream for all threads.
+    """
+    return None if is_closed(1) else open(os.dup(1), "wb", buffering=0, closefd=False)
+
+
+def duplicate_of_stderr() -> int:
+    """Return a duplicate of stderr, which remains valid while `store.keyring.silence` redirects the standard stream."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return 2
+
+
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # too many open files
+        os.close(1)
+        os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number, which is the one just closed
+        return
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of *data*; wait while a non-blocking pipe is full. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+
+
+class _BlockingStdin(FileIO):
+    """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        while (data := super().read(-1 if size is None else size)) is None:
+            select.select([self], [], [])
+        return data
