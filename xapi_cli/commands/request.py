@@ -24,7 +24,7 @@ def _option(heading: str, *names: str, help: str, **more: Any) -> Any:  # noqa: 
     return typer.Option(*names, rich_help_panel=heading, help=help, **more)
 
 
-_REQUEST, _RESPONSE, _ERRORS = "Request options", "Response options", "Error handling"
+_REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Page options", "Error handling"
 
 Arguments = Annotated[
     list[str],
@@ -85,11 +85,52 @@ Continue = Annotated[
     ),
 ]
 ErrorBodyOption = Annotated[
-    ErrorBody, _option(_RESPONSE, "--error-body", help="Where to write the body of a 4xx or 5xx response.")
+    ErrorBody | None,
+    _option(
+        _RESPONSE,
+        "--error-body",
+        help="Where to write the body of a 4xx or 5xx response [default: stdout, with --paginate stderr].",
+        show_default=False,
+    ),
 ]
 Meta = Annotated[
     str | None,
     _option(_RESPONSE, "--meta", metavar="FILE", help="Write status, headers and times as JSON to FILE; - is stderr."),
+]
+Paginate = Annotated[bool, _option(_PAGES, "--paginate", help="Request all pages; print one item (JSON) per line.")]
+PageItems = Annotated[
+    str | None,
+    _option(
+        _PAGES,
+        "--items",
+        metavar="NAME",
+        autocompletion=completion.nothing,
+        help="The field of a page that contains the array of items, such as data.items.",
+    ),
+]
+Slurp = Annotated[bool, _option(_PAGES, "--slurp", help="Print a single JSON array of all items.")]
+NextField = Annotated[
+    str | None,
+    _option(
+        _PAGES,
+        "--next",
+        metavar="NAME",
+        autocompletion=completion.nothing,
+        help="The field of a page that contains the URL of the next one; otherwise, the Link header does.",
+    ),
+]
+NextParameter = Annotated[
+    str | None,
+    _option(
+        _PAGES,
+        "--next-param",
+        metavar="PARAM=NAME",
+        autocompletion=completion.nothing,
+        help="The query parameter of the next page, and the field of a page that contains its value.",
+    ),
+]
+MaxPages = Annotated[
+    int | None, _option(_PAGES, "--max-pages", metavar="N", min=1, help="Request at most N pages.", show_default=False)
 ]
 NoFollow = Annotated[bool, _option(_RESPONSE, "--no-follow", help="Do not follow redirects; exit with code 3.")]
 Retry = Annotated[
@@ -126,9 +167,15 @@ def request(
     include: Include = False,
     output: Output = None,
     continue_: Continue = False,
-    error_body: ErrorBodyOption = ErrorBody.STDOUT,
+    error_body: ErrorBodyOption = None,
     meta: Meta = None,
     no_follow: NoFollow = False,
+    paginate: Paginate = False,
+    items: PageItems = None,
+    slurp: Slurp = False,
+    next_: NextField = None,
+    next_param: NextParameter = None,
+    max_pages: MaxPages = None,
     retry: Retry = 0,
     no_check_status: NoCheckStatus = False,
     no_login: NoLogin = False,
@@ -165,9 +212,9 @@ def request(
       xapi request /x-api/echo name=Demo tags:='["a","b"]'
       xapi request PUT /x-api/echo -d @project.json
       xapi request /x-api/echo -d @- <project.json
-      xapi request /x-api/projects -o projects.json
+      xapi request /x-api/projects --paginate -o projects.json
     """
-    from xapi_cli.request.options import RequestOptions
+    from xapi_cli.request.options import RequestOptions, page_options
     from xapi_cli.usecases import request as usecase
 
     runtime: Runtime = ctx.obj
@@ -182,10 +229,18 @@ def request(
         output=output,
         resume=continue_,
         retries=retry,
-        error_body=error_body.value,
+        error_body=error_body.value if error_body else "stderr" if paginate else "stdout",
         meta=meta,
         check_status=not no_check_status,
         follow=not no_follow,
+        pages=page_options(
+            paginate=paginate,
+            items=items,
+            slurp=slurp,
+            next_field=next_,
+            next_parameter=next_param,
+            max_pages=max_pages,
+        ),
         automatic=not no_login,
     )
     usecase.run(runtime, options, print_curl=curl)

@@ -7,9 +7,9 @@ because a URL may contain a password before its host and an API key in its query
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
-from xapi_cli.errors import RedirectError, UsageError
+from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.http.hosts import InvalidURL, host_and_port, reject_control_characters, reject_spaces
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 
@@ -61,12 +61,34 @@ def join(url: str, location: str) -> str:
     Raises RedirectError if *location* is not valid.
     """
     try:
-        target = _redirect_target(url, location.strip(" \t"))
+        return _target(url, location)
     except InvalidURL as error:
         raise RedirectError(f"the server redirects to a target that {error}", hint=error.hint) from None
-    if len(target) > _MAX_LENGTH:
-        raise RedirectError(f"the server redirects to a URL of more than {_MAX_LENGTH:,} characters")
-    return target
+
+
+def next_page(url: str, reference: str) -> str:
+    """Return the target of the link *reference* on the page *url*, without user info and fragment.
+
+    Raises NetworkError if *reference* is not valid.
+    """
+    try:
+        return _target(url, reference)
+    except InvalidURL as error:
+        raise _invalid_next_page(error) from None
+
+
+def with_parameter(url: str, name: str, value: str) -> str:
+    """Return *url* with the query parameter *name* set to *value*, a text from the server.
+
+    Raises NetworkError if *value* cannot be part of a URL.
+    """
+    path, _, query = url.partition("?")
+    pairs = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) != name]
+    try:
+        pairs.append(f"{_percent_encode(name, '')}={_percent_encode(value, '')}")
+        return _checked_length(f"{path}?{'&'.join(pairs)}")
+    except InvalidURL as error:
+        raise _invalid_next_page(error) from None
 
 
 def origin(url: str) -> Origin:
@@ -163,7 +185,22 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{url}{pairs}" if url.endswith(("?", "&")) else f"{url}&{pairs}"
 
 
-def _redirect_target(url: str, reference: str) -> str:
+def _invalid_next_page(error: InvalidURL) -> NetworkError:
+    return NetworkError(f"the next page has a URL that {error}", hint=error.hint, sent=True, headers_received=True)
+
+
+def _target(url: str, reference: str) -> str:
+    """Return the target of *reference*, a text from the server, relative to *url*."""
+    return _checked_length(_resolved_reference(url, reference.strip(" \t")))
+
+
+def _checked_length(url: str) -> str:
+    if len(url) > _MAX_LENGTH:
+        raise InvalidURL(f"has more than {_MAX_LENGTH:,} characters")
+    return url
+
+
+def _resolved_reference(url: str, reference: str) -> str:
     """Return the target of *reference*, resolved as in RFC 3986, 5.2.2."""
     reject_control_characters(reference)
     if not reference:

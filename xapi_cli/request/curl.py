@@ -68,12 +68,16 @@ class CurlCommand:
         """Yield the given flags that curl does not support."""
         if self.options.resume:  # curl's does not check that the file is still the same
             yield "--continue"
+        if self.options.pages is not None:
+            yield "--paginate"
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token
             yield "--verbose"
         error_body = self.options.error_body
-        if error_body == "stderr" or (error_body == "none" and not self.options.check_status):
+        if (error_body == "stderr" and self.options.pages is None) or (
+            error_body == "none" and not self.options.check_status
+        ):
             yield "--error-body"
 
     @property

@@ -57,9 +57,7 @@ class ResponseOutput:
         return response.status_code < 400 or self.writes_errors_to_file
 
     def _decoded_chunks(self, response: "httpx.Response") -> Iterator[bytes]:
-        if response.request.method == "HEAD" or response.status_code in (204, 304):
-            return
-        for chunk in decode(response.iter_raw(), response.headers.get("Content-Encoding")):
+        for chunk in decoded(response):
             self.size += len(chunk)
             yield chunk
 
@@ -148,6 +146,12 @@ class ResponseOutput:
                 write(chunk)
                 transfer.advance(len(chunk))
         return time.monotonic() - transfer.started
+
+
+def decoded(response: "httpx.Response") -> Iterator[bytes]:
+    """Yield the body of *response*, without its content coding; raises NetworkError if it is truncated or corrupt."""
+    if response.request.method != "HEAD" and response.status_code not in (204, 304):
+        yield from decode(response.iter_raw(), response.headers.get("Content-Encoding"))
 
 
 def final_url(response: "httpx.Response") -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -17,6 +17,9 @@ from xapi_cli.request.body.build import Body
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Token
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.token_source import TokenSource
 
 Outcome = FinalResponse[httpx.Response]
 Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -66,7 +69,8 @@ class Sender:
 
     Without *credentials*, no token is sent. *retries* is the maximum number of
     retries after transient failures. *deadline* is a time of `time.monotonic`.
-    *uploading* shows the progress of a body.
+    *uploading* shows the progress of a body. More than one call needs
+    *shared_tokens*, those of *credentials*.
     """
 
     def __init__(
@@ -80,11 +84,13 @@ class Sender:
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         uploading: Uploading = _show_nothing,
+        shared_tokens: "TokenSource | None" = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._base_url, self._credentials = client, base_url, credentials
         self._follow, self._retries, self._deadline = follow, retries, deadline
         self._note, self._uploading, self._sleep = note, uploading, sleep
+        self._shared_tokens = shared_tokens
         self._retried = 0
         self.attempts = 1  # the first one, the retries and the replays after a 401
         self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
@@ -108,12 +114,17 @@ class Sender:
             final: FinalResponse[HttpxResponse] = end.value
             outcome = FinalResponse(final.response.httpx, final.from_api, final.refused_redirect)
             if self._credentials is not None and is_rejection(outcome):
-                self._credentials.record_rejection()
+                (self._shared_tokens or self._credentials).record_rejection()
             return outcome
         except BaseException:
             if self._response is not None:
                 self._response.httpx.close()
             raise
+
+    def begin_next_call(self) -> None:
+        """Count another call, which may be retried as often as the first one."""
+        self.attempts += 1
+        self._retried = 0
 
     def waits_to_resume(self, call: Call, error: NetworkError) -> bool:
         """Wait until *call*, whose body broke off with *error*, can be sent again; return False if no retry is left."""
@@ -130,6 +141,7 @@ class Sender:
             replays=1,
             retries=self._retries - self._retried,
             deadline=self._deadline,
+            shared_tokens=self._shared_tokens,
             redirected=partial(calls.redirected_call, base_url=self._base_url, follow=self._follow),
             note=self._note,
         )
@@ -149,7 +161,7 @@ class Sender:
 
     def _log_in(self, step: Login) -> Token | None:
         assert self._credentials is not None  # noqa: S101 - only an authenticated flow logs in
-        token = step.token_from(self._credentials)
+        token = step.token_from(self._shared_tokens or self._credentials)
         if step.rejected is not None and token is not None:
             self.attempts += 1
         return token

@@ -1,22 +1,22 @@
 """Run `xapi request`, from the command-line arguments to the exit code."""
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import Interrupted, UsageError, XapiError
+from xapi_cli.errors import Interrupted, XapiError
 from xapi_cli.http import urls
-from xapi_cli.request import items
+from xapi_cli.request import combinations, items
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.sources import read_value
+from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.system import signals
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.calls import Call
     from xapi_cli.request.output import ResponseOutput
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.runtime import Runtime
 
-_RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 _METHOD_REJECTED = frozenset({405, 501})
 _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give another METHOD before PATH"
 
@@ -57,7 +56,7 @@ class Request:
         )
         self._url = urls.resolve(runtime.base_url, path, self._items.query)
         self._method = method
-        self._check_conflicts()
+        combinations.check(options, self._items, method)
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
@@ -70,14 +69,13 @@ class Request:
             call = self._call(stack)
             sender = self._sender(credentials)
             output = self._output(file)
-            meta = _Meta(sender, output, credentials)
-
-            def received(outcome: "Outcome") -> None:
-                meta.outcome = outcome
-                stack.callback(outcome.response.close)
-
+            meta = Meta(sender, output, credentials)
+            stack.callback(meta.close)
             try:
-                self._exchange(sender, output, file, call, received)
+                if self._options.pages is None:
+                    self._exchange(sender, output, file, call, meta.received)
+                else:
+                    self._paginate(sender, output, call, meta, credentials)
             except BaseException as error:
                 self._write_meta_of_failure(meta, meta_file)
                 self._report_unfinished(error, output, file)
@@ -106,6 +104,31 @@ class Request:
         assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
         Download(sender, output, file, received=received, note=self._runtime.terminal.note).run(call)
 
+    def _paginate(
+        self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, credentials: "Credentials | None"
+    ) -> None:
+        """Send *call* and the calls for the following pages, and write the items."""
+        from xapi_cli.request.item_output import ItemOutput
+        from xapi_cli.request.paginate import Pages
+
+        assert self._options.pages is not None  # noqa: S101 - the caller has checked it
+        pages = Pages(
+            sender,
+            credentials,
+            self._options.pages,
+            ItemOutput(output, slurp=self._options.pages.slurp),
+            output,
+            base_url=self._runtime.base_url,
+            received=meta.received,
+            note=self._runtime.terminal.note,
+        )
+        try:
+            pages.run(call)
+        except BaseException as error:
+            if pages.unfinished is not None and output.file is None:
+                self._report_kept(error, f"go on from {pages.unfinished}")
+            raise
+
     def print_curl(self) -> None:
         """Print the equivalent curl command."""
         from xapi_cli.request.curl import CurlCommand
@@ -126,39 +149,6 @@ class Request:
         runtime.terminal.print_command(command.text())
         for difference in command.differences():
             runtime.terminal.note(difference)
-
-    def _check_conflicts(self) -> None:
-        options = self._options
-        body.check_combination(self._items, options.data, form=options.form)
-        if self._items.uploads and any(name.lower() == "content-type" for name, _ in self._items.headers):
-            raise UsageError(
-                "an upload sets its own Content-Type, which contains the boundary", hint="remove the header"
-            )
-        if options.resume:
-            self._check_resumable()
-        if options.output and options.meta not in (None, "-") and self._is_written_twice(options.meta):
-            raise UsageError("-o and --meta name the same file", hint="use two different files")
-
-    def _is_written_twice(self, name: str | None) -> bool:
-        """Return whether -o also writes the file *name*."""
-        path = os.path.realpath(str(self._options.output))
-        paths = [path, f"{path}.part", f"{path}.part.json"] if self._options.resume else [path]
-        return os.path.realpath(str(name)) in paths
-
-    def _check_resumable(self) -> None:
-        """Raise UsageError if a download cannot be resumed with these options."""
-        options = self._options
-        if options.output in (None, "-"):
-            raise UsageError("--continue requires -o FILE", hint="add -o FILE")
-        if self._method not in (None, "GET") or options.data is not None or self._items.parts:
-            raise UsageError("--continue is supported only for a GET request without a body", hint="omit --continue")
-        for name, _ in self._items.headers:
-            if name.lower() in _RANGE_HEADERS:
-                raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
-        if not options.check_status:
-            raise UsageError(
-                "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
-            )
 
     def _credentials(self) -> "Credentials | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
@@ -223,7 +213,16 @@ class Request:
             deadline=runtime.deadline,
             note=runtime.terminal.note,
             uploading=self._uploading,
+            shared_tokens=self._shared_tokens(credentials),
         )
+
+    def _shared_tokens(self, credentials: "Credentials | None") -> "TokenSource | None":
+        """Return the token that the calls for all pages share; without --paginate, there is only one call."""
+        if credentials is None or self._options.pages is None:
+            return None
+        from xapi_cli.auth.token_source import TokenSource
+
+        return TokenSource(credentials)
 
     @contextmanager
     def _uploading(self, length: int) -> Iterator[Callable[[int], None]]:
@@ -253,32 +252,37 @@ class Request:
         """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
         if file is None:
             return
-        failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
         kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
+        how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
+        discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
+        self._report_kept(error, kept, discarded)
+
+    def _report_kept(self, error: BaseException, kept: str, discarded: str = "") -> None:
+        """State what is *kept*, in *error* or in a note if it is reported silently, or else what is *discarded*."""
+        failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
         if isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt):
-            self._note_interruption(error, kept, output.size)
+            self._note_interruption(error, kept or discarded)
         elif kept and failure is not None:
             signals.cancel_alarm()  # its failure would replace this one while the files are closed
             failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
 
-    def _note_interruption(self, error: BaseException, kept: str, received: int) -> None:
-        """State on a terminal what is *kept*, or that *received* bytes are discarded; elsewhere, signals are silent."""
+    def _note_interruption(self, error: BaseException, text: str) -> None:
+        """Write *text* on a terminal; elsewhere, signals are silent."""
         terminal = self._runtime.terminal
-        if not terminal.stderr_is_terminal or not (kept or received):
+        if not terminal.stderr_is_terminal or not text:
             return
         if isinstance(error, KeyboardInterrupt):
             terminal.begin_line()
-        how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
-        terminal.note(f"interrupted: {kept or f'{size(received)} discarded; {how}'}")
+        terminal.note(f"interrupted: {text}")
 
-    def _write_meta_of_failure(self, meta: "_Meta", file: "AtomicFile | None") -> None:
+    def _write_meta_of_failure(self, meta: Meta, file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""
         try:
             self._write_meta(meta, file)
         except XapiError as error:
             self._runtime.terminal.warn(str(error))
 
-    def _write_meta(self, meta: "_Meta", file: "AtomicFile | None") -> None:
+    def _write_meta(self, meta: Meta, file: "AtomicFile | None") -> None:
         """Write the --meta object to *file*, or to stderr if it is None; raises OutputError or ClosedPipe."""
         if self._options.meta is None:
             return
@@ -298,30 +302,3 @@ class Request:
         if response.status_code in _METHOD_REJECTED and self._method is None and response.request.method != "GET":
             error.hint = _METHOD_HINT
         raise error
-
-
-class _Meta:
-    """The facts that --meta writes about a request, successful or not."""
-
-    def __init__(self, sender: "Sender", output: "ResponseOutput", credentials: "Credentials | None") -> None:
-        self._sender, self._output, self._credentials = sender, output, credentials
-        self._started = time.monotonic()
-        self.outcome: Outcome | None = None
-
-    def line(self) -> bytes:
-        """Return the facts as one line of JSON."""
-        import json
-
-        from xapi_cli.http.headers import joined_headers
-
-        response = self.outcome.response if self.outcome else None
-        facts = {
-            "status": response.status_code if response else None,
-            "headers": joined_headers(response.headers.raw) if response else {},
-            "http_version": str(response.extensions.get("http_version", b""), "ascii") if response else None,
-            "elapsed_ms": round((time.monotonic() - self._started) * 1000),
-            "attempts": self._sender.attempts,
-            "login": self._credentials.login_reason if self._credentials else None,
-            "bytes": self._output.size,
-        }
-        return json.dumps(facts).encode() + b"\n"

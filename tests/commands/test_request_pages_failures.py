@@ -1,0 +1,268 @@
+"""`xapi request --paginate` with failures, hostile servers and signals."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import TOKEN, bearing, response
+from tests.commands.page_server import PageServer, Respond, lines, link, numbered, page
+from tests.program import Xapi
+from tests.servers import Server, forever, request, send
+
+LOGIN = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "canary-password"}
+
+
+def _failing(third: bytes, last: int = 3) -> Respond:
+    """Return a function that serves two pages, and *third* for the third one."""
+    pages = numbered(last)
+    return lambda target: third if target.endswith("=3") else pages(target)
+
+
+@pytest.mark.parametrize(
+    "third, code, problem",
+    [
+        (page({"no": 1}, status="500 No"), 5, "{url}/items responded with 500 No"),
+        (page({"no": 1}, status="404 No"), 4, "{url}/items responded with 404 No"),
+        (b"", 11, "closed the connection without a response"),
+        (response("302 Found", b"moved"), 3, "{url}/items responded with 302 Found"),
+        (page(b'[1, "\xff"]'), 11, "the page is not valid JSON: it is not valid UTF-8"),
+        (page(b"<html>"), 11, "the page is not valid JSON: neither a number nor true, false or null at character 1"),
+        (page(b'[{"id": 5}, '), 11, "the page is not valid JSON: it is truncated after"),
+        (page(b"[" * 200_000), 11, "the page is not valid JSON: more than 100,000 levels"),
+        (
+            response("200 OK", b"[1", "Content-Length: 9", "Connection: close"),
+            11,
+            "was truncated after 2 bytes",
+        ),
+        (b"HTTP/1.1 304 Not Modified\r\n\r\n", 11, "page 3 was not sent, because it is not modified (304)"),
+    ],
+    ids=["500", "404", "closed", "302", "UTF-8", "HTML", "incomplete", "deep", "truncated", "304"],
+)
+def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_go_on_from(
+    xapi: Xapi, third: bytes, code: int, problem: str
+) -> None:
+    with PageServer(_failing(third)) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (code, lines(1, 2, 3, 4))
+    message = outcome.err.splitlines()[-1]
+    assert problem.format(url=server.url) in message
+    assert message.endswith(f"; go on from {server.url}/items?page=3")
+
+
+def test_the_items_go_on_from_the_url_that_the_error_names(xapi: Xapi) -> None:
+    failures = [page(b"", status="500 No")]
+    pages = numbered(4)
+    with PageServer(lambda target: failures.pop() if failures and "=3" in target else pages(target)) as server:
+        first = xapi("request", "/items", "--paginate", env=bearing(server))
+        found = re.search(r"go on from (\S+)\n", first.err)
+        assert found
+        second = xapi("request", found[1], "--paginate", env=bearing(server))
+
+    assert (first.code, second.code) == (5, 0)
+    assert first.out + second.out == lines(*range(1, 9))
+
+
+def test_the_first_page_has_no_url_to_go_on_from(xapi: Xapi) -> None:
+    with PageServer(lambda target: page({"no": 1}, status="404 No")) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (4, "")
+    assert "go on" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "option, out, err",
+    [(None, "", '{"no": 1}'), ("stderr", "", '{"no": 1}'), ("stdout", '{"no": 1}', ""), ("none", "", "")],
+)
+def test_the_body_of_an_error_goes_to_stderr_by_default(xapi: Xapi, option: str | None, out: str, err: str) -> None:
+    options = ["--error-body", option] if option else []
+    with PageServer(_failing(page({"no": 1}, status="500 No"))) as server:
+        outcome = xapi("request", "/items", "--paginate", *options, env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (5, lines(1, 2, 3, 4) + out)
+    assert outcome.err.startswith(err + "\n" if err else "xapi: error: ")
+
+
+@pytest.mark.parametrize("options", [[], ["--slurp"]])
+def test_the_output_file_is_unchanged_unless_all_pages_arrive(xapi: Xapi, out: Path, options: list[str]) -> None:
+    out.write_text("old")
+    with PageServer(_failing(page(b"", status="500 No"))) as server:
+        outcome = xapi("request", "/items", "--paginate", *options, "-o", str(out), env=bearing(server))
+
+    assert (outcome.code, outcome.out, out.read_text()) == (5, "", "old")
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert "go on" not in outcome.err  # nothing was written
+
+
+@pytest.mark.parametrize("form", ["Link", "field", "user info", "no scheme", "redirect"])
+def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> None:
+    def respond(target: str) -> bytes:
+        if form == "redirect" and target != "/items":
+            return response("302 Found", b"", f"Location: {other.url}/page")
+        own = server.url.partition("//")[2]
+        url = {"user info": f"http://{own}@{other.name}/b", "no scheme": f"//{other.name}/b"}.get(
+            form, f"{other.url}/b"
+        )
+        return page({"next": url}, link("/2" if form == "redirect" else url))
+
+    options = ["--next", "next"] if form == "field" else []
+    with PageServer(lambda target: page([1], link(f"{server.url}/3"))) as other, PageServer(respond) as server:
+        outcome = xapi("request", "/items", "--paginate", *options, env=bearing(server))
+
+    assert outcome.code == 11
+    if form == "redirect":  # its page is an item, but its link is not followed
+        assert outcome.err == (
+            f"xapi: error: the next page, {server.url}/3, is not requested: "
+            "a redirect to another origin led to its link\n"
+        )
+        assert (other.targets, other.tokens, server.targets) == (["/page"], [], ["/items", "/2"])
+    else:
+        assert outcome.err == (
+            f"xapi: error: the next page is on another origin: {other.url}/b; "
+            "the token is not sent there; check the base URL\n"
+        )
+        assert other.received == []
+
+
+@pytest.mark.parametrize(
+    "target, problem",
+    [
+        ("ftp://example.com/b", "has the scheme 'ftp', not http or https"),
+        ("http://", "has no host"),
+        ("/a\\b", "has a backslash"),
+        ("", "is empty"),
+        ("/" + "x" * 66_000, "has more than 65,536 characters"),
+    ],
+)
+def test_a_link_that_is_not_valid_exits_with_11(xapi: Xapi, target: str, problem: str) -> None:
+    with PageServer(lambda requested: page([1], link(target))) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "1\n")
+    assert outcome.err.startswith(f"xapi: error: the next page has a URL that {problem}")
+
+
+@pytest.mark.parametrize("value", ["\\ud800", "x" * 70_000])
+def test_a_cursor_that_is_not_valid_exits_with_11(xapi: Xapi, value: str) -> None:
+    with PageServer(lambda target: page(f'{{"next": "{value}"}}'.encode())) as server:
+        outcome = xapi("request", "/", "--paginate", "--next-param", "cursor=next", "--slurp", env=bearing(server))
+
+    assert outcome.code == 11
+    assert outcome.err.startswith("xapi: error: the next page has a URL that ")
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_loop_exits_with_11(xapi: Xapi, length: int) -> None:
+    with PageServer(lambda target: page([1], link(f"/items?{len(server.targets) % length}"))) as server:
+        outcome = xapi("request", "/items?0", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "1\n" * length)
+    assert outcome.err == f"xapi: error: the pages form a loop: {server.url}/items?0 was already requested\n"
+
+
+def test_a_page_of_more_than_64_mib_exits_with_11(xapi: Xapi) -> None:
+    block = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    endless = [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), forever(block)]
+    with Server(endless) as server:
+        outcome = xapi("request", "/", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert outcome.err == ("xapi: error: the page is larger than 64 MiB; request smaller pages, or omit --paginate\n")
+
+
+@pytest.mark.parametrize("header", ["<" * 10_000_000, "<a>;rel=prev," * 800_000, '<a>; rel="' + "x " * 5_000_000])
+def test_a_link_header_of_10_mb_exits_with_11(xapi: Xapi, header: str) -> None:
+    with Server([request(), send(page([1], f"Link: {header}"))]) as server:
+        outcome = xapi("request", "/", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert "status line and headers of more than 100,000 bytes" in outcome.err
+
+
+def test_deep_items_are_printed(xapi: Xapi) -> None:
+    with PageServer(lambda target: page(b"[" * 90_000 + b"]" * 90_000)) as server:
+        outcome = xapi("request", "/", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "[" * 89_999 + "]" * 89_999 + "\n")
+
+
+class _Api:
+    """Pages behind tokens that become invalid after *lifetime* pages."""
+
+    def __init__(self, lifetime: int) -> None:
+        self.logins, self._lifetime, self._left = 0, lifetime, 0
+        self.pages = numbered(4)
+
+    def __call__(self, target: str) -> bytes:
+        if target == "/x-api/token":
+            self.logins, self._left = self.logins + 1, self._lifetime
+            return page({"access_token": f"canary-{self.logins}", "token_type": "bearer"})
+        if not self._left:
+            return page({}, status="401 No")
+        self._left -= 1
+        return self.pages(target)
+
+
+@pytest.mark.parametrize("lifetime, logins", [(4, 1), (2, 2), (1, 4)])
+def test_after_a_401_in_the_middle_one_login_and_the_page_again(xapi: Xapi, lifetime: int, logins: int) -> None:
+    api = _Api(lifetime)
+    with PageServer(api) as server:
+        env = {"XAPI_BASE_URL": server.url, **LOGIN}
+        outcome = xapi("request", "/items", "--paginate", env=env)
+
+    assert (outcome.code, outcome.out) == (0, lines(*range(1, 9)))
+    assert api.logins == logins
+    assert len(outcome.err.splitlines()) == logins
+    assert "canary" not in outcome.err
+
+
+def test_a_final_401_exits_with_10(xapi: Xapi) -> None:
+    def respond(target: str) -> bytes:
+        return page({"error": "invalid"}, status="401 No") if "=2" in target else numbered(3)(target)
+
+    with PageServer(respond) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (10, lines(1, 2))
+    assert f"; go on from {server.url}/items?page=2\n" in outcome.err
+    assert TOKEN not in outcome.err
+
+
+def test_each_page_has_its_own_retries(xapi: Xapi) -> None:
+    busy = page(b"", "Retry-After: 0", status="429 Slow")
+    pages = numbered(3)
+    with PageServer(lambda target: busy if server.targets.count(target) == 1 else pages(target)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--retry", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4, 5, 6))
+    assert len(server.targets) == 6
+    assert outcome.err.count("(1 of 1)\n") == 3
+
+
+def test_without_retries_a_429_ends_the_pages(xapi: Xapi) -> None:
+    with PageServer(_failing(page(b"", "Retry-After: 0", status="429 Slow"))) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out, len(server.targets)) == (4, lines(1, 2, 3, 4), 3)
+
+
+def test_a_slurped_array_stays_open_after_a_failure(xapi: Xapi) -> None:
+    with PageServer(_failing(page(b"", status="500 No"))) as server:
+        outcome = xapi("request", "/items", "--paginate", "--slurp", env=bearing(server))
+
+    assert outcome.code == 5
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(outcome.out)
+
+
+def test_secrets_in_the_url_to_go_on_from_are_redacted(xapi: Xapi) -> None:
+    def respond(target: str) -> bytes:
+        return page(b"", status="500 No") if "=2" in target else page([1], link("?access_token=canary&page=2"))
+
+    with PageServer(respond) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert outcome.err.endswith(f"go on from {server.url}/items?access_token=***&page=2\n")

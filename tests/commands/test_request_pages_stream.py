@@ -1,0 +1,104 @@
+"""`xapi request --paginate` streams its items, in constant memory, until it ends or is terminated."""
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from tests.commands.api import bearing
+from tests.commands.page_server import PageServer, lines, link, numbered, page
+from tests.program import REAL, Xapi
+from tests.servers import OK, Server, hang, request, send, serve
+
+
+def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(xapi: Xapi) -> None:
+    printed = threading.Event()
+    pages = numbered(2)
+
+    def respond(target: str) -> bytes:
+        assert target == "/items" or printed.wait(10), "the second page was requested before the first was read"
+        return pages(target)
+
+    with PageServer(respond) as server:
+        process = xapi.start("request", "/items", "--paginate", env=bearing(server))
+        assert process.stdout is not None
+        first = process.stdout.readline() + process.stdout.readline()
+        printed.set()
+        rest, err = process.communicate(timeout=30)
+
+    assert (process.returncode, (first + rest).decode(), err) == (0, lines(1, 2, 3, 4), b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--slurp"]])
+def test_endless_pages_end_when_stdout_is_closed(xapi: Xapi, options: list[str]) -> None:
+    pages = numbered(10**9)
+    with PageServer(pages) as server:
+        process = xapi.start("request", "/items", "--paginate", *options, env=bearing(server))
+        assert process.stdout is not None
+        process.stdout.read(9)
+        process.stdout.close()
+        assert process.wait(30) == 141
+
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_pages_at_once(xapi: Xapi, number: int, code: int) -> None:
+    with Server([request(), send(numbered(9)("/items")), request(), hang()]) as server:
+        process = xapi.start("request", "/items", "--paginate", env=bearing(server))
+        assert process.stdout is not None
+        first = process.stdout.readline() + process.stdout.readline()
+        process.send_signal(number)
+        rest, err = process.communicate(timeout=10)
+
+    assert (process.returncode, first.decode(), rest, err) == (code, lines(1, 2), b"", b"")
+
+
+def test_ctrl_c_on_a_terminal_names_the_page_to_go_on_from(xapi: Xapi) -> None:
+    requested = threading.Event()
+    script = [request(), send(numbered(9)("/items")), request(), lambda peer: requested.set(), hang()]
+    with (
+        Server(script) as server,
+        xapi.on_terminal("request", "/items", "--paginate", env=bearing(server), columns=200) as terminal,
+    ):
+        terminal.expect('{"id":2}')
+        assert requested.wait(10)
+        terminal.interrupt()
+        terminal.expect(f"xapi: interrupted: go on from {server.url}/items?page=2")
+        assert terminal.wait() == 130
+
+
+def test_max_time_limits_all_pages(xapi: Xapi) -> None:
+    with Server([request(), send(numbered(9)("/items")), request(), hang()]) as server:
+        outcome = xapi("request", "/items", "--paginate", "--max-time", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (12, lines(1, 2))
+    assert outcome.err.endswith(f"go on from {server.url}/items?page=2\n")
+
+
+def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:
+    """A request without pagination is the baseline; each page retained would add 100 kB."""
+    body = b"[" + b'"' + b"x" * 100_000 + b'"]'
+
+    def respond(target: str) -> bytes:
+        number = len(server.targets)
+        return page(body, *([link(f"?{number}")] if number < 600 else []))
+
+    with PageServer(respond) as server:
+        peak = _peak_memory(xapi, "request", "/", "--paginate", server=server)
+
+    assert len(server.targets) == 600
+    with Server([serve(OK)]) as single:
+        assert peak - _peak_memory(xapi, "request", "/", server=single) < 30_000_000
+
+
+def _peak_memory(xapi: Xapi, *args: str, server: Server) -> int:
+    """Return the peak memory of a run, in bytes."""
+    process = subprocess.Popen([*REAL, *args], env=xapi.environment(bearing(server)), stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * 1024

@@ -1,0 +1,87 @@
+"""Parts of a JSON document: the same values as with a complete parser, and the bytes as sent."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.request import json_spans
+from xapi_cli.request.json_stream import InvalidJSON
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def _elements(data: bytes) -> list[bytes]:
+    text = json_spans.document(data)
+    return [json_spans.compact(text, span) for span in json_spans.elements(text, json_spans.whole(text))]
+
+
+def _field(data: bytes, path: str) -> bytes | None:
+    text = json_spans.document(data)
+    span = json_spans.field(text, json_spans.whole(text), path)
+    return None if span is None else json_spans.compact(text, span)
+
+
+@given(st.lists(JSON), st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
+def test_elements_are_compact_and_equal(values: list[Any], ascii_only: bool, indent: int | str | None) -> None:
+    found = _elements(json.dumps(values, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace"))
+
+    expected = [json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":")) for value in values]
+    assert found == [text.encode("utf-8", "replace") for text in expected]
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=1))
+def test_each_field_is_found(value: dict[str, Any]) -> None:
+    data = json.dumps(value, indent=1).encode()
+    for name, expected in value.items():
+        assert json.loads(_field(data, name) or b"") == expected
+
+
+def test_numbers_and_strings_stay_as_they_were_sent() -> None:
+    data = '\ufeff [1.10 , 1E+400,\n -0, 123456789012345678901234567890, "\\u00e9 \\/ é 😀", {"a" : [ ]}]\r\n'.encode()
+
+    assert _elements(data) == [
+        b"1.10",
+        b"1E+400",
+        b"-0",
+        b"123456789012345678901234567890",
+        '"\\u00e9 \\/ é 😀"'.encode(),
+        b'{"a":[]}',
+    ]
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        ("a", rb'{"b":1,"b.c":2,"\u00e4":[3]}'),
+        ("a.b", b"1"),
+        ("a.b.c", b"2"),
+        ("a.ä", b"[3]"),
+        ("@odata.next", b"4"),
+        ("twice", b"6"),
+        ("a.b.d", None),
+        ("A", None),
+        ("a.", None),
+        ("list.a", None),
+    ],
+)
+def test_a_path_names_nested_fields(path: str, value: bytes | None) -> None:
+    document = '{"a": {"b": 1, "b.c": 2, "\\u00e4": [3]}, "@odata.next": 4, "twice": 5, "list": [{"a": 1}], "twice": 6}'
+
+    assert _field(document.encode(), path) == value
+
+
+@pytest.mark.parametrize("data", [b"", b"[1,]", b"[1] 2", b'["\xff"]', b'["\xc3', b"[" * 100_001, b"NaN", b'{"a":1'])
+def test_invalid_documents_are_rejected(data: bytes) -> None:
+    with pytest.raises(InvalidJSON):
+        json_spans.document(data)
+
+
+def test_deep_nesting_needs_no_recursion() -> None:
+    assert _elements(b"[" * 90_000 + b"]" * 90_000) == [b"[" * 89_999 + b"]" * 89_999]

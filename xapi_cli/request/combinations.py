@@ -1,0 +1,58 @@
+"""Which options of a request cannot be combined."""
+
+import os
+
+from xapi_cli.errors import UsageError
+from xapi_cli.request.body import build as body
+from xapi_cli.request.items import Items
+from xapi_cli.request.options import RequestOptions
+
+_RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
+
+
+def check(options: RequestOptions, items: Items, method: str | None) -> None:
+    """Raise UsageError if *options* cannot be combined, with each other or with *items* and *method*."""
+    body.check_combination(items, options.data, form=options.form)
+    if items.uploads and any(name.lower() == "content-type" for name, _ in items.headers):
+        raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
+    if options.resume:
+        _check_resumable(options, items, method)
+    if options.pages is not None:
+        _check_paginates(options, items, method)
+    if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):
+        raise UsageError("-o and --meta name the same file", hint="use two different files")
+
+
+def _is_written_twice(options: RequestOptions, name: str | None) -> bool:
+    """Return whether -o also writes the file *name*."""
+    path = os.path.realpath(str(options.output))
+    paths = [path, f"{path}.part", f"{path}.part.json"] if options.resume else [path]
+    return os.path.realpath(str(name)) in paths
+
+
+def _check_resumable(options: RequestOptions, items: Items, method: str | None) -> None:
+    """Raise UsageError if a download cannot be resumed with these options."""
+    if options.output in (None, "-"):
+        raise UsageError("--continue requires -o FILE", hint="add -o FILE")
+    if method not in (None, "GET") or options.data is not None or items.parts:
+        raise UsageError("--continue is supported only for a GET request without a body", hint="omit --continue")
+    for name, _ in items.headers:
+        if name.lower() in _RANGE_HEADERS:
+            raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
+    if not options.check_status:
+        raise UsageError(
+            "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
+        )
+
+
+def _check_paginates(options: RequestOptions, items: Items, method: str | None) -> None:
+    """Raise UsageError if pages cannot be requested with these options."""
+    if method not in (None, "GET") or options.data is not None or items.parts:
+        raise UsageError("--paginate is supported only for a GET request without a body", hint="omit --paginate")
+    for name, is_given in (
+        ("--include", options.include),
+        ("--continue", options.resume),
+        ("--no-check-status", not options.check_status),
+    ):
+        if is_given:
+            raise UsageError(f"--paginate cannot be combined with {name}", hint=f"omit {name}")

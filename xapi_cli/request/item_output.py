@@ -1,0 +1,53 @@
+"""Output of the items of all pages: one item per line, or a single JSON array."""
+
+from typing import TYPE_CHECKING
+
+from xapi_cli.system.render import escape_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xapi_cli.request.atomic_file import AtomicFile
+    from xapi_cli.request.output import ResponseOutput
+
+_BUFFERED = 64 * 1024  # bytes
+
+
+class ItemOutput:
+    """Write items, as compact JSON, to the file of *output* or else to stdout; with *slurp*, as one array."""
+
+    def __init__(self, output: "ResponseOutput", *, slurp: bool) -> None:
+        self._output, self._slurp = output, slurp
+        self._file: AtomicFile | None = output.file  # type: ignore[assignment]  # pages are never resumed
+        self._write: Callable[[bytes], None] = self._file.write if self._file else output.terminal.write
+        self._escapes = self._file is None and output.terminal.stdout_is_terminal
+        self._buffer = bytearray()
+        self._is_first = True
+
+    def add(self, item: bytes) -> None:
+        """Write *item*, at the latest when `flush` is called."""
+        if self._escapes:
+            item = escape_json(item.decode()).encode()
+        if self._slurp:
+            self._buffer += b"[" if self._is_first else b","
+            self._buffer += item
+        else:
+            self._buffer += item + b"\n"
+        self._is_first = False
+        if len(self._buffer) >= _BUFFERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all items that were added; raises ClosedPipe or OutputError."""
+        if self._buffer:
+            data, self._buffer = bytes(self._buffer), bytearray()
+            self._output.size += len(data)
+            self._write(data)
+
+    def finish(self) -> None:
+        """Write the end of the array and complete the file, after the last page."""
+        if self._slurp:
+            self._buffer += b"[]\n" if self._is_first else b"]\n"
+        self.flush()
+        if self._file is not None:
+            self._file.commit()

@@ -1,0 +1,52 @@
+"""The Link header (RFC 8288): the target of the link to the next page."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+_LINK = re.compile(r"[ \t,]*<([^>]*)>[ \t]*")
+_PARAMETER = re.compile(
+    r";[ \t]*([^ \t;,=]*)[ \t]*"  # the name
+    r'(?:=[ \t]*(?:"((?:[^"\\]++|\\.)*+)"?|([^ \t;,]*)))?[ \t]*',  # the value: quoted or not, or none
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+class Link(NamedTuple):
+    """One link: its target as sent, perhaps relative, and its parameters by lowercase name, the first of each name."""
+
+    target: str
+    parameters: dict[str, str]
+
+    @property
+    def relations(self) -> set[str]:
+        """The relation types, in lowercase."""
+        return set(self.parameters.get("rel", "").lower().split())
+
+
+def next_target(values: Iterable[str]) -> str | None:
+    """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
+
+    A link with an anchor describes another resource than the response (section 3.2), and is ignored.
+    """
+    for value in values:
+        for link in links(value):
+            if "next" in link.relations and "anchor" not in link.parameters:
+                return link.target
+    return None
+
+
+def links(value: str) -> Iterator[Link]:
+    """Yield the links in the header *value*, up to the first text that is not a link (appendix B.2)."""
+    at = 0
+    while found := _LINK.match(value, at):
+        at = found.end()
+        parameters: dict[str, str] = {}
+        while parameter := _PARAMETER.match(value, at):
+            at = parameter.end()
+            name, quoted, plain = parameter.groups()
+            parameters.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain or "")
+        yield Link(found[1].strip(" \t"), parameters)
+        if not value.startswith(",", at):
+            return
