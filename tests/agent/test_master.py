@@ -52,12 +52,12 @@ os.waitpid = slow
 """
 _REHEARSAL_FAILS = """
 rehearse, main = preload.rehearse, os.getpid()
-def fail():
+def fail(directory):
     if os.getpid() != main and (flags / "no-rehearsal").exists():
         with (flags / "attempts").open("a") as file:
             file.write("x")
         raise RuntimeError("no rehearsal")
-    rehearse()
+    rehearse(directory)
 preload.rehearse = fail
 """
 
@@ -182,7 +182,7 @@ def test_an_upgrade_while_the_modules_are_loaded_is_noticed(stopped: Agent, tmp_
     shutil.copytree(Path(xapi_cli.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     code = (
         "import os, sys; from xapi_cli.agent import daemon, preload; load = preload.load\n"
-        "def touch(): load(); os.utime(sys.argv[2], ns=(1, 1))\n"
+        "def touch(directory): load(directory); os.utime(sys.argv[2], ns=(1, 1))\n"
         "preload.load = touch; daemon.run(sys.argv[1], 60.0, ready=lambda: None, warn=print)"
     )
     environ = stopped.xapi.environment({"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"})

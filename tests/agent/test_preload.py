@@ -1,19 +1,50 @@
 """What is rehearsed before a command arrives."""
 
 import subprocess
+from pathlib import Path
 
-from tests.program import PYTHON
+from tests.program import PYTHON, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
 
 _REHEARSE = """
-import gc, os, socket
+import gc, os, socket, sys
+from pathlib import Path
 from xapi_cli.agent import preload
 for _ in range(20):
-    preload.rehearse()
+    preload.rehearse(Path(sys.argv[1]))
     for each in gc.get_objects():
         if type(each) is socket.socket and each.fileno() >= 0:
             os.fstat(each.fileno())  # raises OSError if it is closed
 """
+# Prints the modules that two commands import in a process that has rehearsed them, as a worker has.
+_RUN = """
+import os, sys
+from pathlib import Path
+from xapi_cli.agent import preload
+from xapi_cli.cli import main
+from xapi_cli.runtime import Runtime
+
+preload.load(Path(sys.argv[1]))
+loaded = set(sys.modules)
+codes = [main.run(command, Runtime(dict(os.environ))) for command in (["token", "show"], ["request", "/x-api/me"])]
+print(codes, sorted(set(sys.modules) - loaded))
+"""
 
 
-def test_a_rehearsal_leaves_no_socket_that_would_close_a_descriptor_of_the_command() -> None:
-    subprocess.run([PYTHON, "-Pc", _REHEARSE], timeout=60, check=True)
+def test_a_rehearsal_leaves_no_socket_that_would_close_a_descriptor_of_the_command(tmp_path: Path) -> None:
+    subprocess.run([PYTHON, "-Pc", _REHEARSE, tmp_path], timeout=60, check=True)
+
+
+def test_a_rehearsed_command_with_a_config_file_and_a_stored_token_imports_nothing(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    password = {"XAPI_PASSWORD": MASTER.password}
+    login = xapi("login", "--base-url", sandbox.base_url, "--username", MASTER.email, "--storage", "file", env=password)
+    assert login.code == 0, login
+
+    ended = subprocess.run(
+        [PYTHON, "-Pc", _RUN, tmp_path / "rehearsal"],
+        env=xapi.environment(), timeout=60, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert ended.stdout.endswith("[0, 0] []\n")

@@ -10,7 +10,10 @@ from tests.servers import OK, Server, request, send
 # Forks as the agent does, from a process that has loaded and used everything, and prints what each child draws.
 _CHILDREN = """
 import json, os, random, secrets, ssl, sys, tempfile, uuid
+from pathlib import Path
 from xapi_cli.agent import preload
+
+rehearsal = Path(sys.argv[1] + ".rehearsal")
 
 def client_random():
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -32,12 +35,12 @@ def values():
     }
 
 context = ssl.create_default_context()
-preload.load()
+preload.load(rehearsal)
 values()  # everything has a state that a child could inherit
 for _ in range(3):
     sys.stdout.flush()
     if os.fork() == 0:
-        preload.rehearse()
+        preload.rehearse(rehearsal)
         with open(sys.argv[1], "a") as file:
             file.write(json.dumps(values()) + "\\n")
         os._exit(0)

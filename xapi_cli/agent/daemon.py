@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -106,16 +107,18 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
     names = [name for name in _NAMES if name not in passed]
     held, new = _listen(directory, names)
     sockets = {**passed, **new}
+    rehearsal = Path(directory, "rehearsal")
 
     def release() -> None:
         for name in names:
             listener.remove(f"{directory}/{name}")
+        shutil.rmtree(rehearsal, ignore_errors=True)
         os.close(held)
 
     build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
-    preload.load()
+    preload.load(rehearsal)
     if protocol.build() != build:
         release()
         raise Changed
@@ -123,6 +126,7 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
         master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
         {name: sockets[name] for name in services.NAMES},
         f"{directory}/relay",
+        rehearsal,
         build=build,
         ready=ready,
         warn=warn,

@@ -3,25 +3,33 @@
 import gc
 import os
 import pkgutil
+import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 
 import xapi_cli
 from xapi_cli.cli import main
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
+from xapi_cli.system import private_files
 
 _NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__")
 _STREAMS = range(3)
 _NOWHERE = "/nonexistent"
-_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+_NAME = "rehearsal"  # of the user, as the password, and as the token
+_BODY = b'{"access_token":"rehearsal","token_type":"bearer","expires_in":3600000}'
+_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 
 
-def load() -> None:
-    """Import the package with its libraries, and rehearse; spares the objects from garbage collection in workers."""
+def load(directory: Path) -> None:
+    """Import the package with its libraries, and rehearse; spares the objects from garbage collection in workers.
+
+    *directory* gets a config file and a token for rehearsals; it is replaced if it exists.
+    """
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
         if not module.name.startswith(_NOT_LOADED):
@@ -29,7 +37,8 @@ def load() -> None:
     for name, subcommands in main.COMMANDS.items():
         main.command(name, subcommands)
     streams = [os.dup(number) for number in _STREAMS]
-    rehearse()
+    _prepare(directory)
+    rehearse(directory)
     for number, stream in zip(_STREAMS, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
@@ -46,23 +55,44 @@ def _load(name: str) -> None:
             raise
 
 
-def rehearse() -> None:
-    """Run a request to a server in this process, and other commands; without output, files and effects on others.
+def rehearse(directory: Path) -> None:
+    """Run the usual commands in this process with the account in *directory*; without output and effects on others.
 
     The pages of memory that a command changes are copied then, rather than while a client waits.
     """
+    with _isolated(), suppress(OSError), _server() as base_url:
+        _run(directory, ["token", "show"])
+        _run(directory, ["request", "/rehearsal"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
+
+
+def _prepare(directory: Path) -> None:
+    """Store a config file and a token in *directory*, in place of those of an agent that was killed."""
+    shutil.rmtree(directory, ignore_errors=True)
+    private_files.make_directory(directory)
+    with _isolated(), suppress(OSError), _server() as base_url:
+        _run(directory, ["login"], XAPI_BASE_URL=base_url, XAPI_PASSWORD=_NAME)
+
+
+def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
+    environ = {
+        "HOME": _NOWHERE,
+        "XAPI_CONFIG_DIR": str(directory),
+        "XAPI_STATE_DIR": str(directory),
+        "XAPI_STORAGE": "file",
+        "XAPI_USERNAME": _NAME,
+    }
+    main.run(command, Runtime({**environ, **variables}))
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Redirect the standard streams to /dev/null for the rest of this process; close what is opened within."""
     before = set(os.listdir("/proc/self/fd"))
-    with _no_streams(), suppress(OSError), _server() as base_url:
-        environ = {
-            "HOME": _NOWHERE,
-            "XAPI_BASE_URL": base_url,
-            "XAPI_CONFIG_DIR": _NOWHERE,
-            "XAPI_STATE_DIR": _NOWHERE,
-            "XAPI_TOKEN": "rehearsal",
-            "XAPI_STORAGE": "file",
-        }
-        main.run(["token", "show"], Runtime(environ))
-        main.run(["request", "/rehearsal"], Runtime(environ))
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in _STREAMS:
+        os.dup2(null, number)
+    os.close(null)
+    yield
     gc.collect()  # closes what the commands left open
     _close({int(name) for name in set(os.listdir("/proc/self/fd")) - before})
 
@@ -75,16 +105,6 @@ def _close(descriptors: set[int]) -> None:
     for number in descriptors:
         with suppress(OSError):
             os.close(number)
-
-
-@contextmanager
-def _no_streams() -> Iterator[None]:
-    """Redirect the standard streams to /dev/null, for the rest of this process."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in _STREAMS:
-        os.dup2(null, number)
-    os.close(null)
-    yield
 
 
 @contextmanager

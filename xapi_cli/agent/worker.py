@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from xapi_cli.agent import fidelity, preload, protocol
@@ -31,7 +32,8 @@ class Station(NamedTuple):
     *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
     messages to the master: `R`, the worker is ready; `B`, a command begins, with the connection; `C`, the client runs
     it, and why; `N`, a client runs a command that has not begun, and why; `U`, the program was upgraded; `F`, the
-    process failed, and why. Each contains the process id. *relay* is the path of the socket of the relay.
+    process failed, and why. Each contains the process id. *relay* is the path of the socket of the relay, *rehearsal*
+    the directory of `preload.rehearse`.
     """
 
     listener: socket.socket
@@ -40,6 +42,7 @@ class Station(NamedTuple):
     start: fidelity.Start
     build: bytes
     relay: str
+    rehearsal: Path
 
 
 class _Call(NamedTuple):
@@ -54,7 +57,7 @@ class _Call(NamedTuple):
 def serve(station: Station, *, rehearse: bool) -> NoReturn:
     """Run one command of a client, and end this process."""
     if rehearse:
-        preload.rehearse()
+        preload.rehearse(station.rehearsal)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     report(station, b"R")
