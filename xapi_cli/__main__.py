@@ -7,8 +7,6 @@ if TYPE_CHECKING:
 else:
     import _signal  # `signal` takes 3 ms
 
-_COLLECT_AFTER = 50_000  # objects; those loaded at startup stay alive, and collecting them repeatedly costs 8 ms
-
 
 def main() -> "NoReturn":
     """Run `xapi`, in the warm agent if there is one; while it is loading, Ctrl-C ends it without a Python traceback."""
@@ -18,11 +16,9 @@ def main() -> "NoReturn":
         from xapi_cli.agent import client
 
         client.hand_over()
-    import gc
+    from xapi_cli.system import garbage_collection, process_hardening
 
-    gc.set_threshold(_COLLECT_AFTER)
-    from xapi_cli.system import process_hardening
-
+    garbage_collection.delay()
     process_hardening.apply()
     from xapi_cli.system import out_of_memory
 

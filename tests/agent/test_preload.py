@@ -8,10 +8,9 @@ from xapi_cli.sandbox import MASTER, Sandbox
 
 _REHEARSE = """
 import gc, os, socket, sys
-from pathlib import Path
 from xapi_cli.agent import preload
 for _ in range(20):
-    preload.rehearse(Path(sys.argv[1]))
+    preload.rehearse(sys.argv[1])
     for each in gc.get_objects():
         if type(each) is socket.socket and each.fileno() >= 0:
             os.fstat(each.fileno())  # raises OSError if it is closed
@@ -19,12 +18,11 @@ for _ in range(20):
 # Prints the modules that two commands import in a process that has rehearsed them, as a worker has.
 _RUN = """
 import os, sys
-from pathlib import Path
 from xapi_cli.agent import preload
 from xapi_cli.cli import main
 from xapi_cli.runtime import Runtime
 
-preload.load(Path(sys.argv[1]))
+preload.load(sys.argv[1])
 loaded = set(sys.modules)
 codes = [main.run(command, Runtime(dict(os.environ))) for command in (["token", "show"], ["request", "/x-api/me"])]
 print(codes, sorted(set(sys.modules) - loaded))
@@ -43,7 +41,7 @@ def test_a_rehearsed_command_with_a_config_file_and_a_stored_token_imports_nothi
     assert login.code == 0, login
 
     ended = subprocess.run(
-        [PYTHON, "-Pc", _RUN, tmp_path / "rehearsal"],
+        [PYTHON, "-Pc", _RUN, tmp_path],
         env=xapi.environment(), timeout=60, check=True, capture_output=True, text=True,
     )  # fmt: skip
 

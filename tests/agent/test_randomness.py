@@ -10,10 +10,9 @@ from tests.servers import OK, Server, request, send
 # Forks as the agent does, from a process that has loaded and used everything, and prints what each child draws.
 _CHILDREN = """
 import json, os, random, secrets, ssl, sys, tempfile, uuid
-from pathlib import Path
 from xapi_cli.agent import preload
 
-rehearsal = Path(sys.argv[1] + ".rehearsal")
+rehearsal = os.path.dirname(sys.argv[1])
 
 def client_random():
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

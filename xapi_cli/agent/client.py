@@ -42,16 +42,17 @@ def hand_over() -> None:
             reason = protocol.CLOSED_STREAM
             return
         connection.settimeout(READY_TIMEOUT)
+        reason = protocol.NOT_POSSIBLE
+        own_build = protocol.build()  # this and the request while a worker accepts the connection
+        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
         reason = protocol.NO_WORKER
         kind, content = protocol.receive(connection)
         process, _, build = content.partition(b" ")
-        if kind != b"R" or build != protocol.build():
+        if kind != b"R" or build != own_build:
             reason = protocol.OTHER_BUILD  # or it is older than this one
             return
         reason = protocol.NOT_VISIBLE
         worker = os.pidfd_open(int(process))
-        reason = protocol.NOT_POSSIBLE
-        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
         reason = b""  # anything that follows a part of a request could complete it
         protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):

@@ -107,26 +107,24 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
     names = [name for name in _NAMES if name not in passed]
     held, new = _listen(directory, names)
     sockets = {**passed, **new}
-    rehearsal = Path(directory, "rehearsal")
 
     def release() -> None:
         for name in names:
             listener.remove(f"{directory}/{name}")
-        shutil.rmtree(rehearsal, ignore_errors=True)
+        shutil.rmtree(Path(directory, preload.REHEARSAL), ignore_errors=True)
         os.close(held)
 
     build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
-    preload.load(rehearsal)
+    preload.load(directory)
     if protocol.build() != build:
         release()
         raise Changed
     agent = master.Master(
         master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
         {name: sockets[name] for name in services.NAMES},
-        f"{directory}/relay",
-        rehearsal,
+        directory,
         build=build,
         ready=ready,
         warn=warn,

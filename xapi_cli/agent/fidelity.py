@@ -27,6 +27,7 @@ _SAME_STATUS = (
 _FIXED_LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
 _MIN_DESCRIPTORS = 128
+_SIGNALS = frozenset(map(int, signal.valid_signals()))
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
@@ -94,11 +95,19 @@ def check_streams(argv: Sequence[str], streams: Sequence[int]) -> None:
             raise Cold("terminal with tostop")
 
 
-def adopt(pid: int, start: Start) -> None:
-    """Give this process the state of the process *pid*; raise Cold if that is not possible."""
+def examine(pid: int, start: Start) -> Process:
+    """Return the process *pid*; raise Cold if this process must not run a command for it."""
     try:
         client = Process.of(pid)
-        _check_same(client, start.process)
+    except OSError as error:
+        raise Cold(f"process state ({error.strerror})") from error
+    _check_same(client, start.process)
+    return client
+
+
+def adopt(pid: int, client: Process) -> None:
+    """Give this process the state of *client*, the process *pid*; raise Cold if that is not possible."""
+    try:
         _adopt_limits(pid)
         _adopt_schedule(pid)
         os.chdir(f"/proc/{pid}/cwd")
@@ -166,4 +175,4 @@ def _adopt_signals(status: Mapping[str, str]) -> None:
 
 def _signals(mask: str) -> set[int]:
     bits = int(mask, 16)
-    return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}
+    return {number for number in _SIGNALS if bits >> (number - 1) & 1} if bits else set()

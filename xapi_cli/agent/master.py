@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, process_memory, protocol, worker
@@ -43,8 +42,7 @@ class Master:
 
     *build* is that of the modules that this process has loaded. *ready* is called when the first worker and all
     services run; *warn* is called with a message about each process that fails afterwards.
-    *services* are the listening sockets of the services, by their names; *relay* is the path of one.
-    *rehearsal* is the directory of `preload.rehearse`.
+    *services* are the listening sockets of the services, by their names; *directory* has their paths.
     The agent does not end while it *is_needed*.
     *lock* is the descriptor of its lock, which no other process may hold.
     """
@@ -53,8 +51,7 @@ class Master:
         self,
         sockets: Sockets,
         services: Mapping[str, socket.socket],
-        relay: str,
-        rehearsal: Path,
+        directory: str,
         *,
         build: bytes,
         ready: Callable[[], None],
@@ -79,9 +76,7 @@ class Master:
         for each in (self._wakeup, signal_end):
             each.setblocking(False)
         self._signal_end = signal_end
-        self._station = worker.Station(
-            sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, relay, rehearsal
-        )
+        self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, directory)
         self._idle_workers: set[int] = set()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
         self._failures = Failures()

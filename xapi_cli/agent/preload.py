@@ -13,22 +13,25 @@ from pathlib import Path
 
 import xapi_cli
 from xapi_cli.cli import main
+from xapi_cli.errors import XapiError
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system import private_files
 
+REHEARSAL = "rehearsal"  # the directory of the account, beside the sockets of the agent
 _NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__")
 _STREAMS = range(3)
+_REHEARSALS = 12  # Python optimizes a function at its eighth call, and its instructions when they run afterwards
 _NOWHERE = "/nonexistent"
 _NAME = "rehearsal"  # of the user, as the password, and as the token
 _BODY = b'{"access_token":"rehearsal","token_type":"bearer","expires_in":3600000}'
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 
 
-def load(directory: Path) -> None:
+def load(directory: str) -> None:
     """Import the package with its libraries, and rehearse; spares the objects from garbage collection in workers.
 
-    *directory* gets a config file and a token for rehearsals; it is replaced if it exists.
+    *directory* is that of the agent's sockets; REHEARSAL there gets a config file and a token for rehearsals.
     """
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
@@ -36,9 +39,12 @@ def load(directory: Path) -> None:
             _load(module.name)
     for name, subcommands in main.COMMANDS.items():
         main.command(name, subcommands)
+    gc.collect()
+    gc.freeze()  # the rehearsals collect only what they leave
     streams = [os.dup(number) for number in _STREAMS]
-    _prepare(directory)
-    rehearse(directory)
+    _prepare(Path(directory, REHEARSAL))
+    for _ in range(_REHEARSALS):
+        rehearse(directory)
     for number, stream in zip(_STREAMS, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
@@ -55,21 +61,21 @@ def _load(name: str) -> None:
             raise
 
 
-def rehearse(directory: Path) -> None:
-    """Run the usual commands in this process with the account in *directory*; without output and effects on others.
+def rehearse(directory: str) -> None:
+    """Run the usual commands with the account that `load` stored in *directory*, without output and effects on others.
 
     The pages of memory that a command changes are copied then, rather than while a client waits.
     """
     with _isolated(), suppress(OSError), _server() as base_url:
-        _run(directory, ["token", "show"])
-        _run(directory, ["request", "/rehearsal"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
+        _run(Path(directory, REHEARSAL), ["token", "show"])
+        _run(Path(directory, REHEARSAL), ["request", "/rehearsal"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
 
 
 def _prepare(directory: Path) -> None:
     """Store a config file and a token in *directory*, in place of those of an agent that was killed."""
     shutil.rmtree(directory, ignore_errors=True)
-    private_files.make_directory(directory)
-    with _isolated(), suppress(OSError), _server() as base_url:
+    with _isolated(), suppress(OSError, XapiError), _server() as base_url:
+        private_files.make_directory(directory)
         _run(directory, ["login"], XAPI_BASE_URL=base_url, XAPI_PASSWORD=_NAME)
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from xapi_cli.agent import fidelity, preload, protocol
@@ -18,12 +17,13 @@ from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
 from xapi_cli.http import loans
 from xapi_cli.runtime import Runtime
-from xapi_cli.system import agent_socket, process_hardening
+from xapi_cli.system import agent_socket, garbage_collection, process_hardening
 from xapi_cli.system.terminal import Terminal
 
 _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
 _F_SETSIG = 10  # fcntl(2)
 _MORE_THAN_ARE_OPEN = 2**16
+_STREAMS = range(3)
 
 
 class Station(NamedTuple):
@@ -32,8 +32,7 @@ class Station(NamedTuple):
     *listener* is the socket for clients. *lifeline* is a pipe that ends with the master. *reports* is the socket for
     messages to the master: `R`, the worker is ready; `B`, a command begins, with the connection; `C`, the client runs
     it, and why; `N`, a client runs a command that has not begun, and why; `U`, the program was upgraded; `F`, the
-    process failed, and why. Each contains the process id. *relay* is the path of the socket of the relay, *rehearsal*
-    the directory of `preload.rehearse`.
+    process failed, and why. Each contains the process id. *directory* is that of the agent's sockets.
     """
 
     listener: socket.socket
@@ -41,13 +40,13 @@ class Station(NamedTuple):
     reports: socket.socket
     start: fidelity.Start
     build: bytes
-    relay: str
-    rehearsal: Path
+    directory: str
 
 
 class _Call(NamedTuple):
     connection: socket.socket
     client: int
+    state: fidelity.Process | None  # of the client
     argv: list[str]
     environ: dict[bytes, bytes]
     has_terminal: bool
@@ -56,8 +55,10 @@ class _Call(NamedTuple):
 
 def serve(station: Station, *, rehearse: bool) -> NoReturn:
     """Run one command of a client, and end this process."""
+    garbage_collection.delay()
     if rehearse:
-        preload.rehearse(station.rehearsal)
+        preload.rehearse(station.directory)
+        _rehearse_adoption(station.start)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     report(station, b"R")
@@ -68,13 +69,13 @@ def serve(station: Station, *, rehearse: bool) -> NoReturn:
     try:
         fidelity.check_command(call.argv, call.environ, station.start)
         fidelity.check_streams(call.argv, call.streams)
-        fidelity.adopt(call.client, station.start)
+        fidelity.adopt(call.client, call.state or fidelity.examine(call.client, station.start))
     except Exception as error:  # noqa: BLE001 - nothing has happened yet, so the client can run the command
         _refuse(station, call, error)
     for resource in (station.listener, station.reports):
         resource.close()
     os.close(station.lifeline)
-    loans.install(lambda: agent_socket.connect_stream(station.relay))
+    loans.install(lambda: agent_socket.connect_stream(f"{station.directory}/relay"))
     _run(call)
 
 
@@ -99,7 +100,8 @@ def _next_call(station: Station) -> _Call | None:
         report(station, b"U")
         os._exit(0)
     try:
-        content, streams = _greet(connection, station)
+        state = _greet(connection, station, pid)
+        content, streams = protocol.receive_request(connection)
         argv, environ, has_terminal = protocol.parse_request(content)
     except (EOFError, OSError):
         connection.close()
@@ -111,17 +113,23 @@ def _next_call(station: Station) -> _Call | None:
     except protocol.ProtocolError:
         report(station, b"N", reason="invalid request")
         os._exit(0)
-    return _Call(connection, pid, argv, environ, has_terminal, streams)
-
-
-def _greet(connection: socket.socket, station: Station) -> tuple[bytes, list[int]]:
-    """Report to the client that this worker is ready; return its request, and raise what `receive_request` raises."""
-    connection.settimeout(_REQUEST_TIMEOUT)
-    with suppress(BrokenPipeError):  # it has left, but may have sent why
-        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
-    request = protocol.receive_request(connection)
     connection.settimeout(None)
-    return request
+    return _Call(connection, pid, state, argv, environ, has_terminal, streams)
+
+
+def _greet(connection: socket.socket, station: Station, client: int) -> fidelity.Process | None:
+    """Report to the process *client* that this worker is ready; return its state, if a command can run for it.
+
+    The state is read while the client sends its request.
+    """
+    connection.settimeout(_REQUEST_TIMEOUT)
+    try:
+        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
+    except BrokenPipeError:  # it has left, but may have sent why
+        return None
+    with suppress(fidelity.Cold):
+        return fidelity.examine(client, station.start)
+    return None
 
 
 def _accept(station: Station) -> socket.socket:
@@ -144,12 +152,7 @@ def _run(call: _Call) -> NoReturn:
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)
         os.close(stream)
-    _open_streams()
-    os.environb.clear()
-    os.environb.update(call.environ)
-    time.tzset()
-    sys.argv = call.argv
-    process_hardening.apply()
+    _start_with(call.argv, call.environ)
     pause = partial(_pause, call.connection)
     questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
 
@@ -160,6 +163,27 @@ def _run(call: _Call) -> NoReturn:
         )
 
     _end(call.connection, main.execute(runtime))
+
+
+def _start_with(argv: list[str], environ: Mapping[bytes, bytes]) -> None:
+    """Do what the start of a process with *argv* and *environ* does, with its descriptors 0 to 2."""
+    _open_streams()
+    os.environb.clear()
+    os.environb.update(environ)
+    time.tzset()
+    sys.argv = argv
+    process_hardening.apply()
+
+
+def _rehearse_adoption(start: fidelity.Start) -> None:
+    """Adopt the state of this process, so that the pages that this changes are copied before a client waits."""
+    content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False)
+    argv, environ, _ = protocol.parse_request(content)
+    with suppress(fidelity.Cold):
+        fidelity.check_command(argv, environ, start)
+        fidelity.check_streams(argv, _STREAMS)
+        fidelity.adopt(os.getpid(), fidelity.examine(os.getpid(), start))
+    _start_with(argv, environ)
 
 
 def _open_streams() -> None:
