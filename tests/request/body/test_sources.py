@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body.sources import read_body, read_text
+from xapi_cli.request.body.sources import read_body, read_text, read_value
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, FileSlice
 
 BIG = IN_MEMORY + CHUNK + 7
@@ -20,6 +20,32 @@ BIG = IN_MEMORY + CHUNK + 7
 
 def no_stdin() -> BinaryIO:
     pytest.fail("stdin was requested")
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (b"", ""),
+        (b"a", "a"),
+        (b"a\n", "a"),
+        (b"a\r\n\n", "a"),
+        (b"\n a \n", "\n a "),
+        ("\ufeffé\r\n".encode(), "é"),
+        (b"x" * 1_048_576, "x" * 1_048_576),
+    ],
+)
+def test_a_value_is_the_text_without_the_line_end(tmp_path: Path, content: bytes, value: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+
+    assert read_value(str(tmp_path / "file"), lambda: None) == value
+    assert read_value("-", lambda: io.BytesIO(content)) == value
+
+
+def test_a_value_that_is_too_large_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1_048_577)
+
+    with pytest.raises(UsageError, match="is too large for a header or a query parameter"):
+        read_value(str(tmp_path / "file"), lambda: None)
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK, IN_MEMORY, IN_MEMORY + 1, BIG])

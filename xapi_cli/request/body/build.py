@@ -1,10 +1,10 @@
 """Build the request body from ITEMs and `-d`; memory use does not depend on the size of the body."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request import nested_json
 from xapi_cli.request.body.multipart import multipart
 from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
 from xapi_cli.request.body.spool import Body, Spool, Text
@@ -12,6 +12,9 @@ from xapi_cli.request.items import Field, Items
 from xapi_cli.request.json_stream import InvalidJSON, encode_string, validated
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
+
+if TYPE_CHECKING:
+    from xapi_cli.request.nested_json import Node
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -42,6 +45,8 @@ def data_body(data: str, stdin: Stdin) -> Body:
 
 def json_body(fields: Sequence[Field], stdin: Stdin) -> Body:
     """Return *fields* as a JSON object, or an array if their names say so; the values of `:=` are included verbatim."""
+    from xapi_cli.request import nested_json
+
     for field in fields:
         _utf8(field.name, field)
     return Spool(_json(nested_json.build(fields), stdin), JSON)
@@ -66,11 +71,15 @@ def check_combination(items: Items, data: str | None, *, form: bool) -> None:
         raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
     if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
         raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
-    if not form and not items.uploads:
+    if fields and not form and not items.uploads:
+        from xapi_cli.request import nested_json
+
         nested_json.build(fields)  # reports contradictory names
 
 
-def _json(value: nested_json.Node, stdin: Stdin) -> Iterator[bytes]:
+def _json(value: "Node", stdin: Stdin) -> Iterator[bytes]:
+    from xapi_cli.request import nested_json
+
     for piece, depth in nested_json.pieces(value):
         if isinstance(piece, Field):
             for text in _json_value(piece, depth, stdin):

@@ -45,14 +45,14 @@ def read_text(path: str, stdin: Stdin) -> Iterator[str]:
 
 
 def read_value(path: str, stdin: Stdin) -> str:
-    """Return the text of a file as the value of a header or parameter: without the line end, as in a shell's `$(…)`."""
+    """Return the text of a file as the value of a header or parameter: without a byte order mark and the line end."""
     value = ""
     for text in read_text(path, stdin):
         value += text
         if len(value) > _MAX_VALUE:
             name = "stdin" if path == STDIN else printable(path)
             raise UsageError(f"{name} is too large for a header or a query parameter", hint="send it in the body")
-    return value.rstrip("\r\n")
+    return value.removeprefix("\ufeff").rstrip("\r\n")
 
 
 def _open_stdin(stdin: Stdin) -> BinaryIO:
