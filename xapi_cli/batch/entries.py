@@ -71,7 +71,8 @@ def parse(line: Line, base_url: str) -> Entry:
     entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
-        entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
+        if not isinstance(values.get("id"), _TooDeep):  # the reader of the output could not decode it
+            entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
         entry.call = _call(values, texts, base_url)
     except InvalidLine as error:
