@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	  $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV ?= .venv
 PROGRAM ?= build/program
+REQUIREMENTS ?= requirements.txt
 INSTALLER := $(PROGRAM)/installer
 JOBS ?= 3
 TESTS ?= tests
@@ -30,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-agent soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
+.PHONY: demo test test-agent test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -48,6 +49,17 @@ BEHIND_AGENT ?= $(wildcard $(foreach name,login login_* token_* logout quiet pro
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
+
+# The fast tests with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
+# are selected at each run, which requires a network. Metadata of the tools names a plugin that old platformdirs do not have.
+FAST := $(PYTEST_ARGS) -p no:platformdirs -m "not soak and not slow"
+test-lowest:
+	@$(MAKE) --no-print-directory test PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
+
+test-newest: $(TOOLS)
+	@mkdir -p build
+	@$(LOCK) --upgrade --all-extras --output-file build/requirements-newest.txt
+	@$(MAKE) --no-print-directory test PROGRAM=build/program-newest REQUIREMENTS=build/requirements-newest.txt PYTEST_ARGS='$(FAST)'
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -125,11 +137,11 @@ $(DEVELOPMENT): $(TOOLS) pyproject.toml
 
 # The installation of a user: the locked dependencies, and a wheel built with the locked backend. The pip of this Python may
 # write a slow `xapi` script, so the locked pip installs everything, and is itself in an environment of its own.
-$(DEPENDENCIES): requirements.txt requirements-build.txt
+$(DEPENDENCIES): $(REQUIREMENTS) requirements-build.txt
 	$(call new-environment,$(PROGRAM),--without-pip)
 	@$(PYTHON) -m venv $(INSTALLER)
 	@$(INSTALLER)/bin/pip install --require-hashes -r requirements-build.txt
-	@$(INSTALLER)/bin/pip --python $(PROGRAM) install --require-hashes -r requirements.txt
+	@$(INSTALLER)/bin/pip --python $(PROGRAM) install --require-hashes -r $(REQUIREMENTS)
 	@touch $@
 
 $(INSTALLED): $(DEPENDENCIES) $(SOURCES)
@@ -152,6 +164,7 @@ LOCK := $(UV) pip compile --quiet $(LOCK_ARGS) --universal --python-version 3.11
 lock: $(TOOLS)
 	$(LOCK) --all-extras --output-file requirements.txt
 	$(LOCK) --all-extras --group dev --output-file requirements-dev.txt --constraint requirements.txt
+	$(LOCK) --all-extras --resolution lowest-direct --output-file requirements-lowest.txt
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
@@ -172,6 +185,8 @@ help:
 	@echo "demo      show the main workflow"
 	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
 	@echo "test-agent  run the tests of commands with the agent behind the program"
+	@echo "test-lowest  run the fast tests with the lowest versions of the dependencies"
+	@echo "test-newest  run the fast tests with the newest versions that pyproject.toml allows (requires a network)"
 	@echo "soak      run the long tests, and 10,000 new examples for each property test"
 	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
 	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"

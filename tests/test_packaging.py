@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import xapi_cli
 from tests.program import PROGRAM, PYTHON
@@ -64,7 +65,9 @@ def test_the_tested_package_is_this_checkout(python: str) -> None:
 
 
 def test_there_are_locks_for_users_developers_and_builds() -> None:
-    assert [path.name for path in LOCKS] == [f"requirements{kind}.txt" for kind in ("-bench", "-build", "-dev", "")]
+    assert [path.name for path in LOCKS] == [
+        f"requirements{kind}.txt" for kind in ("-bench", "-build", "-dev", "-lowest", "")
+    ]
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
@@ -98,6 +101,18 @@ def test_the_locks_agree_with_each_other() -> None:
     for lock in ("requirements.txt", "requirements-build.txt"):
         pins = {name: pin.version for name, pin in read_lock(ROOT / lock).items()}
         assert {name: developers.get(name) for name in pins} == pins
+
+
+def test_the_lowest_versions_are_those_of_the_ranges() -> None:
+    extras = PYPROJECT["project"]["optional-dependencies"].values()
+    direct = map(Requirement, [*PYPROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)])
+    bounds = {each.name: [part.version for part in each.specifier if part.operator == ">="] for each in direct}
+    pins = read_lock(ROOT / "requirements-lowest.txt")
+
+    assert {name: [Version(pins[name].version)] for name in bounds} == {
+        name: list(map(Version, versions)) for name, versions in bounds.items()
+    }
+    assert pins.keys() <= read_lock(USERS).keys()
 
 
 def test_the_locks_cover_windows_and_macos() -> None:
