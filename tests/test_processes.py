@@ -21,6 +21,7 @@ from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 if TYPE_CHECKING:
+    from tests.credential_helpers import PasswordStore
     from tests.keeper_process import KeeperProcess
 
 pytestmark = pytest.mark.slow  # many processes
@@ -35,6 +36,9 @@ def stored(request: pytest.FixtureRequest) -> Env:
     if request.param == "agent":  # parametrized indirectly
         agent: KeeperProcess = request.getfixturevalue("keeper")
         return {**agent.environ}
+    if request.param == "helper":  # the real docker-credential-pass
+        passwords: PasswordStore = request.getfixturevalue("shared_password_store")
+        return {**passwords.environ, "XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": "pass"}
     if request.param != "keyring":
         return {"XAPI_STORAGE": request.param}
     session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
@@ -70,6 +74,8 @@ def _codes(ended: list[Completed]) -> dict[int, int]:
         ("keyring", "none"),
         ("agent", "dead"),
         ("agent", "none"),
+        ("helper", "dead"),
+        ("helper", "none"),
     ],
     indirect=["stored"],
 )

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -694,7 +694,7 @@ def test_remember_is_refused(xapi: Xapi, env: Env, shared_redis: RedisServer) ->
 
 @pytest.mark.parametrize("calls", [64, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)])])
 def test_calls_of_8_machines_succeed_while_the_token_is_revoked(
-    xapi: Xapi, service: OneTokenSandbox, env: Env, calls: int
+    xapi: Xapi, service: OneTokenSandbox, env: Env, shared_redis: RedisServer, calls: int
 ) -> None:
     """Each call reports failure and completion; a revocation is in the middle, as a second 401 would be final."""
     for machine in range(MACHINES):
@@ -702,6 +702,7 @@ def test_calls_of_8_machines_succeed_while_the_token_is_revoked(
     call = 'XAPI_STATE_DIR="$HOME/machine$(($1 % 8))" "$0" request /x-api/me >/dev/null 2>>errors || echo "$?" >>failed'
     xargs = ("xargs", "-P", "16", "-I", "{}", "sh", "-c", f"{call}; echo >>done", str(PROGRAM), "{}")
     assert xapi("login", env=env).code == 0
+    before = cast("Any", shared_redis.oracle.info("memory"))["used_memory"]
     process = xapi.start(stdin=subprocess.PIPE, env=env, argv=xargs)
     assert process.stdin is not None
     process.stdin.write(b"".join(b"%d\n" % number for number in range(calls)))
@@ -713,6 +714,10 @@ def test_calls_of_8_machines_succeed_while_the_token_is_revoked(
     assert (process.returncode, _lines(xapi, "done")) == (0, calls)
     assert not (xapi.home / "failed").exists(), (xapi.home / "errors").read_text()[:2000]
     assert service.logins == service.login_attempts == 2
+    memory, clients = (cast("Any", shared_redis.oracle.info(section)) for section in ("memory", "clients"))
+    assert shared_redis.keys() == ["record"]
+    assert clients["connected_clients"] == 1  # the oracle
+    assert memory["used_memory"] < before + 1024 * 1024
 
 
 def _follow(process: "subprocess.Popen[bytes]", holds: Callable[[], bool]) -> None:
