@@ -119,6 +119,14 @@ def test_a_server_that_was_slow_before_it_hangs_gets_only_the_time_that_is_left(
             client.command("GET", "key")
 
 
+def test_a_server_without_tls_that_waits_for_a_command_is_named_as_such(opened: Open) -> None:
+    with Server([hang()]) as server:
+        settings = {"redis_url": f"rediss://127.0.0.1:{server.port}", "redis_prefix": "test:"}
+        store = opened("redis", settings=settings, timeout=0.6)
+        with pytest.raises(StoreError, match=r"cannot be reached: no reply to the TLS handshake within 0\.6 s"):
+            store.read(ME)
+
+
 def test_an_endless_reply_is_an_error_in_bounded_memory(opened: Open) -> None:
     error, _ = _read(opened, [_command(), forever(b"x" * 65536)])
 

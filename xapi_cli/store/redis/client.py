@@ -175,8 +175,7 @@ class Client:
         try:
             self._peer = "" if address.path else sock.getpeername()[0]  # now: it fails after a reset
             if address.is_tls:
-                sock.settimeout(_left(end))
-                sock = self._tls().wrap_socket(sock, server_hostname=address.host)
+                sock = self._with_tls(sock, end)
         except BaseException:
             sock.close()
             raise
@@ -186,6 +185,13 @@ class Client:
             self._exchange(("AUTH", *filter(None, (address.username,)), self._password or ""), end)
         if address.database:
             self._exchange(("SELECT", address.database), end)
+
+    def _with_tls(self, sock: socket.socket, end: float) -> socket.socket:
+        sock.settimeout(_left(end))
+        try:
+            return self._tls().wrap_socket(sock, server_hostname=self._address.host)
+        except TimeoutError:  # a server without TLS waits for the end of a line
+            raise _ConnectionFailed(f"no reply to the TLS handshake within {self._limit:.2g} s") from None
 
     def _close(self) -> None:
         self._closer()
