@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-agent test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
+.PHONY: demo test test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -42,13 +42,20 @@ test: $(DEVELOPMENT) $(INSTALLED)
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "not soak" $(PYTEST_ARGS) $(TESTS)
 
-# The tests of commands that run the program often, with the agent behind it.
-BEHIND_AGENT ?= $(wildcard $(foreach name,login login_* token_* logout quiet profile request_output request_options request_meta \
-	request_termination request_terminal,tests/commands/test_$(name).py)) \
-	$(foreach name,automatic_login destinations errors other_users secrets,tests/test_$(name).py)
+# The tests that run the program often, with the agent behind it; test-agent-all also runs those that take long, need no
+# agent, or run commands that never use it, such as batch.
+NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py))
+BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py)) tests/request tests/usecases \
+	$(foreach name,automatic_login destinations error_messages errors help helper_storage home_directories kills other_users \
+	processes secrets storage token_file,tests/test_$(name).py)
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
+
+test-agent-all: $(DEVELOPMENT) $(INSTALLED)
+	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
 
 # The fast tests with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
 # are selected at each run, which requires a network. Metadata of the tools names a plugin that old platformdirs do not have.
@@ -63,7 +70,7 @@ test-newest: $(TOOLS)
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -m "soak or hypothesis" --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
+	  $(VENV)/bin/pytest -rP -m "soak or hypothesis" --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
 
 check: $(DEVELOPMENT)
 	$(VENV)/bin/ruff check
@@ -185,6 +192,7 @@ help:
 	@echo "demo      show the main workflow"
 	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
 	@echo "test-agent  run the tests of commands with the agent behind the program"
+	@echo "test-agent-all  run all tests with the agent behind the program, except those of the agent"
 	@echo "test-lowest  run the fast tests with the lowest versions of the dependencies"
 	@echo "test-newest  run the fast tests with the newest versions that pyproject.toml allows (requires a network)"
 	@echo "soak      run the long tests, and 10,000 new examples for each property test"

@@ -15,4 +15,22 @@ LEFT_OUT = {
     "commands/test_request_termination.py::test_a_signal_during_startup_terminates_silently": (
         "it sends signals while the program is loading, which takes no time with the agent"
     ),
+    **dict.fromkeys(
+        (
+            "store/test_registry.py::test_a_storage_with_one_row_stores_a_token_shows_it_and_deletes_it",
+            "store/test_registry.py::test_doctor_probes_a_storage_that_is_not_in_the_state_directory",
+            "store/test_registry.py::test_help_and_errors_name_every_storage",
+            "store/test_registry.py::test_a_storage_whose_packages_are_not_installed_names_the_extra",
+            "test_redis.py::test_without_the_extra_the_error_names_the_command_that_installs_it",
+        ),
+        "it changes the modules of the program in its own process",
+    ),
+    "test_fork_server.py::test_a_fork_can_be_waited_for_and_signalled": "it kills a fork, which no agent replaces",
+}
+
+# Tests of which a run may neither be warm nor have a reason.
+UNCOUNTED = {
+    "test_kills.py::test_a_kill_at_a_random_moment_does_not_block_the_next_command": (
+        "a command that is killed before it has sent its request sends no reason either"
+    ),
 }

@@ -71,6 +71,17 @@ def test_a_real_start_uses_the_agent(agent: Agent) -> None:
     assert agent.status()["warm"] == 1
 
 
+def test_without_a_runtime_directory_the_sockets_are_in_the_state_directory(stopped: Agent, runtime: Path) -> None:
+    """As in a session of ssh or cron without systemd."""
+    del stopped.xapi.environ["XDG_RUNTIME_DIR"]
+    stopped.xapi.environ["XAPI_STATE_DIR"] = str(runtime)
+    stopped.directory = runtime / "xapi" / "agent"
+    stopped.start()
+
+    assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+    assert stopped.status()["warm"] == 1
+
+
 @pytest.mark.parametrize("value", ["off", "0", "false", "No", " OFF "])
 def test_off_bypasses_the_agent(agent: Agent, value: str) -> None:
     assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken", "XAPI_AGENT": value}).out == "t0ken\n"

@@ -103,6 +103,8 @@ def test_a_call_to_an_agent_that_does_not_respond_succeeds(environ: dict[str, st
     ],
 )
 def test_calls_in_a_row_do_not_make_the_agent_grow(calls: int, environ: dict[str, str], agent: RunningAgent) -> None:
+    login = call({**environ, "XAPI_PASSWORD": PASSWORD}, "login", "--storage", "agent", "--no-remember")
+    assert login.code == 0, login
     _call_in_a_row(environ, WARM_UP)
     before = agent.processes()
     served = agent.served()
@@ -110,8 +112,12 @@ def test_calls_in_a_row_do_not_make_the_agent_grow(calls: int, environ: dict[str
     _call_in_a_row(environ, calls)
 
     after = agent.processes()
-    lasting = before.keys() & after.keys()  # not the workers, each of which has served a call and ended
-    assert lasting
+    status = agent.status()
+    lasting = {status["pid"]: "master"} | {pid: name for name, pid in status["services"].items()}  # not the workers
+    assert lasting.keys() == before.keys() & after.keys()
+    print(f"{calls} calls: {status['warm']} run by the agent, others: {status['cold']}")  # noqa: T201 - for `make soak`
+    for pid, name in lasting.items():
+        print(f"{name}: {before[pid]} before, {after[pid]} after")  # noqa: T201 - as above
     assert [
         (pid, before[pid], after[pid])
         for pid in lasting
@@ -122,7 +128,8 @@ def test_calls_in_a_row_do_not_make_the_agent_grow(calls: int, environ: dict[str
 
 
 def _call_in_a_row(environ: dict[str, str], calls: int) -> None:
-    commands = [("request", "/x-api/me"), ("token", "show"), ("request", "/status/404"), ("--version",)]
+    me = ("request", "/x-api/me")
+    commands = [me, ("token", "show"), ("request", "/status/404"), ("--version",), (*me, "--storage", "agent")]
     with ThreadPoolExecutor(CONCURRENT) as callers:
         codes = callers.map(lambda number: call(environ, *commands[number % len(commands)]).code, range(calls))
         assert [code for number, code in enumerate(codes) if code != (4 if number % len(commands) == 2 else 0)] == []

@@ -134,6 +134,21 @@ def test_a_killed_agent_is_replaced(agent: Agent) -> None:
     assert agent.status()["warm"] == 1
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_agent_whose_sockets_were_removed_ends(agent: Agent, is_replaced: bool) -> None:
+    """As at the end of a login session: nothing could reach it, nor the tokens that it holds."""
+    old = agent.pid
+    shutil.rmtree(agent.directory)
+    if is_replaced:
+        agent.start()
+    os.kill(old, signal.SIGCHLD)  # wakes it
+
+    wait_until(lambda: not is_running(old), "the agent has ended")
+    if is_replaced:
+        assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+        assert agent.status()["warm"] == 1
+
+
 def test_killed_workers_and_services_are_replaced(agent: Agent) -> None:
     before = agent.workers()
     for pid in before:
@@ -194,7 +209,7 @@ def _url(_: Agent) -> str:
     "shell, reason",
     [
         ("LC_TIME=C xapi token show", "different environment variables"),
-        ("PYTHONWARNINGS=ignore xapi token show", "another installation of xapi"),
+        ("PYTHONWARNINGS=ignore xapi token show", "another installation or mode of Python"),
         ("LD_BIND_NOW=1 xapi token show", "different environment variables"),
         ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "argument under /dev/fd or /proc"),
         ("ulimit -n 100; xapi token show", "resource limit (open files)"),
@@ -360,7 +375,7 @@ def test_another_installation_does_not_use_or_replace_the_agent(agent: Agent) ->
         )  # fmt: skip
 
     assert run("token", "show").stdout == "t0ken\n"
-    assert (agent.status()["warm"], agent.status()["cold"]) == (0, {"another installation of xapi": 1})
+    assert (agent.status()["warm"], agent.status()["cold"]) == (0, {"another installation or mode of Python": 1})
     start = run("agent", "start")
     error = "xapi: error: the running agent belongs to another installation of xapi"
     hint = "run `xapi agent stop`, which erases its tokens, then `xapi agent start`"

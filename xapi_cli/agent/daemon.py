@@ -107,11 +107,16 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
     names = [name for name in _NAMES if name not in passed]
     held, new = _listen(directory, names)
     sockets = {**passed, **new}
+    inodes = {name: listener.inode(f"{directory}/{name}") for name in names}
+
+    def is_reachable() -> bool:
+        return all(listener.inode(f"{directory}/{name}") == number for name, number in inodes.items())
 
     def release() -> None:
-        for name in names:
-            listener.remove(f"{directory}/{name}")
-        shutil.rmtree(Path(directory, preload.REHEARSAL), ignore_errors=True)
+        if is_reachable():  # what is there otherwise may belong to another agent
+            for name in names:
+                listener.remove(f"{directory}/{name}")
+            shutil.rmtree(Path(directory, preload.REHEARSAL), ignore_errors=True)
         os.close(held)
 
     build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
@@ -130,6 +135,7 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
         warn=warn,
         idle=idle,
         is_needed=lambda: _holds_tokens(directory),
+        is_reachable=is_reachable,
         lock=held,
         release=release,
     )

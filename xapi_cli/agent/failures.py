@@ -1,5 +1,6 @@
 """How often processes of the agent failed, and how long the master waits before it starts another one."""
 
+import os
 import time
 
 _FIRST_DELAY = 0.05  # seconds; twice as long after each further failure
@@ -34,3 +35,9 @@ class Failures:
     def seconds_to_wait(self) -> float:
         """Return the time until the next process may be started, 0 if that is now."""
         return max(self._retry_at - time.monotonic(), 0.0)
+
+
+def ending(status: int) -> str:
+    """Return how a process with the wait *status* ended."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

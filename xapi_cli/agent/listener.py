@@ -65,6 +65,15 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def inode(path: str) -> tuple[int, int] | None:
+    """Return the device and the number of the inode at *path*, None if there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _listen(name: str, directory: int) -> socket.socket:
     new = f".{name}.{os.urandom(8).hex()}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, process_memory, protocol, worker
-from xapi_cli.agent.failures import Failures
+from xapi_cli.agent.failures import Failures, ending
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket
@@ -43,7 +43,7 @@ class Master:
     *build* is that of the modules that this process has loaded. *ready* is called when the first worker and all
     services run; *warn* is called with a message about each process that fails afterwards.
     *services* are the listening sockets of the services, by their names; *directory* has their paths.
-    The agent does not end while it *is_needed*.
+    The agent does not end while it *is_needed*, and ends when it is not *is_reachable*: its sockets were removed.
     *lock* is the descriptor of its lock, which no other process may hold.
     """
 
@@ -58,6 +58,7 @@ class Master:
         warn: Callable[[str], None],
         idle: float,
         is_needed: Callable[[], bool],
+        is_reachable: Callable[[], bool],
         lock: int,
         release: Callable[[], None],
     ) -> None:
@@ -65,7 +66,7 @@ class Master:
         self._announce: Callable[[], None] | None = ready
         self._warn = warn
         self._idle = idle
-        self._is_needed = is_needed
+        self._is_needed, self._is_reachable = is_needed, is_reachable
         self._lock = lock
         self._release = release
         self._lifeline, self._lifeline_end = os.pipe()
@@ -116,7 +117,7 @@ class Master:
                 self._wakeup.recv(4096)
         self._read_reports()
         self._reap()
-        if self._stop_requested:
+        if self._stop_requested or not self._is_reachable():
             self._stop()
         if not self._stopping and self._sockets.control.fileno() in ready:
             self._serve_control()
@@ -280,11 +281,11 @@ class Master:
         """Handle the end of the process *pid*, and send its wait *status* to its client."""
         reason = self._reasons.pop(pid, None)
         if (name := self._services.reap(pid)) is not None:
-            self._fail(reason or f"{name}: {_ending(status)}")
+            self._fail(reason or f"{name}: {ending(status)}")
         elif pid in self._idle_workers:
             self._idle_workers.remove(pid)
             if status:
-                self._fail(reason or f"worker: {_ending(status)}")
+                self._fail(reason or f"worker: {ending(status)}")
                 self._failures.back_off()
         elif (connection := self._busy.pop(pid, None)) is not None:
             connection.setblocking(False)
@@ -339,9 +340,3 @@ class Master:
             "processes": len(processes),
             "memory": sum(map(process_memory.of, processes)),
         }
-
-
-def _ending(status: int) -> str:
-    """Return how a process with the wait *status* ended."""
-    code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

@@ -39,7 +39,7 @@ OTHER_NAMESPACE = "different namespace or root directory"
 DECLINED = {  # why a client runs a command itself, as `xapi agent status` shows it
     NO_WORKER: "no worker in time",
     CLOSED_STREAM: "closed standard stream",
-    OTHER_BUILD: "another installation of xapi",
+    OTHER_BUILD: "another installation or mode of Python",
     NOT_VISIBLE: OTHER_NAMESPACE,
     NOT_POSSIBLE: "arguments or environment",
 }
