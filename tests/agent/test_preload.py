@@ -15,14 +15,21 @@ for _ in range(20):
         if type(each) is socket.socket and each.fileno() >= 0:
             os.fstat(each.fileno())  # raises OSError if it is closed
 """
-# Prints the modules that two commands import in a process that has rehearsed them, as a worker has.
+# Prints the exit codes of the rehearsals, and then those of two commands, and the modules that these import.
 _RUN = """
 import os, sys
 from xapi_cli.agent import preload
 from xapi_cli.cli import main
 from xapi_cli.runtime import Runtime
 
+def run(command, runtime):
+    codes.append(real(command, runtime))
+    return codes[-1]
+
+codes, real, main.run = [], main.run, run
 preload.load(sys.argv[1])
+print("rehearsals:", set(codes), flush=True)
+main.run = real
 loaded = set(sys.modules)
 codes = [main.run(command, Runtime(dict(os.environ))) for command in (["token", "show"], ["request", "/x-api/me"])]
 print(codes, sorted(set(sys.modules) - loaded))
@@ -33,7 +40,7 @@ def test_a_rehearsal_leaves_no_socket_that_would_close_a_descriptor_of_the_comma
     subprocess.run([PYTHON, "-Pc", _REHEARSE, tmp_path], timeout=60, check=True)
 
 
-def test_a_rehearsed_command_with_a_config_file_and_a_stored_token_imports_nothing(
+def test_rehearsals_succeed_and_then_a_command_with_a_config_file_and_a_stored_token_imports_nothing(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     password = {"XAPI_PASSWORD": MASTER.password}
@@ -45,4 +52,5 @@ def test_a_rehearsed_command_with_a_config_file_and_a_stored_token_imports_nothi
         env=xapi.environment(), timeout=60, check=True, capture_output=True, text=True,
     )  # fmt: skip
 
+    assert ended.stdout.startswith("rehearsals: {0}\n")
     assert ended.stdout.endswith("[0, 0] []\n")

@@ -3,6 +3,7 @@
 import gc
 import os
 import pkgutil
+import select
 import shutil
 import socket
 import sys
@@ -10,10 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 import xapi_cli
 from xapi_cli.cli import main
 from xapi_cli.errors import XapiError
+from xapi_cli.http import loans
+from xapi_cli.http.loan_messages import Loan, MessageSocket, ProtocolError
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system import private_files
@@ -23,9 +27,12 @@ _NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__
 _STREAMS = range(3)
 _REHEARSALS = 12  # Python optimizes a function at its eighth call, and its instructions when they run afterwards
 _NOWHERE = "/nonexistent"
+_BASE_URL = "https://rehearsal.invalid"
+_TIMEOUT = 1.0  # seconds
 _NAME = "rehearsal"  # of the user, as the password, and as the token
 _BODY = b'{"access_token":"rehearsal","token_type":"bearer","expires_in":3600000}'
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+_LOAN = Loan("TLSv1.3", ("GET", 200), is_relayed=True, peer=_NAME, trace="")
 
 
 def load(directory: str) -> None:
@@ -45,6 +52,8 @@ def load(directory: str) -> None:
     _prepare(Path(directory, REHEARSAL))
     for _ in range(_REHEARSALS):
         rehearse(directory)
+        with _isolated():
+            _run(Path(directory, REHEARSAL), ["token", "show"])
     for number, stream in zip(_STREAMS, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
@@ -62,21 +71,22 @@ def _load(name: str) -> None:
 
 
 def rehearse(directory: str) -> None:
-    """Run the usual commands with the account that `load` stored in *directory*, without output and effects on others.
+    """Send requests with the account that `load` stored in *directory*, without output and effects on others.
 
-    The pages of memory that a command changes are copied then, rather than while a client waits.
+    The pages of memory that a command changes are copied then, rather than while a client waits. The first request is
+    one over https, with a lent connection.
     """
-    with _isolated(), suppress(OSError), _server() as base_url:
-        _run(Path(directory, REHEARSAL), ["token", "show"])
+    with _isolated(), suppress(OSError), _lender(), _server() as base_url:
+        _run(Path(directory, REHEARSAL), ["request", "/rehearsal"])
         _run(Path(directory, REHEARSAL), ["request", "/rehearsal"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
 
 
 def _prepare(directory: Path) -> None:
     """Store a config file and a token in *directory*, in place of those of an agent that was killed."""
     shutil.rmtree(directory, ignore_errors=True)
-    with _isolated(), suppress(OSError, XapiError), _server() as base_url:
+    with _isolated(), suppress(OSError, XapiError), _lender():
         private_files.make_directory(directory)
-        _run(directory, ["login"], XAPI_BASE_URL=base_url, XAPI_PASSWORD=_NAME)
+        _run(directory, ["login"], XAPI_BASE_URL=_BASE_URL, XAPI_PASSWORD=_NAME)
 
 
 def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
@@ -114,20 +124,56 @@ def _close(descriptors: set[int]) -> None:
 
 
 @contextmanager
+def _lender() -> Iterator[None]:
+    """Lend connections as the relay does, until another lender is installed; threads have ended when this returns."""
+    threads: list[Thread] = []
+
+    def connect() -> socket.socket:
+        borrower, lender = socket.socketpair()
+        threads.append(Thread(target=_lend, args=(MessageSocket(lender),)))
+        threads[-1].start()
+        return borrower
+
+    loans.install(connect)
+    yield
+    for thread in threads:
+        thread.join()
+
+
+def _lend(control: MessageSocket) -> None:
+    """Lend a connection over which one request is served."""
+    local, lent = socket.socketpair()
+    with suppress(OSError, ProtocolError), local, lent:
+        _receive(control)
+        control.send(_LOAN.message(), lent.fileno())
+        lent.close()
+        _respond(local)
+        _receive(control)  # the end of the loan
+    control.close()
+
+
+def _receive(control: MessageSocket) -> None:
+    if select.select([control], [], [], _TIMEOUT)[0]:
+        control.receive()
+
+
+def _respond(connection: socket.socket) -> None:
+    connection.settimeout(_TIMEOUT)
+    connection.recv(65536)
+    connection.sendall(_RESPONSE)
+
+
+@contextmanager
 def _server() -> Iterator[str]:
     """Serve one request on loopback, from a thread that has ended when this returns."""
-    from threading import Thread
-
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
-        listener.settimeout(1)
+        listener.settimeout(_TIMEOUT)
 
         def respond() -> None:
             with suppress(OSError):
                 connection, _ = listener.accept()
                 with connection:
-                    connection.settimeout(1)
-                    connection.recv(65536)
-                    connection.sendall(_RESPONSE)
+                    _respond(connection)
 
         thread = Thread(target=respond)
         thread.start()
