@@ -151,6 +151,8 @@ def test_the_examples_of_a_page_work_when_pasted(
     assert 1 <= len(re.findall(r"^ +(?:xapi|.*\| xapi)", examples, re.MULTILINE)) <= 6
     for profile in ("default", "staging"):
         assert xapi("login", "-p", profile, env=sandbox.settings).code == 0
+    if args[:1] == ("api",):
+        assert xapi("api", "load", "/openapi.json", env=sandbox.settings).code == 0
 
     assert pasted(xapi, examples, sandbox, tmp_path) == 0
 
@@ -173,6 +175,7 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
             (place / name).chmod(0o755)
     (directory / "report.py").write_text("import os; assert os.environ['XAPI_TOKEN']\n")
     (directory / "project.json").write_text('{"name": "Demo"}')
+    (directory / "openapi.yaml").write_text("openapi: 3.1.0\npaths: {/me: {get: {}}}\n")
     (directory / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
     path = f"{stubs}:{xapi.environment()['PATH']}"
     env = xapi.environment({"PATH": path, "XAPI_PASSWORD": MASTER.password, "XAPI_USERNAME": MASTER.email})
@@ -200,6 +203,8 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
         ("get /x-api/me", "xapi request"),
         ("POST /x-api/echo", "xapi request"),
         ("/x-api/me", "xapi request PATH"),
+        ("api /x-api/me", "xapi request PATH"),
+        ("api ls", "xapi api list"),
         ("https://api.example.com/x-api/me", "xapi request PATH"),
         ("status", "xapi token status"),
         ("whoami", "xapi token status"),

@@ -123,7 +123,7 @@ def test_nothing_is_logged_in_a_pipe_or_if_it_is_quiet(xapi: Xapi, how: str) -> 
         assert "401" not in terminal.text
         assert ("xapi: " in terminal.text) is False
         if terminal.process.stderr is not None:
-            assert len(terminal.process.stderr.read().splitlines()) == 6
+            assert len(terminal.process.stderr.read().splitlines()) == 7
 
 
 def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:

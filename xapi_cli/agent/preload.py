@@ -23,7 +23,12 @@ from xapi_cli.store import registry
 from xapi_cli.system import private_files
 
 REHEARSAL = "rehearsal"  # the directory of the account, beside the sockets of the agent
-_NOT_LOADED = ("xapi_cli.sandbox", "xapi_cli.__main__", "xapi_cli.agent.__main__")
+_NOT_LOADED = (
+    "xapi_cli.sandbox",
+    "xapi_cli.openapi.yaml_documents",  # requires an extra
+    "xapi_cli.__main__",
+    "xapi_cli.agent.__main__",
+)
 _STREAMS = range(3)
 _REHEARSALS = 12  # Python optimizes a function at its eighth call, and its instructions when they run afterwards
 _NOWHERE = "/nonexistent"

@@ -32,6 +32,7 @@ HEADINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "request": (),
         "batch": (),
         "exec": (),
+        "api": ("load", "list", "show"),
     },
     "Configuration and help": {
         "profile": ("list", "show", "use", "set", "unset", "rename", "remove"),

@@ -18,7 +18,7 @@ from xapi_cli.system.suggestions import closest
 SYNONYMS: Mapping[str, Mapping[str, str]] = {
     "xapi": {
         **dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), "request"),
-        **dict.fromkeys(("api", "call", "curl", "fetch", "http", "send"), "request"),
+        **dict.fromkeys(("call", "curl", "fetch", "http", "send"), "request"),
         **dict.fromkeys(("status", "whoami", "who", "info", "expiry", "expires"), "token status"),
         **dict.fromkeys(("show", "print", "bearer", "tokens"), "token show"),
         **dict.fromkeys(("refresh", "renew"), "token show --fresh"),
@@ -31,6 +31,11 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("version", "v"), "--version"),
         **dict.fromkeys(("completion", "completions"), "--install-completion"),
         **dict.fromkeys(("man", "usage"), "help"),
+    },
+    "xapi api": {
+        **dict.fromkeys(("ls", "paths", "operations", "search", "find"), "list"),
+        **dict.fromkeys(("import", "add", "fetch", "update"), "load"),
+        **dict.fromkeys(("get", "describe", "info", "help"), "show"),
     },
     "xapi token": {
         **dict.fromkeys(("get", "print", "cat", "header", "json", "env"), "show"),
@@ -81,6 +86,8 @@ def unknown_command(
 
     *subcommands* returns the subcommands of one of *names*.
     """
+    if path == "xapi api" and _is_path(args[0]):  # as with `gh api`
+        return UsageError(f"unknown command of `{path}`", hint="did you mean `xapi request PATH`?")
     suggestion = _equivalent(path, args[0], names)
     if suggestion and suggestion in names and len(args) > 1 and args[1] in subcommands(suggestion):
         suggestion += f" {args[1]}"
@@ -149,6 +156,10 @@ def _long_options(ctx: Any) -> list[str]:
     return [name for name in _options(ctx.command, ctx) if name.startswith("--")]
 
 
+def _is_path(word: str) -> bool:
+    return word.startswith("/") or "://" in word
+
+
 def _options(command: Any, ctx: Any) -> list[str]:
     """Return the options of *command*; those of a group include the options of its commands."""
     own = [name for each in command.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
@@ -196,7 +207,7 @@ def _accepted(error: Any) -> str | None:
 def _equivalent(path: str, word: str, names: Sequence[str]) -> str | None:
     """Return the xapi equivalent of *word*, or None if it is unknown or only resembles a destructive command."""
     synonyms = SYNONYMS.get(path, {})
-    if path == "xapi" and (word.startswith("/") or "://" in word):
+    if path == "xapi" and _is_path(word):
         return "request PATH"
     known = {**synonyms, **{name: name for name in names}}
     match = closest(word, known)

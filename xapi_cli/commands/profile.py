@@ -180,13 +180,16 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     """Rename a profile.
 
     If OLD is the default profile, NEW becomes the default profile. The token
-    remains valid, because it belongs to the account, not to the profile.
+    remains valid, because it belongs to the account, not to the profile. The
+    loaded API description is renamed too.
 
     Examples:
 
     \b
       xapi profile rename staging stage
     """
+    from xapi_cli.openapi import index_file
+
     runtime: Runtime = ctx.obj
     values.profile_name(new)
 
@@ -198,6 +201,7 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
         return config_file.with_profile_renamed(document, old, new)
 
     runtime.edit_config(change)
+    index_file.move(runtime.state_directory, old, new)
     if runtime.environ.get("XAPI_PROFILE") == old:
         runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(old)}; set it to {new}")
     runtime.terminal.note(f"renamed profile {printable(old)} to {new}")
@@ -208,13 +212,15 @@ def remove(ctx: typer.Context, name: Name) -> None:
     """Remove a profile from the config file.
 
     The token and the password of its account remain stored; `xapi logout`
-    deletes them.
+    deletes them. The loaded API description is deleted.
 
     Examples:
 
     \b
       xapi logout -p staging && xapi profile remove staging
     """
+    from xapi_cli.openapi import index_file
+
     runtime: Runtime = ctx.obj
     _require(name, config_file.load(runtime.config_path))
 
@@ -222,6 +228,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
+    index_file.remove(runtime.state_directory, name)
     runtime.terminal.note(f"removed profile {name}")
 
 

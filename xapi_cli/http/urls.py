@@ -100,6 +100,14 @@ def origin(url: str) -> Origin:
     return scheme, host, port
 
 
+def path_of(url: str) -> str:
+    """Return the path of *url*, as it is encoded, without its query; raises UsageError if *url* is not valid."""
+    try:
+        return _split(url).rest.partition("?")[0]
+    except InvalidURL as error:
+        raise UsageError(f"the URL {error}", hint=error.hint) from None
+
+
 def same_origin(one: str, other: str) -> bool:
     """Return whether the URLs *one* and *other* have the same origin, so that both may receive the token."""
     return origin(one) == origin(other)

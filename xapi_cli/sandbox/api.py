@@ -8,6 +8,7 @@ from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
 
+from xapi_cli.sandbox import description
 from xapi_cli.sandbox.accounts import Accounts, User
 from xapi_cli.sandbox.request_body import RequestBody
 
@@ -21,6 +22,7 @@ PATHS = (  # method, path, purpose
     ("GET", "/x-api/me", "the user of the token"),
     ("GET", "/x-api/projects", "three projects; filter with status==active"),
     ("any", "/x-api/echo", "repeats the request"),
+    ("GET", description.PATH, "describes the API, for xapi api load"),
     ("POST", "/sandbox/kill-tokens", "invalidates all tokens"),
 )
 _ECHO_LIMIT = 1024 * 1024  # bytes; of a longer body, only the length and the digest are returned
@@ -54,6 +56,8 @@ def respond(request: SandboxRequest, accounts: Accounts) -> Response:
         return _only_post(request, lambda: _token(request, accounts))
     if request.path == "/sandbox/kill-tokens":
         return _only_post(request, lambda: Response(200, {"killed": accounts.revoke_tokens()}))
+    if request.path == description.PATH:
+        return _only_get(request, description.DOCUMENT)
     if request.path.startswith("/x-api/"):
         response = _api(request, accounts)
         accounts.count(response.status)
@@ -122,12 +126,16 @@ def _resource(request: SandboxRequest, user: User) -> Response:
         return Response(200, _echo(request))
     if request.path not in {"/x-api/me", "/x-api/projects"}:
         return error(404, "not_found", "unknown resource")
-    if request.method not in {"GET", "HEAD"}:
-        return error(405, "invalid_request", "only GET is allowed", {"Allow": "GET, HEAD"})
     if request.path == "/x-api/me":
-        return Response(200, {"id": user.number, "email": user.email, "name": user.name, "rights": "master"})
+        return _only_get(request, {"id": user.number, "email": user.email, "name": user.name, "rights": "master"})
     status = dict(parse_qsl(request.query)).get("status")
-    return Response(200, [project for project in PROJECTS if status in {None, project["status"]}])
+    return _only_get(request, [project for project in PROJECTS if status in {None, project["status"]}])
+
+
+def _only_get(request: SandboxRequest, content: Any) -> Response:
+    if request.method in {"GET", "HEAD"}:
+        return Response(200, content)
+    return error(405, "invalid_request", "only GET is allowed", {"Allow": "GET, HEAD"})
 
 
 def _echo(request: SandboxRequest) -> dict[str, Any]:

@@ -87,6 +87,12 @@ def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
         _replace(file, data, sync=sync)
 
 
+def rename(old: Path, new: Path) -> None:
+    """Rename the private file *old* to *new*, a path in the same directory; replaces an existing file."""
+    with _checked_path(old) as file:
+        file.rename(file.sibling(new.name))
+
+
 def remove(path: Path) -> bool:
     """Remove the private file *path* and the unfinished files of killed writers; return whether *path* existed."""
     try:

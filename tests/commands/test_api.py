@@ -1,0 +1,361 @@
+"""`xapi api`: load a document from a file, stdin or the API; list and show its operations."""
+
+import gzip
+import json
+import os
+import shlex
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.api import bearing, response
+from tests.openapi.documents import SWAGGER, as_bytes, openapi, public_document
+from tests.program import PYTHON, REAL, Outcome, Xapi
+from tests.servers import Server, request, send
+from xapi_cli.sandbox import Sandbox
+from xapi_cli.sandbox.description import DOCUMENT
+
+NOTHING_LOADED = (
+    "xapi: error: no API description is loaded for profile default; "
+    "run `xapi api load` with its file, or with its path, such as /openapi.json\n"
+)
+
+
+def write(xapi: Xapi, document: Any, name: str = "api.json") -> Path:
+    """Write *document* to the file *name* in the home directory, where the program runs."""
+    path = xapi.home / name
+    path.write_bytes(document if isinstance(document, bytes) else as_bytes(document))
+    return path
+
+
+def load(xapi: Xapi, document: Any = SWAGGER, **env: str) -> None:
+    write(xapi, document)
+    assert xapi("api", "load", "api.json", env=env).code == 0
+
+
+# load
+
+
+def test_the_document_of_the_sandbox_is_loaded_with_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+
+    shown = xapi("api", "load", "/openapi.json", env=sandbox.settings)
+
+    count = sum(len(methods) for methods in DOCUMENT["paths"].values())
+    assert shown == Outcome(0, "", f"xapi: loaded {count} operations of xapi sandbox 1 for profile default\n")
+    assert "GET\t/x-api/me\tShow the user of the token\n" in xapi("api", "list", env=sandbox.settings).out
+
+
+def test_every_operation_of_the_sandbox_exists(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    xapi("api", "load", "/openapi.json", env=sandbox.settings)
+
+    for line in xapi("api", "list", env=sandbox.settings).out.splitlines():
+        method, path, _ = line.split("\t")
+        if path not in ("/x-api/token", "/sandbox/kill-tokens"):
+            assert xapi("request", method, path, env=sandbox.settings).code == 0, line
+
+
+def test_a_document_comes_from_a_file_or_from_stdin(xapi: Xapi) -> None:
+    write(xapi, SWAGGER)
+
+    from_file = xapi("api", "load", "api.json")
+    from_stdin = xapi("api", "load", "-", input=as_bytes(SWAGGER))
+
+    assert from_file == from_stdin == Outcome(0, "", "xapi: loaded 3 operations of Pets 1.2 for profile default\n")
+
+
+def test_yaml_is_loaded(xapi: Xapi) -> None:
+    write(xapi, b"openapi: 3.0.3\npaths:\n  /a:\n    get: {summary: 'Read: a'}\n", "api.yaml")
+
+    assert xapi("api", "load", "api.yaml").err == "xapi: loaded 1 operation for profile default\n"
+    assert xapi("api", "list").out == "GET\t/a\tRead: a\n"
+
+
+def test_yaml_without_the_extra_is_one_error(xapi: Xapi) -> None:
+    write(xapi, b"openapi: 3.0.3\n", "api.yaml")
+    hidden = "import sys; sys.modules['yaml'] = None; from xapi_cli.__main__ import main; main()"
+
+    process = xapi.start("api", "load", "api.yaml", argv=(str(PYTHON), "-c", hidden))
+
+    assert process.communicate(timeout=30)[1] == (
+        b"xapi: error: api.yaml is not JSON, and PyYAML, which reads YAML, is not installed; "
+        b"run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON\n"
+    )
+    assert process.returncode == 2
+
+
+def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
+    body = gzip.compress(as_bytes(SWAGGER))
+    with Server([request(), send(response("200 OK", body, "Content-Encoding: gzip"))]) as server:
+        assert xapi("api", "load", "/v1/openapi", env=bearing(server)).code == 0
+
+    assert server.received[0].startswith(b"GET /v1/openapi HTTP/1.1\r\n")
+    assert b"\r\nAuthorization: Bearer " in server.received[0]
+
+
+@pytest.mark.parametrize(
+    ("received", "code", "error"),
+    [
+        (response("404 Not Found", b"x"), 4, "responded with 404"),
+        (response("503 Service Unavailable", b"x"), 5, "responded with 503"),
+        (response("204 No Content"), 2, "/a responded with 204"),
+        (response("200 OK", b"<html>"), 2, "/a is HTML or XML"),
+        (response("200 OK", b"{}"), 2, "the document is not an OpenAPI document"),
+        (response("200 OK", b'{"a', "Content-Length: 10"), 11, "was truncated after 3 bytes"),
+    ],
+)
+def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: bytes, code: int, error: str) -> None:
+    with Server([request(), send(received)]) as server:
+        shown = xapi("api", "load", "/a", env=bearing(server))
+
+    assert (shown.code, shown.out) == (code, "")
+    assert error in shown.err
+    assert shown.err.count("\n") == 1
+    assert xapi("api", "list").err == NOTHING_LOADED
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("missing.json", "the file missing.json does not exist; a PATH of the API starts with a slash"),
+        ("a\x1bb", "the file a\\x1bb does not exist; a PATH of the API starts with a slash"),
+        ("/openapi.json", "no base URL; give --base-url, set XAPI_BASE_URL, or run `xapi login`"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_a_usage_error(xapi: Xapi, source: str, error: str) -> None:
+    shown = xapi("api", "load", source)
+
+    assert shown == Outcome(2, "", f"xapi: error: {error}\n")
+
+
+def test_a_document_of_more_than_50_mb_is_rejected_before_it_is_complete(xapi: Xapi) -> None:
+    process = xapi.start("api", "load", "/dev/zero")
+
+    assert process.communicate(timeout=60)[1] == (
+        b"xapi: error: /dev/zero has more than 50 MB; load a smaller document\n"
+    )
+    assert process.returncode == 2
+
+
+def test_what_was_skipped_is_reported(xapi: Xapi) -> None:
+    node = {"parameters": [{"$ref": "other.json"}, {"$ref": "more.json#/a"}]}
+    write(xapi, openapi({"/a": {"get": node}}))
+
+    assert xapi("api", "load", "api.json").err == (
+        "xapi: loaded 1 operation of T 1 for profile default\n"
+        "xapi: skipped 2 references that lead outside the document or to nothing\n"
+    )
+
+
+def test_a_failed_load_keeps_the_index(xapi: Xapi) -> None:
+    load(xapi)
+    write(xapi, b"{}")
+
+    assert xapi("api", "load", "api.json").code == 2
+    assert len(xapi("api", "list").out.splitlines()) == 3
+
+
+def test_the_index_is_a_private_file(xapi: Xapi) -> None:
+    load(xapi)
+
+    (path,) = (xapi.state / "api").iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_state_directory_that_cannot_be_written_exits_with_14(xapi: Xapi) -> None:
+    write(xapi, SWAGGER)
+    xapi.state.mkdir(parents=True, mode=0o700)
+    (xapi.state / "api").touch()
+
+    shown = xapi("api", "load", "api.json")
+
+    assert shown.code == 14
+    assert shown.err.startswith("xapi: error: the API description cannot be stored: ")
+
+
+# list and show
+
+
+def test_list_filters_by_a_word(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "list", "PHOTO") == Outcome(0, "POST\t/v2/pets/{id}/photo\t\n")
+    assert xapi("api", "list", "find") == Outcome(0, "GET\t/v2/pets/{id}\tFind a pet\n")
+    assert xapi("api", "list", "x\x1b") == Outcome(0, "", "xapi: no operation contains x\\x1b\n")
+
+
+def test_list_prints_json(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert json.loads(xapi("api", "list", "find", "--json").out) == [
+        {"method": "GET", "path": "/v2/pets/{id}", "summary": "Find a pet"}
+    ]
+
+
+def test_list_is_a_table_on_a_terminal(xapi: Xapi) -> None:
+    load(xapi)
+
+    with xapi.on_terminal("api", "list") as terminal:
+        assert terminal.wait() == 0
+        assert "METHOD  PATH                 SUMMARY\r\nGET     /v2/pets/{id}        Find a pet\r\n" in terminal.text
+
+
+def test_paths_are_relative_to_the_base_url(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "list", "find", env={"XAPI_BASE_URL": "https://api.test/v2"}).out.startswith("GET\t/pets/{id}\t")
+
+
+def test_show_prints_an_operation(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "show", "put", "/v2/pets/7") == Outcome(
+        0,
+        """\
+PUT /v2/pets/{id}
+  (deprecated)
+
+Path parameters
+  id  integer, required
+
+Body (application/json, object, required)
+  name  string, required
+      its name
+  tags  array of string
+      one of: cat, dog
+
+Example
+  xapi request PUT /v2/pets/1 name=NAME
+""",
+    )
+
+
+def test_show_prints_all_methods_of_a_path(xapi: Xapi) -> None:
+    load(xapi)
+
+    shown = xapi("api", "show", "v2/pets/{id}")
+
+    assert [line for line in shown.out.splitlines() if line.endswith("/pets/{id}")] == [
+        "GET /v2/pets/{id}",
+        "PUT /v2/pets/{id}",
+    ]
+
+
+def test_show_prints_json(xapi: Xapi) -> None:
+    load(xapi)
+
+    (shown,) = json.loads(xapi("api", "show", "GET", "/v2/pets/{id}", "--json").out)
+
+    assert shown["parameters"][1] == {
+        "in": "query",
+        "name": "view",
+        "type": "string",
+        "required": True,
+        "values": ["short", "full"],
+        "description": "",
+    }
+    assert (shown["body"], shown["example"]) == (None, "xapi request /v2/pets/1 view==short")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["/v2/pet/7"], "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
+        (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
+        (["DELETE", "/v2/pets/7"], "the API description has no DELETE for /v2/pets/7; it has GET, PUT"),
+        (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),
+        (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
+    ],
+)
+def test_an_operation_that_does_not_exist_is_a_usage_error(xapi: Xapi, arguments: list[str], error: str) -> None:
+    load(xapi)
+
+    assert xapi("api", "show", *arguments) == Outcome(2, "", f"xapi: error: {error}\n")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "/a"]])
+def test_without_an_index_the_error_names_the_command(xapi: Xapi, arguments: list[str]) -> None:
+    assert xapi("api", *arguments) == Outcome(2, "", NOTHING_LOADED)
+
+
+def test_a_damaged_index_is_one_error(xapi: Xapi) -> None:
+    load(xapi)
+    (path,) = (xapi.state / "api").iterdir()
+    path.write_bytes(path.read_bytes()[:-200])
+    error = "xapi: error: the index of the API description is damaged; run `xapi api load` again\n"
+    assert xapi("api", "show", "POST", "/v2/pets/7/photo") == Outcome(2, "", error)
+
+    path.write_bytes(b"\xff")
+    error = "xapi: error: the API description of profile default cannot be used; run `xapi api load` again\n"
+    assert xapi("api", "list") == Outcome(2, "", error)
+
+
+def test_control_characters_of_a_document_reach_no_output(xapi: Xapi) -> None:
+    hostile = "a\x1b[31m\u202e\u0085b"
+    node = {"summary": hostile, "parameters": [{"name": hostile, "in": "query", "required": True}]}
+    load(xapi, openapi({f"/{hostile}": {"get": node}}))
+
+    for arguments in (["list"], ["show", f"/{hostile}".replace("\x1b", "\\x1b")], ["list", "--json"]):
+        shown = xapi("api", *arguments)
+        assert (shown.out + shown.err).replace("\n", "").replace("\t", "").isprintable()
+    listed = xapi("api", "list").out
+    assert listed.startswith("GET\t/a\\x1b[31m\\u202e")
+
+
+def test_nothing_in_a_document_is_executed(xapi: Xapi) -> None:
+    name = "$(touch pwned)`touch pwned`;'\"|"
+    node = {"summary": name, "parameters": [{"name": name, "in": "query", "required": True}]}
+    load(xapi, openapi({f"/{name}": {"get": node}}))
+
+    shown = xapi("api", "show", "GET", f"/{name}").out
+
+    example = shown.rpartition("Example\n")[2].strip()
+    assert shlex.split(example) == ["xapi", "request", f"/{name}", f"{name}==TOUCH_PWNED_TOUCH_PWNED"]
+    assert not (xapi.home / "pwned").exists()
+
+
+# profiles
+
+
+def test_each_profile_has_its_own_description(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.a]\ntimeout = 5\n[profiles.b]\n")
+    load(xapi, SWAGGER, XAPI_PROFILE="a")
+
+    assert xapi("api", "list", "-p", "a").code == 0
+    assert "no API description is loaded for profile b" in xapi("api", "list", "-p", "b").err
+
+
+def test_renaming_a_profile_renames_its_description_and_removing_it_deletes_it(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.a]\ntimeout = 5\n")
+    load(xapi, SWAGGER, XAPI_PROFILE="a")
+
+    assert xapi("profile", "rename", "a", "b").code == 0
+    assert xapi("api", "list", "-p", "b").code == 0
+    assert xapi("profile", "remove", "b").code == 0
+    assert list((xapi.state / "api").iterdir()) == []
+
+
+def test_a_logout_keeps_the_description(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    load(xapi, SWAGGER, **sandbox.settings)
+
+    assert xapi("logout", env=sandbox.settings).code == 0
+    assert xapi("api", "list", env=sandbox.settings).code == 0
+
+
+# start-up
+
+
+def test_loading_json_and_listing_import_neither_yaml_nor_httpx(xapi: Xapi) -> None:
+    path = public_document("openai/azure-preview/openapi.json")
+    for arguments in (["load", os.fspath(path)], ["list"], ["show", "/completions"]):
+        process = xapi.start("api", *arguments, argv=REAL, env={"PYTHONPROFILEIMPORTTIME": "1"})
+        imported = process.communicate(timeout=60)[1].decode()
+        assert "xapi_cli.openapi" in imported
+        assert not [name for name in ("| yaml\n", "httpx\n", "keyring\n", "tomlkit\n") if name in imported]

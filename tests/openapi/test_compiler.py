@@ -1,0 +1,254 @@
+"""Documents become operations: OpenAPI 3 and Swagger 2, with references, alternatives and cycles."""
+
+from typing import Any
+
+import pytest
+
+from tests.openapi.documents import SWAGGER, openapi, operation
+from xapi_cli.errors import UsageError
+from xapi_cli.openapi.compiler import Compiler
+from xapi_cli.openapi.operations import Body, Operation, Parameter, Reply
+
+
+def _fields(schema: Any, **members: Any) -> list[Parameter]:
+    body = {"content": {"application/json": {"schema": schema}}}
+    return operation({"requestBody": body}, **members).at("body")
+
+
+def test_a_swagger_document() -> None:
+    compiler = Compiler(SWAGGER)
+    pet = [
+        Parameter("name", "body", "string", required=True, text="its name"),
+        Parameter("tags", "body", "array of string", values=("cat", "dog")),
+    ]
+
+    assert (compiler.title, compiler.server_path()) == ("Pets 1.2", "/v2")
+    assert compiler.operations() == [
+        Operation(
+            "GET",
+            "/pets/{id}",
+            "Find a pet",
+            parameters=[
+                Parameter("id", "path", "integer", required=True),
+                Parameter("view", "query", "string", required=True, values=("short", "full")),
+                Parameter("X-Trace", "header", "string"),
+            ],
+            replies=[Reply("200", "a pet", "object")],
+        ),
+        Operation(
+            "PUT",
+            "/pets/{id}",
+            "(deprecated)",
+            parameters=[Parameter("id", "path", "integer", required=True), *pet],
+            body=Body("application/json", required=True, type="object"),
+            replies=[],
+        ),
+        Operation(
+            "POST",
+            "/pets/{id}/photo",
+            "",
+            parameters=[
+                Parameter("id", "path", "integer", required=True),
+                Parameter("caption", "body", "string"),
+                Parameter("photo", "body", "file", required=True),
+            ],
+            body=Body("multipart/form-data", required=True, type="object"),
+            replies=[Reply("default", "done", "")],
+        ),
+    ]
+
+
+def test_a_parameter_of_an_operation_replaces_that_of_its_path() -> None:
+    shared = [{"name": "a", "in": "query", "schema": {"type": "string"}}]
+    own = [{"name": "a", "in": "query", "required": True, "schema": {"type": ["integer", "null"]}}]
+
+    (compiled,) = Compiler(openapi({"/a": {"parameters": shared, "get": {"parameters": own}}})).operations()
+
+    assert compiled.parameters == [Parameter("a", "query", "integer or null", required=True)]
+
+
+def test_headers_that_other_parts_of_a_request_set_are_no_parameters() -> None:
+    names = ("Accept", "authorization", "Content-Type", "X-A")
+    parameters = [{"name": name, "in": "header", "required": True} for name in names]
+
+    assert [each.name for each in operation({"parameters": parameters}).parameters] == ["X-A"]
+
+
+def test_a_parameter_may_have_a_media_type() -> None:
+    content = {"application/json": {"schema": {"type": "object"}}}
+
+    assert operation({"parameters": [{"name": "f", "in": "query", "content": content}]}).parameters == [
+        Parameter("f", "query", "object")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "type_", "values"),
+    [
+        ({"type": "string", "format": "date-time"}, "string (date-time)", ()),
+        ({"type": "string", "format": "binary"}, "file", ()),
+        ({"type": ["string", "null"], "enum": ["a", None, "b"]}, "string or null", ("a", "b")),
+        ({"type": "boolean"}, "boolean", ("true", "false")),
+        ({"const": "x"}, "string", ("x",)),
+        ({"enum": ["1.10", True]}, "string", ("1.10", "true")),
+        ({"type": "array"}, "array", ()),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}, "array of array of integer", ()),
+        ({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}, "string or null", ("a",)),
+        ({"allOf": [{"properties": {}}]}, "object", ()),
+        ({"enum": [str(number) for number in range(101)]}, "string", ()),
+        ({}, "any", ()),
+        (True, "any", ()),
+        (None, "any", ()),
+        ({"type": 5, "enum": "x"}, "string", ()),
+    ],
+)
+def test_types_and_values(schema: Any, type_: str, values: tuple[str, ...]) -> None:
+    (field,) = _fields({"properties": {"f": schema}})
+
+    assert (field.type, tuple(field.values)) == (type_, values)
+
+
+def test_fields_of_alternatives_are_listed_and_only_those_of_all_are_required() -> None:
+    schema = {
+        "required": ["a", "d"],
+        "properties": {"a": {"type": "string"}},
+        "allOf": [{"$ref": "#/components/schemas/B"}, {"required": ["c"]}],
+        "oneOf": [
+            {"required": ["c", "e"], "properties": {"c": {"type": "integer"}, "e": {"type": "string"}}},
+            {"required": ["d"], "properties": {"d": {"type": "string"}}},
+        ],
+    }
+    schemas = {"B": {"required": ["b"], "properties": {"b": {"type": "string"}}}}
+
+    assert [(each.name, each.required) for each in _fields(schema, components={"schemas": schemas})] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+        ("e", False),
+        ("d", True),
+    ]
+
+
+def test_of_several_media_types_json_is_used_then_forms() -> None:
+    def media_type(*names: str) -> str:
+        body = operation({"requestBody": {"content": {name: {} for name in names}}}).body
+        assert body is not None
+        return body.media_type
+
+    assert media_type("text/xml", "application/json; charset=utf-8") == "application/json; charset=utf-8"
+    assert media_type("multipart/form-data", "text/plain") == "multipart/form-data"
+    assert media_type("text/plain", "application/merge-patch+json") == "application/merge-patch+json"
+    assert media_type("text/plain", "text/csv") == "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("servers", "path"),
+    [
+        (None, ""),
+        ([], ""),
+        ([{"url": "/"}], ""),
+        ([{"url": "https://other.example/v1/"}], "/v1"),
+        ([{"url": "https://other.example/v1"}, {"url": "https://API.test/v2"}], "/v2"),
+        ([{"url": "v3"}], "/v3"),
+        ([{"url": "./v3?x#y"}], "/v3"),
+        ([{"url": "//host/v4"}], "/v4"),
+        ([{"url": "https://{h}.test/{v}", "variables": {"h": {"default": "a"}, "v": {"default": "v5"}}}], "/v5"),
+        ([{"url": "https://h/{v}/a"}], "//a"),
+        ([{"url": 5}, "x"], ""),
+        ("x", ""),
+    ],
+)
+def test_the_path_of_the_server(servers: Any, path: str) -> None:
+    assert Compiler(openapi({}, servers=servers), "https://api.test/x").server_path() == path
+
+
+def test_references_outside_the_document_are_not_followed() -> None:
+    references = (
+        "other.yaml#/a",
+        "https://example.test/a.json",
+        "file:///etc/passwd",
+        "#/missing",
+        "#anchor",
+        "#/paths/9",
+    )
+    compiler = Compiler(
+        openapi({"/a": {"get": {"parameters": [{"$ref": each} for each in references]}}, "/b": {"$ref": "b.yaml"}})
+    )
+
+    assert compiler.operations() == [Operation("GET", "/a", "", parameters=[], replies=[])]
+    assert compiler.skipped == len(references) + 1
+
+
+def test_a_reference_is_a_json_pointer() -> None:
+    node = {"parameters": [{"$ref": "#/paths/~1a/x-list/1/%7E0b%20c"}]}
+    document = openapi({"/a": {"get": node, "x-list": [0, {"~b c": {"name": "found", "in": "query"}}]}})
+
+    assert [each.name for each in Compiler(document).operations()[0].parameters] == ["found"]
+
+
+def test_cycles_and_alternatives_without_an_end_are_bounded() -> None:
+    schemas: dict[str, Any] = {
+        "Self": {"$ref": "#/components/schemas/Self"},
+        "Tree": {"properties": {"left": {"$ref": "#/components/schemas/Tree"}, "n": {"type": "integer"}}},
+        "List": {"type": "array", "items": {"$ref": "#/components/schemas/List"}},
+        "All": {"properties": {"a": {}}, "allOf": [{"$ref": "#/components/schemas/All"}] * 2},
+    }
+    body = {
+        name: {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
+        for name in schemas
+    }
+    paths = {f"/{name}": {"post": {"summary": name, "requestBody": body[name]}} for name in schemas}
+
+    compiler = Compiler(openapi(paths, components={"schemas": schemas}))
+    fields = {each.path: [(field.name, field.type) for field in each.at("body")] for each in compiler.operations()}
+
+    assert fields == {"/Self": [], "/Tree": [("left", "object"), ("n", "integer")], "/List": [], "/All": []}
+    assert compiler.truncated == 1  # /All: its details are omitted
+
+
+def test_all_text_is_one_printable_line() -> None:
+    hostile = "a\x1b]0;x\x07\n\tb\u202ec\ud800"
+    node = {
+        "summary": hostile,
+        "parameters": [{"name": hostile, "in": "query", "description": hostile, "schema": {"enum": [hostile]}}],
+        "responses": {hostile: {"description": hostile}},
+        "requestBody": {"content": {hostile: {"schema": {"type": hostile}}}},
+    }
+
+    compiled = operation(node)
+
+    clean = "a\\x1b]0;x\\x07 b\\u202ec\\ud800"
+    assert compiled == Operation(
+        "POST",
+        "/a",
+        clean,
+        parameters=[Parameter(clean, "query", "string", values=(clean,), text=clean)],
+        body=Body(clean, required=False, type=clean),
+        replies=[Reply(clean, clean, "")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({}, "not an OpenAPI document"),
+        ({"openapi": "2.0"}, "of version 2.0"),
+        ({"openapi": {}}, "not an OpenAPI document"),
+        ({"swagger": "1.2"}, "of version 1.2"),
+        ({"swagger": "3.0\x1b"}, "of version 3.0\\x1b"),
+    ],
+)
+def test_another_kind_of_document_is_rejected(document: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem.replace("\\", r"\\")):
+        Compiler(document)
+
+
+@pytest.mark.parametrize("paths", [None, [], {}, {"/a": None}, {"a": {"get": {}}}, {"/a": {"trace": {}, "get": 5}}])
+def test_a_document_without_operations_is_rejected(paths: Any) -> None:
+    with pytest.raises(UsageError, match="describes no operation"):
+        Compiler(openapi(paths)).operations()
+
+
+def test_too_many_operations_are_rejected() -> None:
+    with pytest.raises(UsageError, match="more than 20,000 operations"):
+        Compiler(openapi({f"/{number}": {"get": {}} for number in range(20_001)})).operations()

@@ -1,0 +1,51 @@
+"""The example call of an operation is one that xapi accepts, with the required parameters."""
+
+from typing import Any
+
+import pytest
+
+from tests.openapi.documents import SWAGGER, operation
+from xapi_cli.openapi.compiler import Compiler
+from xapi_cli.openapi.example import example
+from xapi_cli.openapi.operations import Operation
+
+
+def _with_body(schema: Any, media_type: str = "application/json") -> Operation:
+    return operation({"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}})
+
+
+def _required(**properties: Any) -> Any:
+    return {"required": list(properties), "properties": properties}
+
+
+def test_examples_of_a_swagger_document() -> None:
+    assert [" ".join(example(each, each.path)[2:]) for each in Compiler(SWAGGER).operations()] == [
+        "/pets/1 view==short",
+        "PUT /pets/1 name=NAME",
+        "/pets/1/photo photo@FILE",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "media_type", "words"),
+    [
+        (_required(a={"type": "integer"}, b={"type": "boolean"}), "application/json", ["a:=1", "b:=true"]),
+        (_required(a={"type": "array"}, b={"type": "object"}), "application/json", ["a:=[]", "b:={}"]),
+        (_required(**{"a=b:c": {"type": "string"}}), "application/json", [r"a\=b\:c=A_B_C"]),
+        (_required(a={"enum": ["x y"]}), "application/json", ["a=x y"]),
+        (_required(a={"type": "integer"}), "application/x-www-form-urlencoded", ["--form", "a=1"]),
+        ({"properties": {"a": {}, "b": {}}}, "application/json", ["a=A"]),
+        ({"type": "string"}, "text/csv", ["-d", "@FILE", "Content-Type:text/csv"]),
+        ({"type": "array"}, "application/json", ["-d", "@FILE"]),
+    ],
+)
+def test_the_body_of_an_example(schema: Any, media_type: str, words: list[str]) -> None:
+    assert example(_with_body(schema, media_type), "/a") == ["xapi", "request", "/a", *words]
+
+
+def test_a_method_is_named_if_it_is_not_the_default() -> None:
+    assert example(operation({}), "/a") == ["xapi", "request", "POST", "/a"]
+
+
+def test_a_parameter_that_is_not_described_is_in_capitals() -> None:
+    assert example(operation({})._replace(method="GET"), "/a/{user-id}/{}") == ["xapi", "request", "/a/USER_ID/VALUE"]

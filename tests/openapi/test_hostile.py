@@ -1,0 +1,78 @@
+"""Any document, also one with values of the wrong types everywhere, is an index of printable text or one error."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.openapi.documents import SWAGGER, as_bytes, openapi
+from xapi_cli.errors import UsageError
+from xapi_cli.openapi.compiler import Compiler
+from xapi_cli.openapi.documents import parse
+from xapi_cli.openapi.example import example
+from xapi_cli.openapi.index import About, decode, encode
+from xapi_cli.openapi.routes import Routes
+from xapi_cli.sandbox.description import DOCUMENT
+
+_KEYS = st.sampled_from([
+    "$ref", "type", "properties", "required", "items", "enum", "const", "allOf", "oneOf", "anyOf", "parameters", "name",
+    "in", "schema", "content", "requestBody", "responses", "200", "get", "post", "application/json", "description",
+    "summary", "deprecated", "readOnly", "format", "consumes", "url", "variables", "default",
+])  # fmt: skip
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.sampled_from(
+        ["#", "#/", "#/paths", "#/paths/~1a/post", "array", "object", "query", "path", "body", "formData"]
+    )
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS | st.text(max_size=6), inner, max_size=6),
+    max_leaves=40,
+)
+
+
+def _check(document: Any) -> None:
+    """Load *document* and use everything in its index; only UsageError is allowed."""
+    try:
+        compiler = Compiler(parse(as_bytes(document), "x"), "https://api.test")
+        operations = compiler.operations()
+    except UsageError as error:
+        assert str(error).isprintable()
+        return
+    index = decode(encode(About(compiler.title, compiler.server_path(), "x"), operations))
+    routes = Routes(index, "/base")
+    assert list(routes.completions("/")) == routes.paths()
+    for entry, compiled in zip(index.entries, operations, strict=True):
+        found = index.operation(entry)
+        assert found.method == compiled.method
+        assert str(found).isprintable()
+        assert "".join(example(found, routes.path(entry))).isprintable()
+        routes.find(routes.path(entry))
+        routes.closest(routes.path(entry) + "x")
+
+
+@given(_VALUES)
+def test_any_document_is_an_index_of_printable_text_or_one_error(value: Any) -> None:
+    _check(value)
+    _check(openapi(value))
+    _check(openapi({"/a": value}))
+    _check(openapi({"/a": {"post": value}}, components=value, servers=value, info=value))
+    _check({**SWAGGER, "paths": {"/a/{b}": {"parameters": value, "get": value}}, "basePath": value, "consumes": value})
+
+
+@given(st.data())
+def test_a_document_with_one_other_value_is_an_index_or_one_error(data: st.DataObject) -> None:
+    document = parse(as_bytes(data.draw(st.sampled_from([SWAGGER, DOCUMENT]))), "x")
+    node: Any = document
+    while isinstance(node, dict | list) and node:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if not isinstance(node[key], dict | list) or data.draw(st.booleans()):
+            node[key] = data.draw(_VALUES)
+            break
+        node = node[key]
+    _check(document)

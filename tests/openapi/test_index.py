@@ -1,0 +1,93 @@
+"""The index: encoded, decoded, stored for a profile; damage is an error of its own."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.openapi.documents import SWAGGER, index_of
+from xapi_cli.errors import OutputError
+from xapi_cli.openapi import index_file
+from xapi_cli.openapi.compiler import Compiler
+from xapi_cli.openapi.index import About, InvalidIndex, decode, encode
+
+
+def _encoded(title: str = "Pets") -> bytes:
+    return encode(About(title, "/v2", "pets.json"), Compiler(SWAGGER).operations())
+
+
+def test_an_index_contains_what_was_compiled() -> None:
+    index, operations = decode(_encoded()), Compiler(SWAGGER).operations()
+
+    assert index.about == About("Pets", "/v2", "pets.json")
+    assert [(each.method, each.path, each.summary) for each in index.entries] == [
+        (each.method, each.path, each.summary) for each in operations
+    ]
+    for entry, expected in zip(index.entries, operations, strict=True):
+        parameters = [each._replace(values=list(each.values)) for each in expected.parameters]
+        assert index.operation(entry) == expected._replace(parameters=parameters)
+
+
+@given(st.integers(0, 2000), st.binary(max_size=20), st.integers(0, 20))
+def test_any_damage_is_one_error(position: int, added: bytes, removed: int) -> None:
+    data = _encoded()
+    position %= len(data)
+    try:
+        index = decode(data[:position] + added + data[position + removed :])
+        for entry in index.entries:
+            index.operation(entry)
+    except InvalidIndex:
+        pass
+
+
+@pytest.mark.parametrize("data", [b"", b"xapi-api 2 5\n", b"xapi-api 1 x\n", b"xapi-api 1 5\n[1]\n", b"\xff"])
+def test_another_version_is_an_error(data: bytes) -> None:
+    with pytest.raises(InvalidIndex):
+        decode(data)
+
+
+def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
+    names = ["default", "A", "a", "a.b", "a%2eb", "..", "x/y", "a+b@c", "é"]
+    for name in names:
+        assert not index_file.exists(tmp_path, name)
+        index_file.write(tmp_path, name, _encoded(str(names.index(name))))
+
+    found = [index_file.read(tmp_path, name) for name in names]
+
+    assert [each and each.about.title for each in found] == [str(number) for number in range(len(names))]
+    assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "api"}
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "api").iterdir()} == {0o600}
+    assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == len(names)
+
+
+def test_an_index_is_moved_and_removed_with_its_profile(tmp_path: Path) -> None:
+    index_file.write(tmp_path, "old", _encoded())
+
+    index_file.move(tmp_path, "old", "new")
+    assert (index_file.exists(tmp_path, "old"), index_file.exists(tmp_path, "new")) == (False, True)
+    index_file.move(tmp_path, "old", "new")  # the old profile has no index, so the new one has none
+    assert not index_file.exists(tmp_path, "new")
+    assert not index_file.remove(tmp_path, "new")
+
+
+def test_a_directory_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "api").write_text("not a directory")
+
+    with pytest.raises(OutputError, match="the API description cannot be stored"):
+        index_file.write(tmp_path, "p", _encoded())
+    assert index_file.read(tmp_path, "p") is None
+
+
+def test_something_else_in_place_of_an_index_is_invalid(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "api" / "p")
+
+    with pytest.raises(InvalidIndex):
+        index_file.read(tmp_path, "p")
+
+
+def test_the_index_of_a_document_is_small() -> None:
+    assert len(index_of(SWAGGER).entries) == 3
+    assert len(_encoded()) < 1000

@@ -1,0 +1,112 @@
+"""Paths lead to operations: templates, base paths, suggestions."""
+
+import pytest
+
+from tests.openapi.documents import index_of_paths
+from xapi_cli.openapi.routes import Routes, placeholders
+
+API = (
+    "/users",
+    "/users/me",
+    "/users/{id}",
+    "/users/{id}/keys",
+    "/files/{path}",
+    "/reports/{year}.{format}",
+    "/slash/",
+    "/a b/{x}",
+)
+
+
+def routes(*paths: str, server: str = "", base: str = "") -> Routes:
+    return Routes(index_of_paths(*(paths or API), server=server), base)
+
+
+@pytest.mark.parametrize(
+    ("path", "template"),
+    [
+        ("/users", "/users"),
+        ("/users/me", "/users/me"),
+        ("/users/7", "/users/{id}"),
+        ("/users/{id}", "/users/{id}"),
+        ("/users/me/keys", "/users/{id}/keys"),
+        ("/users/", None),
+        ("/users/7/key", None),
+        ("/reports/2026.csv", "/reports/{year}.{format}"),
+        ("/reports/.", "/reports/{year}.{format}"),
+        ("/reports/2026", "/reports/{year}.{format}"),
+        ("/a%20b/%2F", "/a b/{x}"),
+        ("/USERS", None),
+        ("", None),
+    ],
+)
+def test_a_path_has_the_operations_of_its_most_specific_template(path: str, template: str | None) -> None:
+    assert [entry.path for entry in routes().find(path)] == ([template] if template else [])
+
+
+def test_a_parameter_at_the_end_may_take_the_rest_of_a_path() -> None:
+    assert [entry.path for entry in routes().find_with_rest("/files/a/b/c")] == ["/files/{path}"]
+    assert routes().find_with_rest("/users/7/x") == []  # /users/{id}/keys continues it
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("/user", "/users"),
+        ("/user/7", "/users/7"),
+        ("/users/7/kyes", "/users/7/keys"),
+        ("/users/", "/users"),
+        ("/slash", "/slash/"),
+        ("/projects", None),
+        ("/x/y/z", None),
+        ("", None),
+    ],
+)
+def test_a_suggestion_has_one_other_segment_and_the_values_of_the_path(path: str, suggestion: str | None) -> None:
+    assert routes().closest(path) == suggestion
+
+
+@pytest.mark.parametrize(
+    ("server", "base", "path"),
+    [
+        ("", "", "/users"),
+        ("/v1", "", "/v1/users"),
+        ("/v1", "/v1", "/users"),
+        ("/v1", "/v1/", "/users"),
+        ("/v1/x", "/v1", "/x/users"),
+        ("/v12", "/v1", "/users"),
+        ("", "/gateway", "/users"),
+    ],
+)
+def test_a_path_is_as_the_user_writes_it_below_the_base_url(server: str, base: str, path: str) -> None:
+    found = routes("/users", server=server, base=base)
+
+    assert found.paths() == [path]
+    assert [found.path(entry) for entry in found.find(path)] == [path]
+
+
+def test_paths_that_start_with_the_base_path_are_shown_without_it() -> None:
+    assert routes("/api/users", "/api/keys", base="/api").paths() == ["/users", "/keys"]
+    assert routes("/api/users", "/keys", base="/api").paths() == ["/api/users", "/keys"]
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "paths"),
+    [
+        ("", list(API)),
+        ("/us", ["/users", "/users/me", "/users/{id}", "/users/{id}/keys"]),
+        ("/users/", ["/users/me", "/users/{id}", "/users/{id}/keys"]),
+        ("/users/m", ["/users/me"]),
+        ("/users/7", ["/users/7", "/users/7/keys"]),
+        ("/users/7/", ["/users/7/keys"]),
+        ("/users/{id}/k", ["/users/{id}/keys"]),
+        ("/x", []),
+    ],
+)
+def test_paths_complete_with_the_values_that_were_typed(incomplete: str, paths: list[str]) -> None:
+    assert list(routes().completions(incomplete)) == paths
+
+
+def test_parameters_without_a_value_are_found() -> None:
+    assert placeholders("/users/{id}/keys", ["/users/{id}/keys"]) == ["{id}"]
+    assert placeholders("/users/7/keys", ["/users/{id}/keys"]) == []
+    assert placeholders("/users/{x}", ["/users/{id}"]) == []

@@ -1,0 +1,95 @@
+"""Load the API's own description, and look up its operations."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.cli import completion
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Source = Annotated[
+    str, typer.Argument(metavar="FILE|PATH", help="The document: a file, - for stdin, or a PATH.", show_default=False)
+]
+Word = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[WORD]",
+        help="List operations that contain WORD.",
+        autocompletion=completion.nothing,
+        show_default=False,
+    ),
+]
+Arguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[METHOD] PATH",
+        help="The method and path.",
+        autocompletion=completion.nothing,
+        show_default=False,
+    ),
+]
+
+
+@settings_flags(*ACCOUNT, *NETWORK)
+def load(ctx: typer.Context, source: Source) -> None:
+    """Load the description of the API: an OpenAPI 3 or Swagger 2 document.
+
+    Reads the file FILE if it exists, stdin for -, and otherwise the response
+    to PATH, which is requested with the token. Stores an index of its
+    operations for the profile. YAML requires `pip install 'xapi-cli[yaml]'`.
+
+    Examples:
+
+    \b
+      xapi api load /openapi.json
+      xapi api load openapi.yaml -p staging
+    """
+    from xapi_cli.usecases import api_load
+
+    runtime: Runtime = ctx.obj
+    api_load.load(runtime, source)
+
+
+@settings_flags(*ACCOUNT)
+def list_(ctx: typer.Context, word: Word = None, *, json: Json = False) -> None:
+    """List the operations of the loaded API description.
+
+    With WORD, lists only operations whose method, path or summary contains it.
+    A pipe gets one line per operation: method, path and summary, separated by
+    tabs. Sends no request.
+
+    Examples:
+
+    \b
+      xapi api list
+      xapi api list project
+      xapi api list --json | jq -r '.[].path'
+    """
+    from xapi_cli.usecases import api_show
+
+    runtime: Runtime = ctx.obj
+    api_show.list_operations(runtime, word, as_json=json)
+
+
+@settings_flags(*ACCOUNT)
+def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> None:
+    """Show an operation of the loaded API description.
+
+    Prints its parameters, body fields, responses and an example call. Without
+    METHOD, shows all methods of PATH. PATH is as in the description, with
+    {id}, or as in a request, with a value. Sends no request.
+
+    Examples:
+
+    \b
+      xapi api show POST /x-api/echo
+      xapi api show /x-api/projects
+    """
+    from xapi_cli.usecases import api_show
+
+    runtime: Runtime = ctx.obj
+    api_show.show_operations(runtime, arguments, as_json=json)

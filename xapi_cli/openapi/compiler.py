@@ -1,0 +1,211 @@
+"""Compile an OpenAPI 3 or Swagger 2 document into operations."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xapi_cli.errors import UsageError
+from xapi_cli.openapi.operations import Body, Operation, Parameter, Reply
+from xapi_cli.openapi.references import References
+from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
+
+_METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
+_PLACES = ("path", "query", "header", "cookie")
+_NOT_SENT_AS_PARAMETERS = frozenset({"accept", "authorization", "content-type"})  # OpenAPI 3.1, Parameter Object
+_PREFERRED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+_MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_REPLIES = 20_000, 300, 50
+_MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
+_BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # visits of schemas
+_SERVER = re.compile(r"(?:(https?://[^/?#]*)|//[^/?#]*)?([^?#]*)", re.IGNORECASE)
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+class Compiler:
+    """Compiles *document*; raises UsageError if it is of another kind or describes no operation.
+
+    `skipped` counts references to other documents, and `truncated` operations whose schemas are too complex.
+    """
+
+    def __init__(self, document: Mapping[str, Any], base_url: str | None = None) -> None:
+        self._document, self._base_url = document, base_url
+        self._is_swagger = _is_swagger(document)
+        self._references = References(document)
+        self._left = _BUDGET
+        self.truncated = 0
+
+    @property
+    def skipped(self) -> int:
+        """The number of references that lead to other documents or to nothing; known after `operations`."""
+        return len(self._references.skipped)
+
+    @property
+    def title(self) -> str:
+        """The title and the version of the API."""
+        info = self._references.resolve(self._document.get("info"))
+        return " ".join(filter(None, (clean_name(info.get("title")), clean_name(info.get("version")))))
+
+    def server_path(self) -> str:
+        """Return the path that all paths start with, according to the document; without a slash at its end.
+
+        Of several servers, the one with the origin of the base URL counts, otherwise the first one.
+        """
+        if self._is_swagger:
+            path = clean_name(self._document.get("basePath"))
+        else:
+            servers = [_server(self._references.resolve(each)) for each in _list(self._document.get("servers"))]
+            base = (self._base_url or "").lower()
+            ours = [path for origin, path in servers if origin and base.startswith(origin.lower())]
+            path = (ours or [path for _, path in servers] or [""])[0]
+        path = path.rstrip("/")
+        return path if path.startswith("/") or not path else f"/{path}"
+
+    def operations(self) -> list[Operation]:
+        """Return all operations, in the order of the document."""
+        found = []
+        for operation in self._operations():
+            found.append(operation)
+            if len(found) > _MAX_OPERATIONS:
+                raise UsageError(f"the document describes more than {_MAX_OPERATIONS:,} operations")
+        if not found:
+            raise UsageError("the document describes no operation", hint="load another one")
+        return found
+
+    def _operations(self) -> Iterator[Operation]:
+        paths = self._document.get("paths")
+        for path, value in paths.items() if isinstance(paths, dict) else ():
+            if not path.startswith("/") or len(path) > _MAX_PATH:
+                continue
+            item = self._references.resolve(value)
+            for name in _METHODS:
+                if isinstance(item.get(name), dict):
+                    yield self._operation(name.upper(), clean(path, _MAX_PATH), item, item[name])
+
+    def _operation(self, method: str, path: str, item: Mapping[str, Any], node: Mapping[str, Any]) -> Operation:
+        summary = clean(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
+        if node.get("deprecated") is True:
+            summary = f"(deprecated) {summary}".rstrip()
+        operation = Operation(method, path, summary, clean(node.get("description")))
+        allowed = min(self._left, _BUDGET_OF_OPERATION)
+        schemas = Schemas(self._references, allowed)
+        try:
+            return self._with_details(operation, schemas, item, node)
+        except TooComplex:
+            self.truncated += 1
+            return operation
+        finally:
+            self._left -= allowed - schemas.left
+
+    def _with_details(
+        self, operation: Operation, schemas: Schemas, item: Mapping[str, Any], node: Mapping[str, Any]
+    ) -> Operation:
+        nodes = {
+            (each.get("in"), each.get("name")): each
+            for value in (*_list(item.get("parameters")), *_list(node.get("parameters")))
+            if isinstance((each := self._references.resolve(value)).get("name"), str)
+            and isinstance(each.get("in"), str)
+        }
+        listed = list(nodes.values())[:_MAX_PARAMETERS]
+        parameters = [self._parameter(each, schemas) for each in listed if _is_parameter(each)]
+        if self._is_swagger:
+            body, fields = self._swagger_body(listed, node, schemas)
+        else:
+            body, fields = self._body(node.get("requestBody"), schemas)
+        return operation._replace(
+            parameters=[*parameters, *fields], body=body, replies=list(self._replies(node.get("responses"), schemas))
+        )
+
+    def _parameter(self, node: Mapping[str, Any], schemas: Schemas) -> Parameter:
+        schema = node if self._is_swagger else node.get("schema")
+        if schema is None:  # a parameter with a media type, such as a JSON text
+            schema = next((self._references.resolve(each).get("schema") for each in _values(node.get("content"))), None)
+        place = node["in"]
+        required = node.get("required") is True or place == "path"
+        return schemas.parameter(node["name"], place, schema, required=required, text=node.get("description"))
+
+    def _body(self, value: object, schemas: Schemas) -> tuple[Body | None, list[Parameter]]:
+        node = self._references.resolve(value)
+        content = node.get("content")
+        if not isinstance(content, dict) or not content:
+            return None, []
+        media_type = _preferred(list(content))
+        schema = self._references.resolve(content[media_type]).get("schema")
+        is_required = node.get("required") is True
+        fields = schemas.fields(schema)
+        return Body(clean_name(media_type), is_required, schemas.type_of(schema)), fields
+
+    def _swagger_body(
+        self, listed: list[Mapping[str, Any]], node: Mapping[str, Any], schemas: Schemas
+    ) -> tuple[Body | None, list[Parameter]]:
+        consumes = _list(node.get("consumes")) or _list(self._document.get("consumes"))
+        types = [each for each in consumes if isinstance(each, str)]
+        for each in listed:
+            if each.get("in") == "body":
+                schema, required = each.get("schema"), each.get("required") is True
+                media_type = clean_name(_preferred(types or ["application/json"]))
+                return Body(media_type, required, schemas.type_of(schema)), schemas.fields(schema)
+        forms = [each for each in listed if each.get("in") == "formData"]
+        if not forms:
+            return None, []
+        fields = [
+            schemas.parameter(
+                each["name"], "body", each, required=each.get("required") is True, text=each.get("description")
+            )
+            for each in forms
+        ]
+        media_type = "multipart/form-data" if any(each.type == "file" for each in fields) else _PREFERRED[1]
+        return Body(media_type, any(each.required for each in fields), "object"), fields
+
+    def _replies(self, value: object, schemas: Schemas) -> Iterator[Reply]:
+        for status, each in list(value.items())[:_MAX_REPLIES] if isinstance(value, dict) else ():
+            node = self._references.resolve(each)
+            schema = node.get("schema")
+            for content in _values(node.get("content"))[:1]:
+                schema = self._references.resolve(content).get("schema")
+            kind = "" if schema is None else schemas.type_of(schema)
+            yield Reply(clean_name(status), clean(node.get("description")), kind)
+
+
+def _is_swagger(document: Mapping[str, Any]) -> bool:
+    """Return whether *document* is Swagger 2; raise UsageError if it is not OpenAPI 3 either."""
+    version = document.get("openapi", document.get("swagger"))
+    text = clean_name(version)
+    if "openapi" in document and (text == "3" or text.startswith("3.")):
+        return False
+    if "openapi" not in document and text in ("2", "2.0"):
+        return True
+    what = f"of version {text}" if text else "not an OpenAPI document: `openapi` and `swagger` are missing"
+    raise UsageError(f"the document is {what}", hint="load one of OpenAPI 3 or Swagger 2")
+
+
+def _is_parameter(node: Mapping[str, Any]) -> bool:
+    return node["in"] in _PLACES and not (node["in"] == "header" and node["name"].lower() in _NOT_SENT_AS_PARAMETERS)
+
+
+def _server(node: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the origin of a server, empty if its URL is relative, and its path; variables have their defaults."""
+    variables = node.get("variables")
+
+    def default(match: re.Match[str]) -> str:
+        variable = variables.get(match[1]) if isinstance(variables, dict) else None
+        return clean_name(variable.get("default")) if isinstance(variable, dict) else ""
+
+    match = _SERVER.fullmatch(_VARIABLE.sub(default, clean(node.get("url"))).partition("?")[0].partition("#")[0])
+    path = match[2] if match else ""
+    return (match[1] or "") if match else "", path.removeprefix(".")
+
+
+def _preferred(media_types: list[str]) -> str:
+    """Return the media type that xapi sends most easily."""
+    for wanted in _PREFERRED:
+        for media_type in media_types:
+            if media_type.partition(";")[0].strip().lower() == wanted:
+                return media_type
+    return next((each for each in media_types if each.endswith("+json")), media_types[0])
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _values(value: object) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []

@@ -1,0 +1,58 @@
+"""Read an OpenAPI document as data: JSON, or YAML with the extra `yaml`; numbers stay text, as they were written."""
+
+import json
+from typing import Any
+
+from xapi_cli.errors import UsageError
+from xapi_cli.system.render import printable
+
+MAX_SIZE = 50_000_000  # bytes
+MAX_VALUES = 5_000_000  # objects and arrays, so that a document takes at most some 40 times its size in memory
+_WHITESPACE = " \t\r\n"
+
+
+def parse(data: bytes, name: str) -> dict[str, Any]:
+    """Return the object in *data*, the content of the document *name*.
+
+    Raises UsageError if *data* is too large, not valid, or not an object.
+    """
+    shown = printable(name)
+    if len(data) > MAX_SIZE:
+        raise UsageError(f"{shown} has more than {MAX_SIZE // 1_000_000} MB", hint="load a smaller document")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown} is not valid UTF-8 at byte {error.start}", hint="convert it to UTF-8") from None
+    start = text.lstrip(_WHITESPACE)[:2]
+    if not start or (start[0] == "<" and start != "<<"):  # not a merge key of YAML
+        what = "is HTML or XML" if start else "is empty"
+        raise UsageError(f"{shown} {what}", hint="load an OpenAPI document in JSON or YAML")
+    document = _from_json(text, shown) if start[0] in "{[" else _from_yaml(text, shown)
+    if not isinstance(document, dict):
+        raise UsageError(f"{shown} is not an OpenAPI document, because it is not an object", hint="load another one")
+    return document
+
+
+def _from_json(text: str, shown: str) -> object:
+    if text.count("{") + text.count("[") > MAX_VALUES:
+        raise UsageError(f"{shown} has more than {MAX_VALUES:,} values", hint="load a smaller document")
+    try:
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except RecursionError:
+        raise UsageError(f"{shown} is nested too deeply", hint="load another document") from None
+    except ValueError as error:
+        raise UsageError(f"{shown} is not valid JSON: {printable(str(error))}", hint="correct the document") from None
+
+
+def _from_yaml(text: str, shown: str) -> object:
+    try:
+        from xapi_cli.openapi.yaml_documents import InvalidYAML, read
+    except ImportError:
+        raise UsageError(
+            f"{shown} is not JSON, and PyYAML, which reads YAML, is not installed",
+            hint="run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON",
+        ) from None
+    try:
+        return read(text, max_values=MAX_VALUES)
+    except InvalidYAML as error:
+        raise UsageError(f"{shown} is not valid YAML: {printable(str(error))}", hint="correct the document") from None

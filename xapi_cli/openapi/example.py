@@ -1,0 +1,75 @@
+"""The words of an `xapi request` command that calls an operation."""
+
+import re
+from collections.abc import Iterator
+
+from xapi_cli.openapi.operations import Body, Operation, Parameter
+
+_PARAMETER = re.compile(r"\{([^{}]*)\}")
+_NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
+_SEPARATOR = re.compile(r"([\\=:@])")
+_NUMBERS = ("integer", "number")
+
+
+def example(operation: Operation, path: str) -> list[str]:
+    """Return an example call of *operation* at *path*, as words; a name in capitals stands for a value."""
+    known = {parameter.name: parameter for parameter in operation.at("path")}
+    path = _PARAMETER.sub(lambda match: _value(known.get(match[1], Parameter(match[1], "path", "string"))), path)
+    fields = _fields(operation)
+    default = "POST" if fields or _needs_text(operation, fields) else "GET"
+    words = ["xapi", "request", *([] if operation.method == default else [operation.method]), path]
+    words += [f"{_name(each)}=={_value(each)}" for each in operation.at("query") if each.required]
+    words += [f"{_name(each)}:{_value(each)}" for each in operation.at("header") if each.required]
+    return [*words, *_body_words(operation, fields)]
+
+
+def _fields(operation: Operation) -> list[Parameter]:
+    """Return the fields that the example sends: those that are required, or else the first one."""
+    fields = operation.at("body")
+    return [each for each in fields if each.required] or (fields[:1] if operation.body else [])
+
+
+def _needs_text(operation: Operation, fields: list[Parameter]) -> bool:
+    return operation.body is not None and not fields
+
+
+def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
+    body = operation.body
+    if body is None:
+        return
+    if not fields:
+        yield from ("-d", "@FILE")
+        if not body.media_type.endswith("json") and "*" not in body.media_type:
+            yield f"Content-Type:{body.media_type}"
+        return
+    if body.is_form and not any(each.type == "file" for each in fields):
+        yield "--form"
+    for each in fields:
+        yield _item(each, body)
+
+
+def _item(field: Parameter, body: Body) -> str:
+    if field.type == "file":
+        return f"{_name(field)}@FILE"
+    if body.is_form or not (literal := _json(field)):
+        return f"{_name(field)}={_value(field)}"
+    return f"{_name(field)}:={literal}"
+
+
+def _json(field: Parameter) -> str:
+    """Return a JSON value for *field*, empty if it is a string."""
+    if field.type.startswith("array"):
+        return "[]"
+    return {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}.get(field.type, "")
+
+
+def _name(parameter: Parameter) -> str:
+    return _SEPARATOR.sub(r"\\\1", parameter.name)
+
+
+def _value(parameter: Parameter) -> str:
+    if parameter.values:
+        return parameter.values[0]
+    if parameter.type in _NUMBERS:
+        return "1"
+    return _NOT_IN_A_NAME.sub("_", parameter.name.upper()).strip("_") or "VALUE"

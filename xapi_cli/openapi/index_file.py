@@ -1,0 +1,75 @@
+"""The index of each profile: a file `api/NAME` in the state directory."""
+
+import os
+from pathlib import Path
+
+from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.openapi.index import Index, InvalidIndex, decode
+from xapi_cli.system import private_files
+
+_MAX_SIZE = 256 * 1024 * 1024  # bytes
+_KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def index_path(state: Path, profile: str) -> Path:
+    """Return the path of the index of *profile* in the directory *state*; different names have different paths.
+
+    Only lowercase letters, digits, - and _ are written as they are, because some file systems ignore the case.
+    """
+    encoded = profile.encode("utf-8", "surrogatepass")
+    return state / "api" / "".join(chr(byte) if chr(byte) in _KEPT else f"%{byte:02x}" for byte in encoded)
+
+
+def exists(state: Path, profile: str) -> bool:
+    """Return whether there is an index for *profile*; this takes one system call."""
+    return os.path.exists(index_path(state, profile))
+
+
+def read(state: Path, profile: str) -> Index | None:
+    """Return the index of *profile*, None if there is none.
+
+    Raises InvalidIndex if it is damaged or cannot be read, and Unsafe for a directory that others can write to.
+    """
+    try:
+        data = private_files.read(index_path(state, profile), limit=_MAX_SIZE)
+    except OSError as error:
+        raise InvalidIndex(error.strerror or type(error).__name__) from error
+    return None if data is None else decode(data)
+
+
+def write(state: Path, profile: str, data: bytes) -> None:
+    """Store *data*, the index of *profile*, atomically; raises OutputError."""
+    path = index_path(state, profile)
+    if len(data) > _MAX_SIZE:
+        raise UsageError("the index of the API description is too large", hint="load a smaller document")
+    try:
+        private_files.make_directory(path.parent)
+        private_files.replace(path, data, sync=False)
+    except OSError as error:
+        raise _failure("stored", error) from error
+
+
+def move(state: Path, old: str, new: str) -> None:
+    """Make the index of the profile *old*, if there is one, that of *new*; raises OutputError."""
+    if not exists(state, old):
+        remove(state, new)
+        return
+    try:
+        private_files.rename(index_path(state, old), index_path(state, new))
+    except OSError as error:
+        raise _failure("renamed", error) from error
+
+
+def remove(state: Path, profile: str) -> bool:
+    """Delete the index of *profile*; return whether there was one; raises OutputError."""
+    try:
+        return exists(state, profile) and private_files.remove(index_path(state, profile))
+    except OSError as error:
+        raise _failure("deleted", error) from error
+
+
+def _failure(what: str, error: OSError) -> OutputError:
+    return OutputError(
+        f"the API description cannot be {what}: {error.strerror}",
+        hint="check the state directory, or set XAPI_STATE_DIR",
+    )

@@ -1,0 +1,56 @@
+"""What a document describes: operations with their parameters, bodies and responses, as plain values."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Parameter(NamedTuple):
+    """A parameter or a body field; *place* is `path`, `query`, `header`, `cookie` or `body`.
+
+    *type* is for readers, except that `file`, `string` and `boolean` decide how it is written as an ITEM. *values* are
+    the values that are allowed, if they are few.
+    """
+
+    name: str
+    place: str
+    type: str
+    required: bool = False
+    values: Sequence[str] = ()
+    text: str = ""
+
+
+class Body(NamedTuple):
+    """The body of a request; its fields are parameters."""
+
+    media_type: str
+    required: bool
+    type: str
+
+    @property
+    def is_form(self) -> bool:
+        """Whether the fields are sent as a form."""
+        return self.media_type in ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+class Reply(NamedTuple):
+    """A response to an operation; *status* is a status code, `2XX` or `default`."""
+
+    status: str
+    text: str
+    type: str
+
+
+class Operation(NamedTuple):
+    """A method on a path, which is a template with `{name}` for each path parameter."""
+
+    method: str
+    path: str
+    summary: str
+    text: str = ""
+    parameters: Sequence[Parameter] = ()
+    body: Body | None = None
+    replies: Sequence[Reply] = ()
+
+    def at(self, place: str) -> list[Parameter]:
+        """Return the parameters at *place*."""
+        return [parameter for parameter in self.parameters if parameter.place == place]

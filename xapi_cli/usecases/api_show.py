@@ -1,0 +1,164 @@
+"""Run `xapi api list` and `xapi api show`: print what the loaded API description contains."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.errors import UsageError
+from xapi_cli.http import urls
+from xapi_cli.openapi import index_file
+from xapi_cli.openapi.example import example
+from xapi_cli.openapi.index import Entry, Index, InvalidIndex
+from xapi_cli.openapi.routes import Routes
+from xapi_cli.request import items
+from xapi_cli.system.layout import Cell, columns, wrapped
+from xapi_cli.system.render import printable
+
+if TYPE_CHECKING:
+    from xapi_cli.openapi.operations import Operation, Parameter
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.system.style import Style
+
+_HEADER = ("method", "path", "summary")
+_HEADINGS = {"path": "Path parameters", "query": "Query parameters", "header": "Headers", "cookie": "Cookies"}
+_RELOAD = "run `xapi api load` again"
+
+
+def list_operations(runtime: "Runtime", word: str | None, *, as_json: bool) -> None:
+    """Print the operations whose method, path or summary contains *word*; raises UsageError if nothing is loaded."""
+    index, routes = _loaded(runtime)
+    wanted = (word or "").lower()
+    rows = [(each.method, routes.path(each), each.summary) for each in index.entries]
+    rows = [row for row in rows if any(wanted in cell.lower() for cell in row)]
+    terminal = runtime.terminal
+    if as_json:
+        terminal.print_json([dict(zip(_HEADER, row, strict=True)) for row in rows])
+    elif not rows:
+        terminal.note(f"no operation contains {printable(word or '')}")
+    elif terminal.stdout_is_terminal:
+        cells = [(Cell(method, "strong"), Cell(path, "name"), Cell(summary)) for method, path, summary in rows]
+        terminal.print(columns(cells, terminal.style, header=_HEADER, width=terminal.stdout_columns))
+    else:
+        terminal.print("\n".join("\t".join(map(printable, row)) for row in rows))
+
+
+def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bool) -> None:
+    """Print the operations of `[METHOD] PATH`; raises UsageError if there is none, or if nothing is loaded."""
+    *before, path = arguments
+    if len(before) > 1:
+        raise UsageError("too many arguments", hint="write for example: xapi api show POST /x-api/echo")
+    method = items.method(before[0]) if before else None
+    index, routes = _loaded(runtime)
+    path = path if path.startswith("/") else f"/{path}"
+    entries = routes.find(path)
+    if not entries and routes.closest(path) is None:
+        entries = routes.find_with_rest(path)
+    chosen = [each for each in entries if method in (None, each.method)]
+    if not chosen:
+        raise _not_found(method, path, entries, routes)
+    try:
+        operations = [(index.operation(each), routes.path(each)) for each in chosen]
+    except InvalidIndex as error:
+        raise UsageError("the index of the API description is damaged", hint=_RELOAD) from error
+    terminal = runtime.terminal
+    if as_json:
+        terminal.print_json([_as_json(each, template) for each, template in operations])
+        return
+    width = terminal.stdout_columns if terminal.stdout_is_terminal else 100
+    texts = ["\n".join(_lines(each, template, terminal.style, width)) for each, template in operations]
+    terminal.print("\n\n".join(texts))
+
+
+def _loaded(runtime: "Runtime") -> tuple[Index, Routes]:
+    """Return the index of the profile; raise UsageError if there is none, or if it is damaged."""
+    profile = runtime.settings.profile
+    try:
+        index = index_file.read(runtime.state_directory, profile)
+    except InvalidIndex as error:
+        raise UsageError(f"the API description of profile {printable(profile)} cannot be used", hint=_RELOAD) from error
+    if index is None:
+        hint = "run `xapi api load` with its file, or with its path, such as /openapi.json"
+        raise UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
+    base_url = runtime.settings.base_url
+    return index, Routes(index, urls.path_of(base_url) if base_url else "")
+
+
+def _not_found(method: str | None, path: str, entries: Sequence[Entry], routes: Routes) -> UsageError:
+    shown = printable(path)
+    if entries:
+        methods = ", ".join(each.method for each in entries)
+        return UsageError(f"the API description has no {method} for {shown}", hint=f"it has {methods}")
+    closest = routes.closest(path)
+    hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
+    return UsageError(f"the API description has no path {shown}", hint=hint)
+
+
+def _as_json(operation: "Operation", path: str) -> dict[str, Any]:
+    body = operation.body
+    fields = [_parameter_as_json(each) for each in operation.at("body")]
+    return {
+        "method": operation.method,
+        "path": path,
+        "summary": operation.summary,
+        "description": operation.text,
+        "parameters": [
+            {"in": each.place, **_parameter_as_json(each)} for each in operation.parameters if each.place != "body"
+        ],
+        "body": body
+        and {"media_type": body.media_type, "required": body.required, "type": body.type, "fields": fields},
+        "responses": [
+            {"status": each.status, "description": each.text, "type": each.type} for each in operation.replies
+        ],
+        "example": shlex.join(example(operation, path)),
+    }
+
+
+def _parameter_as_json(parameter: "Parameter") -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "type": parameter.type,
+        "required": parameter.required,
+        "values": list(parameter.values),
+        "description": parameter.text,
+    }
+
+
+def _lines(operation: "Operation", path: str, style: "Style", width: int) -> Iterator[str]:
+    """Yield the lines of *operation* for readers; all texts in an index are printable."""
+    yield f"{style('strong', operation.method)} {style('name', path)}"
+    texts = dict.fromkeys((operation.summary, operation.text))  # often the same
+    yield from (_indented(text, width) for text in texts if text)
+    for place, heading in _HEADINGS.items():
+        yield from _section(heading, operation.at(place), style, width)
+    if (body := operation.body) is not None:
+        facts = ", ".join(filter(None, (body.media_type, body.type, "required" if body.required else "")))
+        yield from ("", style("heading", f"Body ({facts})"))
+        yield from _rows(operation.at("body"), style, width)
+    if operation.replies:
+        yield from ("", style("heading", "Responses"))
+    for reply in operation.replies:
+        kind = f"({reply.type})" if reply.type else ""
+        yield _indented(" ".join(filter(None, (reply.status, reply.text, kind))), width)
+    yield from ("", style("heading", "Example"), f"  {shlex.join(example(operation, path))}")
+
+
+def _section(heading: str, parameters: "list[Parameter]", style: "Style", width: int) -> Iterator[str]:
+    if parameters:
+        yield from ("", style("heading", heading))
+        yield from _rows(parameters, style, width)
+
+
+def _rows(parameters: "list[Parameter]", style: "Style", width: int) -> Iterator[str]:
+    """Yield name and type of each of *parameters* on one line, and its description and values below."""
+    longest = max((len(each.name) for each in parameters), default=0)
+    for each in parameters:
+        kind = f"{each.type}, required" if each.required else each.type
+        yield f"  {style('name', each.name)}{' ' * (longest - len(each.name))}  {style('faint', kind)}"
+        if each.text:
+            yield _indented(each.text, width, by="      ")
+        if each.values and each.type != "boolean":
+            yield _indented(f"one of: {', '.join(each.values)}", width, by="      ")
+
+
+def _indented(text: str, width: int, *, by: str = "  ") -> str:
+    return by + wrapped(text, width - len(by), indent=by)
