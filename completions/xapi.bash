@@ -26,6 +26,7 @@ _xapi_completion() {
         *)
             for candidate in $reply; do
                 candidate=$flag$candidate
+                [[ $candidate == *[=:@] ]] && compopt -o nospace 2>/dev/null # a value follows
                 COMPREPLY+=("${candidate#"$kept"}")
             done
             return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import COMPLETIONS, ROOT, completion
+from tests.openapi.documents import as_bytes, openapi
 from tests.program import PROGRAM, Environ, OnTerminal, Xapi
 
 pytestmark = pytest.mark.slow  # shells
@@ -235,6 +236,21 @@ def test_in_bash_words_complete_whatever_characters_split_them(xapi: Xapi, break
         "<xapi><request></a><name:=@upload.json>",
         "<xapi><request><a:b><c==d><e:=1><--no-check-status>",
     ]
+
+
+@in_each_shell
+def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str) -> None:
+    node = {"parameters": [{"name": "status", "in": "query", "schema": {"enum": ["active", "archived", "a:b"]}}]}
+    document = openapi({"/users/{id}/keys": {"get": node}, "/users/{id}": {"get": {}}, "/projects": {"get": node}})
+    (xapi.home / "api.json").write_bytes(as_bytes(document))
+    assert xapi("api", "load", "api.json").code == 0
+
+    with shell_of(xapi, shell) as complete:
+        assert complete("xapi request /pro") == "<xapi><request></projects>"
+        assert complete("xapi request GET /users/7/") == "<xapi><request><GET></users/7/keys>"
+        assert complete("xapi request /projects sta") == "<xapi><request></projects><status==>"
+        assert complete("xapi request /projects status==act") == "<xapi><request></projects><status==active>"
+        assert complete("xapi request /projects status==a:") == "<xapi><request></projects><status==a:b>"
 
 
 @in_each_shell

@@ -36,13 +36,25 @@ def nothing(incomplete: str) -> list[str]:
 
 
 def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the methods for the first argument of `request`, and for an ITEM that names a file its files."""
+    """Return the methods, paths and ITEMs for an argument of `request`, and for an ITEM that names a file its files.
+
+    Paths and ITEMs come from the index of the API description.
+    """
     from xapi_cli.request import items
 
-    if not ctx.params.get("arguments"):
-        return [method for method in items.METHODS if method.startswith(incomplete)] or nothing(incomplete)
-    start = items.file_position(incomplete)
-    return nothing(incomplete) if start is None else [Native(incomplete, "files", start)]
+    if ctx.params.get("arguments") and (start := items.file_position(incomplete)) is not None:
+        return [Native(incomplete, "files", start)]
+    return methods_and_paths(ctx, incomplete)
+
+
+def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the methods for the first argument, and what the index of the API description contains."""
+    from xapi_cli.cli.request_words import request_words
+    from xapi_cli.request import items
+
+    first = () if ctx.params.get("arguments") else items.METHODS
+    methods = [method for method in first if method.startswith(incomplete)]
+    return methods + request_words(ctx.params, incomplete) or nothing(incomplete)
 
 
 def data_files(incomplete: str) -> list[str]:

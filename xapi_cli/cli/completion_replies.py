@@ -9,16 +9,20 @@ from typer import _completion_classes as typers
 from typer._click.shell_completion import CompletionItem, add_completion_class
 
 from xapi_cli.cli.completion import Native
+from xapi_cli.cli.request_words import Word
+from xapi_cli.system.render import shell_quoted
 
 
 class _Completions:
     """A mixin for Typer's classes, which remembers the native completion, if any."""
 
     native: Native | None = None
+    words: tuple[Word, ...] = ()
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]  # of Typer's class
         self.native = next((item.value for item in found if isinstance(item.value, Native)), None)
+        self.words = tuple(item.value for item in found if isinstance(item.value, Word))
         return [item for item in found if not isinstance(item.value, Native)]
 
     def complete(self) -> str:
@@ -38,6 +42,19 @@ class _Fish(_Completions, typers.FishComplete):
 
 
 class _Zsh(_Completions, typers.ZshComplete):
+    def complete(self) -> str:
+        reply = super().complete()
+        if not self.words:
+            return reply
+        args, incomplete = self.get_completion_args()
+        values = [str(item.value) for item in self.get_completions(args, incomplete)]
+        complete = [value for value in values if Word(value).is_complete]
+        return "\n".join(
+            f"compadd {options} -- {' '.join(map(shell_quoted, each))}"
+            for options, each in (("", complete), ("-S ''", [value for value in values if value not in complete]))
+            if each
+        )
+
     def native_reply(self, native: Native) -> str:
         if native.kind == "files":
             return f"compset -p {native.number}; _files"

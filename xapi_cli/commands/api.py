@@ -28,7 +28,7 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[METHOD] PATH",
         help="The method and path.",
-        autocompletion=completion.nothing,
+        autocompletion=completion.methods_and_paths,
         show_default=False,
     ),
 ]

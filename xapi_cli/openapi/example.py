@@ -8,6 +8,7 @@ from xapi_cli.openapi.operations import Body, Operation, Parameter
 _PARAMETER = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
+_JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
 _NUMBERS = ("integer", "number")
 
 
@@ -49,18 +50,9 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
 
 
 def _item(field: Parameter, body: Body) -> str:
-    if field.type == "file":
-        return f"{_name(field)}@FILE"
-    if body.is_form or not (literal := _json(field)):
-        return f"{_name(field)}={_value(field)}"
-    return f"{_name(field)}:={literal}"
-
-
-def _json(field: Parameter) -> str:
-    """Return a JSON value for *field*, empty if it is a string."""
-    if field.type.startswith("array"):
-        return "[]"
-    return {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}.get(field.type, "")
+    separator = field.separator(is_form=body.is_form)
+    value = {"@": "FILE", ":=": _JSON.get(field.type, "[]")}.get(separator) or _value(field)
+    return f"{_name(field)}{separator}{value}"
 
 
 def _name(parameter: Parameter) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+_JSON_TYPES = ("integer", "number", "boolean", "object")
+
 
 class Parameter(NamedTuple):
     """A parameter or a body field; *place* is `path`, `query`, `header`, `cookie` or `body`.
@@ -17,6 +19,12 @@ class Parameter(NamedTuple):
     required: bool = False
     values: Sequence[str] = ()
     text: str = ""
+
+    def separator(self, *, is_form: bool) -> str:
+        """Return the separator of the ITEM for this body field, in a form or in JSON."""
+        if self.type == "file":
+            return "@"
+        return ":=" if not is_form and (self.type in _JSON_TYPES or self.type.startswith("array")) else "="
 
 
 class Body(NamedTuple):

@@ -1,0 +1,130 @@
+"""What the shell gets for the arguments of `xapi request`, from the index of the API description."""
+
+from typing import Any
+
+import pytest
+
+from tests.openapi.documents import SWAGGER, as_bytes, openapi
+from tests.program import Outcome, Xapi
+from tests.servers import Server, close
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
+
+
+def load(xapi: Xapi, document: Any = SWAGGER, **env: str) -> None:
+    (xapi.home / "api.json").write_bytes(as_bytes(document))
+    assert xapi("api", "load", "api.json", env=env).code == 0
+
+
+def complete(xapi: Xapi, line: str, shell: str = "bash", **env: str) -> Outcome:
+    request = {
+        "_XAPI_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_WORD_TO_COMPLETE": line.rpartition(" ")[2],
+    }
+    return xapi(env=request | env)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("xapi request ", [*METHODS, "/v2/pets/{id}", "/v2/pets/{id}/photo"]),
+        ("xapi request P", ["PATCH", "POST", "PUT"]),
+        ("xapi request /v2/pets/7", ["/v2/pets/7", "/v2/pets/7/photo"]),
+        ("xapi request POST /v2/", ["/v2/pets/{id}/photo"]),
+        ("xapi request PUT /v2/pets/7 ", ["name=", "tags:="]),
+        ("xapi request PUT /v2/pets/7 n", ["name="]),
+        ("xapi request PUT /v2/pets/7 name=x ", ["tags:="]),
+        ("xapi request PUT /v2/pets/7 tags:=", ["tags:=cat", "tags:=dog"]),
+        ("xapi request /v2/pets/7 ", ["view==", "X-Trace:"]),
+        ("xapi request /v2/pets/7?a=b v", ["view=="]),
+        ("xapi request /v2/pets/7 view==", ["view==short", "view==full"]),
+        ("xapi request /v2/pets/7 view==f", ["view==full"]),
+        ("xapi request /v2/pets/7/photo ", ["caption=", "photo@"]),
+        ("xapi request --base-url https://api.test/v2 /pets/7/", ["/pets/7/photo"]),
+        ("xapi api show PUT /v2/", ["/v2/pets/{id}"]),
+    ],
+)
+def test_paths_items_and_values_complete(xapi: Xapi, line: str, words: list[str]) -> None:
+    load(xapi)
+
+    assert complete(xapi, line) == Outcome(0, "\n".join(words) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("shell", "reply"),
+    [
+        ("bash", "caption=\nphoto@\n"),
+        ("zsh", "compadd -S '' -- 'caption=' 'photo@'\n"),
+        ("fish", "caption=\nphoto@\n"),
+        ("powershell", "caption=::: \nphoto@::: \n"),
+    ],
+)
+def test_each_shell_gets_words_in_its_format(xapi: Xapi, shell: str, reply: str) -> None:
+    load(xapi)
+
+    assert complete(xapi, "xapi request /v2/pets/7/photo ", shell) == Outcome(0, reply)
+
+
+def test_a_file_still_completes_after_its_separator(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert complete(xapi, "xapi request /v2/pets/7/photo photo@").out == ":files 6\n"
+
+
+def test_each_profile_offers_its_own_paths(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text('[profiles.a]\nbase_url = "https://api.test/v2"\n[profiles.b]\n')
+    load(xapi, SWAGGER, XAPI_PROFILE="a")
+
+    assert complete(xapi, "xapi request -p a /p").out == "/pets/{id}\n/pets/{id}/photo\n"
+    assert complete(xapi, "xapi request -p b /p").out == ":nothing 0\n"
+    assert complete(xapi, "xapi request -p none /p").out == ":nothing 0\n"
+
+
+def test_completion_sends_nothing(xapi: Xapi) -> None:
+    load(xapi)
+    with Server([close()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        for line in ("xapi request ", "xapi request /v2/", "xapi request /v2/pets/7 ", "xapi api load /"):
+            assert complete(xapi, line, **env).code == 0
+        assert server.received == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_words_that_a_shell_would_evaluate_are_not_offered(xapi: Xapi, shell: str) -> None:
+    characters = ";&|'\"\\ ,!*()<>\n"
+    bad = ("$(touch pwned)", "`touch pwned`", *(f"a{each}b" for each in characters))
+    parameters = [{"name": name, "in": "query"} for name in (*bad, "good")]
+    values = {"name": "value", "in": "query", "schema": {"enum": [*bad, "fine"]}}
+    paths: dict[str, Any] = {f"/{each}": {"get": {}} for each in bad}
+    load(xapi, openapi({**paths, "/ok": {"get": {"parameters": [*parameters, values]}}}))
+
+    shown = [complete(xapi, f"xapi request /{word}", shell) for word in ("", "ok ", "ok value==")]
+
+    for outcome, word in zip(shown, ("/ok", "good==", "value==fine"), strict=True):
+        assert (outcome.code, outcome.err) == (0, "")
+        assert word in outcome.out
+        assert not set(outcome.out.removeprefix("compadd -S '' -- ").replace("compadd", "")) & set('$`;&|"\\,!*()')
+    assert not (xapi.home / "pwned").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"xapi-api 2 3\n", b"\xff\x00", b"xapi-api 1 999999\n[]\n"])
+def test_a_damaged_index_offers_nothing_and_prints_no_error(xapi: Xapi, damage: bytes) -> None:
+    load(xapi)
+    (path,) = (xapi.state / "api").iterdir()
+    path.write_bytes(damage)
+
+    assert complete(xapi, "xapi request /v").out == ":nothing 0\n"
+    assert complete(xapi, "xapi request ") == Outcome(0, "\n".join(METHODS) + "\n")
+
+
+def test_an_unsafe_state_directory_offers_nothing(xapi: Xapi) -> None:
+    load(xapi)
+    xapi.state.chmod(0o777)
+
+    assert complete(xapi, "xapi request /v") == Outcome(0, ":nothing 0\n")
