@@ -1,5 +1,5 @@
 # make demo    show the main workflow: log in, call the API, invalidate the token, log in again automatically
-# make test    run the tests against an ordinary installation
+# make test    run the tests against an ordinary installation, except those that take long
 # make check   check style, types and imports
 # make help    list all targets
 #
@@ -11,7 +11,7 @@ VENV ?= .venv
 PROGRAM ?= build/program
 REQUIREMENTS ?= requirements.txt
 INSTALLER := $(PROGRAM)/installer
-JOBS ?= 3
+JOBS ?= 4
 TESTS ?= tests
 PYTEST_ARGS ?=
 
@@ -31,16 +31,20 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
 
+# The tests that take long have the mark `slow`, those that take too long for every change the mark `soak`.
+test: MARKED = not soak and not slow
+test-all: MARKED = not soak
+
 # The directory of the installation is first on the path, so that tests import the package from there too.
-test: $(DEVELOPMENT) $(INSTALLED)
+test test-all: $(DEVELOPMENT) $(INSTALLED)
 	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "not soak" $(PYTEST_ARGS) $(TESTS)
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "$(MARKED)" $(PYTEST_ARGS) $(TESTS)
 
 # The tests that run the program often, with the agent behind it; test-agent-all also runs those that take long, need no
 # agent, or run commands that never use it, such as batch.
@@ -190,7 +194,8 @@ clean:
 
 help:
 	@echo "demo      show the main workflow"
-	@echo "test      run the tests against an ordinary installation (TESTS=tests/request selects some)"
+	@echo "test      run the tests against an ordinary installation, except those that take long (TESTS=tests/request selects some)"
+	@echo "test-all  run these tests and those that take long"
 	@echo "test-agent  run the tests of commands with the agent behind the program"
 	@echo "test-agent-all  run all tests with the agent behind the program, except those of the agent"
 	@echo "test-lowest  run the fast tests with the lowest versions of the dependencies"
