@@ -38,16 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rerun a test once that depends on the load of the machine, or on a keyring that the tests share.
-
-    A command runs without the agent if no worker is ready within 0.4 s. gnome-keyring may crash, and is locked after
-    its restart (GNOME/gnome-keyring#190).
-    """
+    """Rerun a test once if the shared gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
     for item in items:
-        if item.path.parent.name == "agent" and item.path.parent.parent.name == "tests":
-            item.add_marker(pytest.mark.flaky(reruns=1))  # the 0.4 s
-        elif "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "[keyring]" in item.name:
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun="the keyring is locked"))  # the crash
+        if "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "[keyring]" in item.name:
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun="the keyring is locked"))
 
 
 def _restore_signals() -> None:

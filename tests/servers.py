@@ -195,7 +195,7 @@ def sleep(seconds: float) -> Step:
 
 def wait_for(event: threading.Event) -> Step:
     def step(peer: Peer) -> None:
-        if not event.wait(10):
+        if not event.wait(60):
             raise AssertionError("the test never came so far")
 
     return step

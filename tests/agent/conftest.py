@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -14,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.agent.runtimes import guarded_directory
 from tests.program import Xapi
 from xapi_cli.agent import protocol
 
+PATIENT = (str(Path(__file__).with_name("patient") / "xapi"),)  # a real start that waits for a worker
 _GREETING_TIMEOUT = 60  # seconds
 
 
@@ -67,12 +68,13 @@ def _greeted(client: socket.socket, directory: Path) -> int:
 
 
 class Agent:
-    """The agent that the commands of *xapi* use."""
+    """The agent that the commands of *xapi* use; those that a shell starts wait for a worker too."""
 
     def __init__(self, xapi: Xapi, runtime: Path) -> None:
         self.xapi = xapi
         self.directory = runtime / "xapi"
         xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
+        xapi.environ["PATH"] = os.pathsep.join([os.path.dirname(PATIENT[0]), xapi.environ["PATH"]])
 
     def start(self, *options: str) -> None:
         """Start the agent, and wait until it can run commands at once."""
@@ -110,12 +112,18 @@ class Agent:
         wait_until(lambda: not pid or not is_running(pid), "the agent has ended")
 
 
+@pytest.fixture(scope="session")
+def runtimes() -> Iterator[Path]:
+    """The directory of all runtime directories of these tests, which ends with them."""
+    with guarded_directory() as directory:
+        directory.chmod(0o711)  # a test may let other users enter its own
+        yield directory
+
+
 @pytest.fixture
-def runtime() -> Iterator[Path]:
+def runtime(runtimes: Path) -> Path:
     """A private directory with a short path."""
-    directory = Path(tempfile.mkdtemp(prefix="xapi-"))
-    yield directory
-    shutil.rmtree(directory)
+    return Path(tempfile.mkdtemp(dir=runtimes))
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.agent.conftest import wait_for_workers
+from tests.agent.runtimes import guarded_directory
 from tests.program import PROGRAM, clean_environ
 
 
@@ -69,8 +69,8 @@ class RunningAgent:
 
 @contextmanager
 def running_agent() -> Iterator[RunningAgent]:
-    """Run an agent; its directory has a short name, because the length of a socket's path is limited."""
-    with tempfile.TemporaryDirectory(prefix="xapi-agent-") as directory, RunningAgent(Path(directory)) as agent:
+    """Run an agent that ends with this process, also if it is killed."""
+    with guarded_directory() as directory, RunningAgent(directory) as agent:
         yield agent
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
 from tests.documents import ROOT
 from tests.ownership import OTHER_USER, give_away, needs_root
 from tests.program import PROGRAM, PYTHON, REAL, Xapi
@@ -53,10 +53,12 @@ def test_the_agent_starts_without_the_optional_dependencies(stopped: Agent, tmp_
 
     stopped.start()
 
-    assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+    show = stopped.xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=PATIENT)
+    assert show.communicate(timeout=60) == (b"t0ken\n", b"")
     assert stopped.status()["warm"] == 1
 
 
+@pytest.mark.flaky(reruns=1)  # on a busy machine, no worker may be ready within 0.4 s
 def test_a_real_start_uses_the_agent(agent: Agent) -> None:
     outcome = subprocess.run(
         [*REAL, "token", "show"],
@@ -296,7 +298,6 @@ def test_a_foreground_agent_serves_the_socket_that_a_service_manager_passes(stop
     try:
         wait_until(lambda: stopped.xapi("agent", "status").code == 0, "the agent has started")
         stopped.pid = process.pid
-        stopped.wait_for_workers()
         assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
         assert (stopped.status()["warm"], path.stat().st_ino) == (1, inode)
         assert stopped.xapi("agent", "stop").code == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import Agent, children, is_running, wait_until
-from tests.program import PROGRAM, PYTHON, REAL
+from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
+from tests.program import PYTHON, REAL
 from tests.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
@@ -97,7 +97,7 @@ def test_a_start_of_a_process_that_fails_is_tried_again(stopped: Agent, tmp_path
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
         (tmp_path / "no-fork").touch()
-        call = stopped.xapi.start(*ME, env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}, argv=REAL)
+        call = stopped.xapi.start(*ME, env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}, argv=PATIENT)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
         os.kill(stopped.services["relay"], signal.SIGKILL)
         wait_until(lambda: "relay" not in str(stopped.status()["services"]), "the relay has ended")
@@ -131,7 +131,7 @@ def test_a_worker_that_is_killed_as_soon_as_it_has_reported_its_command(stopped:
     wait_until((tmp_path / "held").exists, "the agent is about to look for processes that ended")
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond)]) as server:
-        call = stopped.xapi.start(*ME, env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}, argv=REAL)
+        call = stopped.xapi.start(*ME, env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}, argv=PATIENT)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
         (worker,) = (pid for pid in stopped.workers() if pid != spare)
         os.kill(worker, signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_ctrl_c_in_the_terminal_of_the_agent_does_not_interrupt_commands(stopped
         wait_until(lambda: (stopped.directory / "agent").exists() and bool(children(terminal.pid)), "the agent runs")
         wait_until(lambda: stopped.status()["services"].keys() == {"keeper", "relay"}, "the services run")
         call = subprocess.Popen(
-            [PROGRAM, *ME],
+            [*PATIENT, *ME],
             env=stopped.xapi.environment({"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}),
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
 from tests.ownership import OTHER_USER, needs_root
-from tests.program import PROGRAM, REAL
+from tests.program import PROGRAM
 from tests.servers import OK, Server, request, send, wait_for
 from tests.skips import IMPOSSIBLE
 
@@ -33,9 +33,8 @@ class Blocked:
     def __init__(self, agent: Agent, server: Server, may_respond: threading.Event) -> None:
         self.server = server
         self.may_respond = may_respond
-        agent.wait_for_workers()
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
-        self.process = agent.xapi.start(*ME, env=env, argv=REAL)
+        self.process = agent.xapi.start(*ME, env=env, argv=PATIENT)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
         home = str(agent.xapi.home)
         (self.worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
@@ -175,7 +174,6 @@ def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> No
 
 def _run(agent: Agent, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
     """Run the lines of *shell*, in which `xapi` is the program."""
-    agent.wait_for_workers()
     environ = agent.xapi.environment({**TOKEN, **(env or {})})
     return subprocess.run(
         ["bash", "-c", "\n".join(shell)], env=environ, capture_output=True, timeout=60, check=False, cwd=agent.xapi.home
@@ -324,8 +322,7 @@ class _Upgraded:
 
     def start(self, *args: str) -> "subprocess.CompletedProcess[str]":
         """Run the program with *args*."""
-        code = "import sys; from xapi_cli.__main__ import main; sys.argv[0] = 'xapi'; main()"
-        command = [sys.executable, "-Pc", code, *args]
+        command = [sys.executable, "-P", *PATIENT, *args]
         return subprocess.run(command, env=self._environ, capture_output=True, text=True, timeout=60, check=True)
 
     def run(self, *args: str) -> str:
@@ -343,7 +340,6 @@ def test_after_an_upgrade_the_next_command_runs_the_new_code(agent: Agent, tmp_p
     upgraded = _Upgraded(agent, tmp_path)
     upgraded.run("agent", "start")
     agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
-    agent.wait_for_workers()
     old = upgraded.run("--version")
     assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
     upgraded.upgrade()
@@ -361,7 +357,6 @@ def test_a_start_after_an_upgrade_replaces_the_agent(agent: Agent, tmp_path: Pat
     note = upgraded.start("agent", "start").stderr
     agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
     assert (agent.pid != old, note) == (True, f"xapi: agent started (process {agent.pid})\n")
-    agent.wait_for_workers()
     assert upgraded.run("--version") == "xapi 99.0\n"
     assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
     wait_until(lambda: not is_running(old), "the old agent has ended")

@@ -3,8 +3,8 @@
 import json
 import subprocess
 
-from tests.agent.conftest import Agent
-from tests.program import PYTHON, REAL
+from tests.agent.conftest import PATIENT, Agent
+from tests.program import PYTHON
 from tests.servers import OK, Server, request, send
 
 # Forks as the agent does, from a process that has loaded and used everything, and prints what each child draws.
@@ -64,8 +64,7 @@ def test_the_boundaries_of_uploads_differ_between_workers(agent: Agent) -> None:
     with Server([request(), send(OK)]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
         for _ in range(4):
-            agent.wait_for_workers()
-            process = agent.xapi.start("request", "/upload", "file@file", env=env, argv=REAL)
+            process = agent.xapi.start("request", "/upload", "file@file", env=env, argv=PATIENT)
             assert process.wait(30) == 0
         received = server.received
 

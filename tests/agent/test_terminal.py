@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
 from tests.credential_helpers import install
-from tests.program import PROGRAM
-from tests.servers import OK, Server, request, send, sleep, wait_for
+from tests.servers import OK, Server, hang, request, send, sleep, wait_for
 from xapi_cli.sandbox import Sandbox
 
 _IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
@@ -200,13 +199,13 @@ def test_a_credential_helper_outlives_its_killed_client_with_the_lock(
 
         assert is_running(helper)
         refused = agent.xapi("logout", env=with_pin)
-        assert (refused.code, "did not respond" in refused.err) == (13, True)
+        assert (refused.code, "unlock what it uses" in refused.err) == (13, True)
         os.kill(helper, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_signals_of_the_terminal_interrupt_a_command(agent: Agent, number: signal.Signals, code: int) -> None:
-    with Server([request(), wait_for(threading.Event())]) as server:
+    with Server([request(), hang()]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
         with agent.xapi.on_terminal("request", "/x-api/me", env=env) as terminal:
             wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
@@ -220,7 +219,7 @@ def test_signals_of_the_terminal_interrupt_a_command(agent: Agent, number: signa
 
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_closing_the_terminal_ends_the_command(agent: Agent, mode: str) -> None:
-    with Server([request(), wait_for(threading.Event())]) as server:
+    with Server([request(), hang()]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "XAPI_AGENT": mode}
         with agent.xapi.on_terminal("request", "/x-api/me", env=env) as terminal:
             wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
@@ -262,7 +261,7 @@ def test_a_stopped_client_is_continued(agent: Agent) -> None:
 
 
 def test_a_stopped_client_that_is_killed_ends_its_worker(agent: Agent) -> None:
-    with Server([request(), wait_for(threading.Event())]) as server:
+    with Server([request(), hang()]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
         process = agent.xapi.start("request", "/x-api/me", env=env)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
@@ -285,7 +284,6 @@ def test_ctrl_z_stops_the_command_and_fg_and_bg_continue_it(agent: Agent, resume
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "PS1": "shell> "}
         shell = f"set -m; xapi request /x-api/me; echo stopped=$?; {resume}; echo ended=$?"
-        agent.wait_for_workers()
         with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash") as terminal:
             wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
             home = str(agent.xapi.home)
@@ -326,7 +324,7 @@ def test_a_background_job_ignores_ctrl_c_as_without_the_agent(agent: Agent) -> N
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
         process = subprocess.Popen(
-            [sys.executable, "-c", _IGNORES_CTRL_C, PROGRAM, "request", "/x-api/me"],
+            [sys.executable, "-c", _IGNORES_CTRL_C, *PATIENT, "request", "/x-api/me"],
             env=agent.xapi.environment({"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}),
             stdout=subprocess.PIPE,
         )
