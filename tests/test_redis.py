@@ -692,7 +692,14 @@ def test_remember_is_refused(xapi: Xapi, env: Env, shared_redis: RedisServer) ->
     assert shared_redis.keys() == []
 
 
-@pytest.mark.parametrize("calls", [64, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)])])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        24,
+        pytest.param(64, marks=pytest.mark.slow),
+        pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
+    ],
+)
 def test_calls_of_8_machines_succeed_while_the_token_is_revoked(
     xapi: Xapi, service: OneTokenSandbox, env: Env, shared_redis: RedisServer, calls: int
 ) -> None:

@@ -15,9 +15,8 @@ import pytest
 import trustme
 
 from tests.agent.between import STEPS, Between, Left
-from tests.agent.conftest import Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
 from tests.http.clients import tls_of
-from tests.program import REAL
 from tests.servers import Peer, Server, request, send, wait_for
 
 if TYPE_CHECKING:
@@ -125,8 +124,14 @@ class _Killer:
         return [self._agent.pid if self._process == "master" else self._agent.services[self._process]]
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize(
+    "process, step",
+    [  # every other pair is quick to test: each process, and each step
+        pytest.param(process, step, marks=pytest.mark.slow if (row + column) % 2 else ())
+        for row, process in enumerate(PROCESSES)
+        for column, step in enumerate(STEPS)
+    ],
+)
 def test_a_killed_process_fails_a_call_as_without_the_agent_or_not_at_all(
     agent: Agent, process: str, step: str
 ) -> None:
@@ -146,7 +151,7 @@ def test_a_killed_process_fails_a_call_as_without_the_agent_or_not_at_all(
             answered=api.answered,
             proceed=api.proceed,
         ):
-            killer.client = agent.xapi.start("request", "/x-api/me", env={**env, "XDG_RUNTIME_DIR": ours}, argv=REAL)
+            killer.client = agent.xapi.start("request", "/x-api/me", env={**env, "XDG_RUNTIME_DIR": ours}, argv=PATIENT)
             killer.started.set()
             out, err = killer.client.communicate(timeout=60)
         is_sent = step not in _BEFORE_THE_REQUEST or process not in {"client", "keeper"}

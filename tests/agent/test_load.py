@@ -15,9 +15,8 @@ from tests.agent.running import RunningAgent, running_agent
 from tests.program import REAL, Outcome, Xapi
 from xapi_cli.agent import client
 
-AT_ONCE = 200
 CONCURRENT = 4  # callers in a row
-WARM_UP = 40  # calls until the processes have their usual size
+WARM_UP = 24  # calls until the processes have their usual size
 GROWTH = 2048  # KiB
 
 
@@ -53,7 +52,10 @@ def test_a_call_waits_for_a_worker_for_less_than_half_a_second() -> None:
     assert client.READY_TIMEOUT < 0.5  # a measured time would depend on the load of the machine
 
 
-def test_many_calls_at_once_all_succeed(environ: dict[str, str], api: ApiServer, agent: RunningAgent) -> None:
+@pytest.mark.parametrize("at_once", [48, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_calls_at_once_all_succeed(
+    environ: dict[str, str], api: ApiServer, agent: RunningAgent, at_once: int
+) -> None:
     """Those that find no worker in time run without the agent, and no call is sent twice."""
     command = [*REAL, "request"]
     processes = [
@@ -61,7 +63,7 @@ def test_many_calls_at_once_all_succeed(environ: dict[str, str], api: ApiServer,
             [*command, f"/x-api/me?n={number}"], env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         )
-        for number in range(AT_ONCE)
+        for number in range(at_once)
     ]  # fmt: skip
     try:
         outcomes = [(*process.communicate(timeout=110), process.returncode) for process in processes]
@@ -70,15 +72,15 @@ def test_many_calls_at_once_all_succeed(environ: dict[str, str], api: ApiServer,
             process.kill()
             process.wait()
 
-    assert Counter((code, err) for _, err, code in outcomes) == {(0, ""): AT_ONCE}
+    assert Counter((code, err) for _, err, code in outcomes) == {(0, ""): at_once}
     assert len({out for out, _, _ in outcomes}) == 1
     sent = Counter(request.partition(b" HTTP/1.1")[0] for request in api.requests)
-    assert sent == {f"GET /x-api/me?n={number}".encode(): 1 for number in range(AT_ONCE)}
+    assert sent == {f"GET /x-api/me?n={number}".encode(): 1 for number in range(at_once)}
     agent.wait_for_worker()
     status = agent.status()
     assert status["warm"] > 0
     assert status["cold"].keys() <= {"no worker in time"}
-    assert status["commands"] <= AT_ONCE  # the queue of the agent may be full; such a call is not counted
+    assert status["commands"] <= at_once  # the queue of the agent may be full; such a call is not counted
 
 
 def test_a_call_to_an_agent_that_does_not_respond_succeeds(environ: dict[str, str], agent: RunningAgent) -> None:
@@ -98,7 +100,8 @@ def test_a_call_to_an_agent_that_does_not_respond_succeeds(environ: dict[str, st
 @pytest.mark.parametrize(
     "calls",
     [
-        pytest.param(160, marks=pytest.mark.timeout(900)),
+        40,
+        pytest.param(160, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
         pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )

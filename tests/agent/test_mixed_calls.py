@@ -17,8 +17,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from tests.agent.conftest import Agent
-from tests.program import REAL
+from tests.agent.conftest import PATIENT, Agent
 
 CALLERS = 4  # at the same time
 _SECRET = re.compile(rb"canary-(\d+)-")
@@ -106,7 +105,7 @@ class _Calls:
             (("request", "/x-api/me", "--curl"), with_token),
         )[n % _KINDS]
         ended = subprocess.run(
-            [*REAL, *args],
+            [*PATIENT, *args],
             env=self._agent.xapi.environment(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -131,7 +130,14 @@ def api() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("count", [240, pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize(
+    "count",
+    [
+        64,
+        pytest.param(240, marks=pytest.mark.slow),
+        pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
 def test_no_secret_of_a_call_reaches_another(agent: Agent, api: str, count: int) -> None:
     calls = _Calls(agent, api)
     with ThreadPoolExecutor(CALLERS) as callers:
@@ -147,7 +153,7 @@ def test_no_secret_of_a_call_reaches_another(agent: Agent, api: str, count: int)
         assert {int(number) for number in _SECRET.findall(request)} == {_number(path)}
     assert codes[4] == count // _KINDS
     status = agent.status()
-    assert status["warm"] >= count * 0.9, status["cold"]
+    assert (status["warm"], status["cold"]) == (count, {})
     assert _secrets_in_agent(agent) == set()
 
 

@@ -25,7 +25,7 @@ from xapi_cli.request.send import Sender
 Outcome = tuple[int, bytes] | str
 Deliver = Callable[[socket.socket, bytes], None]
 
-TIMEOUT = 1  # seconds; only responses that are expected to time out take that long
+TIMEOUT, LONG_TIMEOUT = 1, 30  # seconds; for responses that are expected to time out, and for the others
 BAD, LATE = "network", "timeout"
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -160,9 +160,12 @@ OPEN_OR_CLOSED: dict[str, tuple[bytes, Outcome, Outcome]] = {
 }
 
 
-def table(ends: bool) -> list[tuple[str, bytes, Outcome]]:
+def tables(ends: bool) -> list[tuple[float, list[tuple[str, bytes, Outcome]]]]:
+    """Return the responses that time out, and the others, with the timeout for them."""
     rows = [(name, data, outcome) for name, (data, outcome) in SAME.items()]
-    return rows + [(name, data, after if ends else before) for name, (data, before, after) in OPEN_OR_CLOSED.items()]
+    rows += [(name, data, after if ends else before) for name, (data, before, after) in OPEN_OR_CLOSED.items()]
+    late, others = ([row for row in rows if (row[2] == LATE) is is_late] for is_late in (True, False))
+    return [(TIMEOUT, late), (LONG_TIMEOUT, others)]
 
 
 def whole(sock: socket.socket, data: bytes) -> None:
@@ -199,9 +202,9 @@ def method(name: str) -> str:
     return "HEAD" if name.startswith("HEAD") else "GET"
 
 
-def by_request(url: str, job: tuple[int, str]) -> Outcome:
+def by_request(url: str, timeout: float, job: tuple[int, str]) -> Outcome:
     number, name = job
-    with open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client:
+    with open_http(timeout=timeout, ca_bundle=None, environ={}) as client:
         try:
             with closing(Sender(client, url, None).send(Call(method(name), f"{url}/{number}")).response) as response:
                 body = b"".join(decode(response.iter_raw(), response.headers.get("Content-Encoding")))
@@ -212,9 +215,9 @@ def by_request(url: str, job: tuple[int, str]) -> Outcome:
         return response.status_code, body
 
 
-def by_batch(xapi: Xapi, url: str, names: list[str]) -> list[Outcome]:
+def by_batch(xapi: Xapi, url: str, timeout: float, names: list[str]) -> list[Outcome]:
     lines = [json.dumps({"path": f"/{number}", "method": method(name)}) for number, name in enumerate(names)]
-    args = ("batch", "--ordered", "-j", "200", "--timeout", str(TIMEOUT))
+    args = ("batch", "--ordered", "-j", "200", "--timeout", str(timeout))
     outcome = xapi(*args, input="\n".join(lines), env={"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"})
     return [_of_line(line) for line in out_lines(outcome.out)]
 
@@ -228,16 +231,16 @@ def _of_line(line: dict[str, Any]) -> Outcome:
 @pytest.mark.parametrize("ends", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("deliver", [whole, in_three_parts, byte_by_byte])
 def test_request_and_batch_interpret_every_response_identically(xapi: Xapi, deliver: Deliver, ends: bool) -> None:
-    rows = table(ends)
-    names = [name for name, _, _ in rows]
-    step = partial(serve, [data for _, data, _ in rows], deliver, ends)
-    with Server([step]) as server, ThreadPoolExecutor(16) as pool:
-        requested = list(pool.map(partial(by_request, server.url), enumerate(names)))
-        batched = by_batch(xapi, server.url, names)
+    for timeout, rows in tables(ends):
+        names = [name for name, _, _ in rows]
+        step = partial(serve, [data for _, data, _ in rows], deliver, ends)
+        with Server([step]) as server, ThreadPoolExecutor(16) as pool:
+            requested = list(pool.map(partial(by_request, server.url, timeout), enumerate(names)))
+            batched = by_batch(xapi, server.url, timeout, names)
 
-    expected = {name: outcome for name, _, outcome in rows}
-    assert dict(zip(names, requested, strict=True)) == expected
-    assert dict(zip(names, batched, strict=True)) == expected
+        expected = {name: outcome for name, _, outcome in rows}
+        assert dict(zip(names, requested, strict=True)) == expected
+        assert dict(zip(names, batched, strict=True)) == expected
 
 
 def test_request_names_the_reason_for_a_refused_redirect() -> None:
