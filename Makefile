@@ -63,13 +63,13 @@ test-agent-all: $(DEVELOPMENT) $(INSTALLED)
 
 # The fast tests with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
 # are selected at each run, which requires a network. Metadata of the tools names a plugin that old platformdirs do not have.
-FAST := $(PYTEST_ARGS) -p no:platformdirs -m "not soak and not slow"
+FAST := $(PYTEST_ARGS) -p no:platformdirs
 test-lowest:
 	@$(MAKE) --no-print-directory test PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
 
 test-newest: $(TOOLS)
 	@mkdir -p build
-	@$(LOCK) --upgrade --all-extras --output-file build/requirements-newest.txt
+	@$(LOCK) --all-extras --output-file build/requirements-newest.txt
 	@$(MAKE) --no-print-directory test PROGRAM=build/program-newest REQUIREMENTS=build/requirements-newest.txt PYTEST_ARGS='$(FAST)'
 
 soak: $(DEVELOPMENT) $(INSTALLED)
