@@ -148,6 +148,9 @@ NoCheckStatus = Annotated[
     bool, _option(_ERRORS, "--no-check-status", help="Exit with code 0 for any status except 401.")
 ]
 NoLogin = Annotated[bool, _option(_ERRORS, "--no-login", help="Do not log in automatically; exit with code 10.")]
+NoValidate = Annotated[
+    bool, _option(_ERRORS, "--no-validate", help="Do not warn if the API description has no such request.")
+]
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Print requests and responses on stderr, without bodies and secrets."),
@@ -178,6 +181,7 @@ def request(
     max_pages: MaxPages = None,
     retry: Retry = 0,
     no_check_status: NoCheckStatus = False,
+    no_validate: NoValidate = False,
     no_login: NoLogin = False,
     verbose: Verbose = False,
     curl: Curl = False,
@@ -241,6 +245,7 @@ def request(
             next_parameter=next_param,
             max_pages=max_pages,
         ),
+        validate=not no_validate,
         automatic=not no_login,
     )
     usecase.run(runtime, options, print_curl=curl)

@@ -38,6 +38,7 @@ class RequestOptions(NamedTuple):
     check_status: bool = True
     follow: bool = True
     pages: PageOptions | None = None
+    validate: bool = True
     automatic: bool = True
 
     def __repr__(self) -> str:

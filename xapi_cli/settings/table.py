@@ -168,6 +168,16 @@ class Settings(NamedTuple):
             in_profile=True,
         ),
     ] = False
+    no_validate: Annotated[
+        bool,
+        Setting(
+            "no comparison with the API description",
+            "Do not warn of requests that differ from the API description",
+            values.Switch(),
+            variables=("XAPI_NO_VALIDATE",),
+            in_profile=True,
+        ),
+    ] = False
     redis_url: Annotated[
         str | None,
         Setting(

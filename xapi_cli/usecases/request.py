@@ -11,6 +11,7 @@ from xapi_cli.request.body import build as body
 from xapi_cli.request.body.sources import read_value
 from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.settings import paths
 from xapi_cli.system import signals
 from xapi_cli.system.render import size
 
@@ -31,6 +32,7 @@ _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, 
 def run(runtime: "Runtime", options: RequestOptions, *, print_curl: bool = False) -> None:
     """Send the request of *options* or print it as a curl command; raises XapiError as `Request` does."""
     request = Request(runtime, options)
+    request.warn_of_difference()
     if print_curl:
         request.print_curl()
     else:
@@ -57,6 +59,26 @@ class Request:
         self._url = urls.resolve(runtime.base_url, path, self._items.query)
         self._method = method
         combinations.check(options, self._items, method)
+
+    def warn_of_difference(self) -> None:
+        """Warn if the request differs from the API description of the profile, if one is loaded; never raise."""
+        runtime, options = self._runtime, self._options
+        state = paths.state_directory(runtime.environ)
+        if not (state / "api").is_dir() or not options.validate or runtime.settings.no_validate:
+            return
+        from xapi_cli.openapi import index_file
+        from xapi_cli.openapi.index import InvalidIndex
+        from xapi_cli.request.description_check import difference
+
+        has_body = bool(options.data is not None or self._items.fields or self._items.uploads)
+        method, has_data = self._method or ("POST" if has_body else "GET"), options.data is not None
+        try:
+            index = index_file.read(runtime.state_directory, runtime.settings.profile)
+            found = index and difference(index, runtime.base_url, method, self._url, self._items, has_data=has_data)
+        except (InvalidIndex, XapiError, OSError):
+            found = "the API description cannot be used; run `xapi api load` again, or use --no-validate"
+        if found:
+            runtime.terminal.warn(found)
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""

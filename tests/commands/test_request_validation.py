@@ -1,0 +1,94 @@
+"""`xapi request` warns of a request that differs from the API description, and sends it in any case."""
+
+from typing import Any
+
+import pytest
+
+from tests.commands.api import bearing
+from tests.openapi.documents import SWAGGER, as_bytes, openapi
+from tests.program import Outcome, Xapi
+from xapi_cli.sandbox import Sandbox
+
+
+def load(xapi: Xapi, document: Any = SWAGGER) -> None:
+    (xapi.home / "api.json").write_bytes(as_bytes(document))
+    assert xapi("api", "load", "api.json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ("/v2/pets/7 view==full", None),
+        ("/v2/pets/7?view=full", None),
+        ("HEAD /v2/pets/7", None),
+        ("PUT /v2/pets/7 -d {}", None),
+        ("PUT /v2/pets/7 name=x", None),
+        ("PUT /v2/pets/7 name[first]=x", None),
+        ("/v2/pets/7/photo photo@api.json", None),
+        ("/v2/pets/7", "requires view==, which the request does not contain; see `xapi api show GET /v2/pets/{id}`"),
+        (
+            "PUT /v2/pets/7 tags:=[]",
+            "requires name=, which the request does not contain; see `xapi api show PUT /v2/pets/{id}`",
+        ),
+        ("/v2/pet/7", "has no path /v2/pet/7; did you mean /v2/pets/7?"),
+        ("/v2/x/y/z/1", "has no path /v2/x/y/z/1; see `xapi api list`"),
+        ("DELETE /v2/pets/7", "has no DELETE for /v2/pets/7; it has GET, PUT"),
+    ],
+)
+def test_a_difference_is_one_warning(xapi: Xapi, arguments: str, warning: str | None) -> None:
+    load(xapi)
+    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "t"}
+
+    shown = xapi("request", "--quiet", "--curl", *arguments.split(), env=env)
+
+    assert shown.code == 0
+    assert "curl " in shown.out
+    assert shown.err == (f"xapi: warning: the API description {warning}\n" if warning else "")
+
+
+def test_a_placeholder_is_reported(xapi: Xapi) -> None:
+    load(xapi)
+    env = {"XAPI_BASE_URL": "https://api.test/v2", "XAPI_TOKEN": "t"}
+
+    assert xapi("request", "--curl", "/pets/{id}", env=env).err == (
+        "xapi: warning: PATH contains {id}, a placeholder of the API description; write a value in its place\n"
+    )
+
+
+def test_the_request_is_sent_in_any_case(xapi: Xapi, sandbox: Sandbox) -> None:
+    load(xapi, openapi({"/x-api/you": {"get": {}}}))
+
+    shown = xapi("request", "/x-api/me", env=bearing(sandbox))
+
+    assert (shown.code, shown.err) == (
+        0,
+        "xapi: warning: the API description has no path /x-api/me; see `xapi api list`\n",
+    )
+    assert '"email":"master@example.com"' in shown.out
+
+
+@pytest.mark.parametrize("how", ["flag", "variable", "profile"])
+def test_the_warnings_can_be_switched_off(xapi: Xapi, sandbox: Sandbox, how: str) -> None:
+    load(xapi, openapi({"/a": {"get": {}}}))
+    if how == "profile":
+        assert xapi("profile", "set", "no_validate", "true").code == 0
+    env = {"XAPI_NO_VALIDATE": "1"} if how == "variable" else {}
+
+    shown = xapi("request", "/x-api/me", *(["--no-validate"] if how == "flag" else []), env=bearing(sandbox) | env)
+
+    assert (shown.code, shown.err) == (0, "")
+
+
+def test_a_damaged_index_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+    load(xapi)
+    (path,) = (xapi.state / "api").iterdir()
+    path.write_bytes(b"x")
+
+    shown = xapi("request", "/x-api/me", env=bearing(sandbox))
+
+    assert shown == Outcome(
+        0,
+        shown.out,
+        "xapi: warning: the API description cannot be used; run `xapi api load` again, or use --no-validate\n",
+    )
+    assert "email" in shown.out
