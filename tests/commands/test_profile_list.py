@@ -1,6 +1,7 @@
 """`xapi profile list` is one view of the tokens of all accounts."""
 
 import json
+import time
 
 import pytest
 
@@ -18,7 +19,7 @@ def accounts(xapi: Xapi, sandbox: Sandbox) -> Xapi:
         env = {"XAPI_PASSWORD": MASTER.password}
         assert xapi("login", "--base-url", other.base_url, "-u", MASTER.email, "-p", "old", env=env).code == 0
         while xapi("token", "status", "-p", "old").code == 0:
-            pass  # until the token has expired
+            time.sleep(0.2)  # until the token has expired
     xapi("profile", "set", "timeout", "5", "-p", "empty")
     xapi("logout", "-p", "staging")
     return xapi
