@@ -67,14 +67,19 @@ def _greeted(client: socket.socket, directory: Path) -> int:
     return int(content.split()[0])
 
 
+def use_patiently(xapi: Xapi, runtime: str) -> None:
+    """Let *xapi* use the agent in the runtime directory; commands that a shell starts wait for a worker too."""
+    xapi.environ["XDG_RUNTIME_DIR"] = runtime
+    xapi.environ["PATH"] = os.pathsep.join([os.path.dirname(PATIENT[0]), xapi.environ["PATH"]])
+
+
 class Agent:
-    """The agent that the commands of *xapi* use; those that a shell starts wait for a worker too."""
+    """The agent that the commands of *xapi* use."""
 
     def __init__(self, xapi: Xapi, runtime: Path) -> None:
         self.xapi = xapi
         self.directory = runtime / "xapi"
-        xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
-        xapi.environ["PATH"] = os.pathsep.join([os.path.dirname(PATIENT[0]), xapi.environ["PATH"]])
+        use_patiently(xapi, str(runtime))
 
     def start(self, *options: str) -> None:
         """Start the agent, and wait until it can run commands at once."""

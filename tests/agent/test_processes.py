@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -16,10 +15,9 @@ import pytest
 
 import xapi_cli
 from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
-from tests.ownership import OTHER_USER, needs_root
+from tests.ownership import OTHER_USER
 from tests.program import PROGRAM
 from tests.servers import OK, Server, request, send, wait_for
-from tests.skips import IMPOSSIBLE
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")
@@ -167,144 +165,6 @@ def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> No
             assert "Max core file size        0 " in limits
         owners = {os.stat(f"/proc/{pid}/environ").st_uid for pid in (agent.pid, call.worker, call.process.pid)}
         assert owners == {0}
-
-
-# what a worker adopts
-
-
-def _run(agent: Agent, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
-    """Run the lines of *shell*, in which `xapi` is the program."""
-    environ = agent.xapi.environment({**TOKEN, **(env or {})})
-    return subprocess.run(
-        ["bash", "-c", "\n".join(shell)], env=environ, capture_output=True, timeout=60, check=False, cwd=agent.xapi.home
-    )
-
-
-def test_the_umask_is_that_of_the_client(agent: Agent) -> None:
-    for umask in ("000", "027", "077"):
-        path = agent.xapi.home / umask
-        _run(agent, f"umask {umask}", f"xapi request / --base-url $URL -o {path}", env={"URL": _url(agent)})
-        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~int(umask, 8)
-    assert agent.status()["warm"] == 3
-
-
-@pytest.fixture(autouse=True)
-def server() -> Iterator[Server]:
-    with Server([request(), send(OK)]) as listening:
-        _SERVERS.append(listening)
-        yield listening
-        _SERVERS.remove(listening)
-
-
-_SERVERS: list[Server] = []
-
-
-def _url(_: Agent) -> str:
-    return _SERVERS[-1].url
-
-
-@pytest.mark.parametrize(
-    "shell, reason",
-    [
-        ("LC_TIME=C xapi token show", "different environment variables"),
-        ("PYTHONWARNINGS=ignore xapi token show", "another installation or mode of Python"),
-        ("LD_BIND_NOW=1 xapi token show", "different environment variables"),
-        ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "argument under /dev/fd or /proc"),
-        ("ulimit -n 100; xapi token show", "resource limit (open files)"),
-        ("ulimit -v 4000000; xapi token show", "resource limit (memory)"),
-        ("ulimit -s 4096; xapi token show", "resource limit (memory)"),
-        ("chrt -b 0 xapi token show", "different scheduling policy"),
-        ("xapi exec -- printenv XAPI_TOKEN", "exec"),
-        ("setpriv --no-new-privs xapi token show", "different privileges (NoNewPrivs)"),
-        ("setpriv --bounding-set=-sys_time xapi token show", "different privileges (CapPrm)"),
-        ("unshare --uts xapi token show", "different namespace or root directory"),
-        ("unshare --mount xapi token show", "different namespace or root directory"),
-        ("unshare --net xapi token show", "different namespace or root directory"),
-        ("xapi -- token show", "command after --"),
-        ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
-        ("unshare --pid --fork --mount-proc xapi token show", "different namespace or root directory"),
-        pytest.param(
-            f"setpriv --regid={OTHER_USER} --keep-groups xapi token show",
-            "different privileges (Gid)",
-            marks=needs_root,
-        ),
-        pytest.param(
-            f"export XAPI_CONFIG_DIR=/none XAPI_STATE_DIR=/none; setpriv {_AS_OTHER_USER} xapi token show",
-            None,
-            marks=needs_root,
-        ),
-    ],
-    ids=lambda each: str(each)[:30],
-)
-def test_what_a_worker_cannot_adopt_runs_without_the_agent(agent: Agent, shell: str, reason: str | None) -> None:
-    outcome = _run(agent, shell)
-
-    if _AS_OTHER_USER in shell and b"error while loading shared libraries" in outcome.stderr:
-        pytest.skip(f"{IMPOSSIBLE}another user cannot read the libraries of this Python")
-    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
-    agent.wait_for_workers()  # one has read why a command did not use the agent
-    assert agent.status()["cold"] == ({reason: 1} if reason else {})
-    assert agent.status()["warm"] == 0
-
-
-@pytest.mark.parametrize(
-    "shell",
-    [
-        "ulimit -n 1000; xapi token show",
-        "ulimit -f 100; xapi token show",
-        "ulimit -c unlimited; xapi token show",
-        "nice -n 5 xapi token show",
-        "taskset -c 0 xapi token show",
-        "trap '' HUP INT TERM; xapi token show",
-        "TZ=Asia/Tokyo xapi token show",
-        "nohup xapi token show",
-        "xapi token show 3>/dev/null",
-        "(xapi token show)",
-        "xapi token show | cat",
-        "xapi token show </dev/null 2>&1",
-        "cd /; xapi token show",
-        "mkdir gone; cd gone; rmdir ../gone; xapi token show",
-    ],
-    ids=lambda each: str(each)[:30],
-)
-def test_what_a_worker_adopts(agent: Agent, shell: str) -> None:
-    outcome = _run(agent, shell)
-
-    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
-    assert (agent.status()["warm"], agent.status()["cold"]) == (1, {})
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_behaves_as_without_the_agent(agent: Agent, closed: str) -> None:
-    warm = _run(agent, f"xapi token show {closed}")
-    cold = _run(agent, f"XAPI_AGENT=off xapi token show {closed}")
-
-    agent.wait_for_workers()  # one has read why the command did not use the agent
-    assert agent.status()["cold"] == {"closed standard stream": 1}
-    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
-
-
-def test_limits_apply_to_the_command(agent: Agent, server: Server) -> None:
-    outcome = _run(agent, "ulimit -f 0; xapi request / --base-url $URL -o file", env={"URL": server.url})
-    cold = _run(agent, "ulimit -f 0; XAPI_AGENT=off xapi request / --base-url $URL -o file", env={"URL": server.url})
-
-    assert (outcome.returncode, outcome.stderr) == (cold.returncode, cold.stderr)
-    assert outcome.returncode == 14
-
-
-def test_the_streams_are_closed_when_the_client_ends(agent: Agent) -> None:
-    outcome = _run(agent, "exec 5< <(xapi token show); cat <&5; echo end")
-
-    assert outcome.stdout == b"t0ken\nend\n"
-
-
-def test_a_process_that_is_traced_runs_without_the_agent(agent: Agent) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace")
-    outcome = _run(agent, "strace -qq -o /dev/null xapi token show")
-
-    assert outcome.stdout == b"t0ken\n"
-    assert agent.status()["cold"] == {"traced (strace, debugger)": 1}
 
 
 # upgrade

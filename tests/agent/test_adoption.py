@@ -1,0 +1,170 @@
+"""What a worker adopts from its client, and what it cannot adopt; one agent serves all tests."""
+
+import shutil
+import stat
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conftest import use_patiently, wait_for_workers
+from tests.agent.running import RunningAgent, running_agent
+from tests.ownership import OTHER_USER, needs_root
+from tests.program import Xapi
+from tests.servers import OK, Server, request, send
+from tests.skips import IMPOSSIBLE
+
+TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
+_AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"
+
+
+class Shell:
+    """Runs lines of shell, in which `xapi` is the program, with *agent*; counts what the agent does from now on."""
+
+    def __init__(self, xapi: Xapi, agent: RunningAgent) -> None:
+        self.home = xapi.home
+        self._xapi, self._agent = xapi, agent
+        use_patiently(xapi, agent.environ["XDG_RUNTIME_DIR"])
+        self._before = agent.status()
+
+    def __call__(self, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
+        environ = self._xapi.environment({**TOKEN, **(env or {})})
+        command = ["bash", "-c", "\n".join(shell)]
+        return subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False, cwd=self.home)
+
+    @property
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """How many commands were warm, and how many were cold, by reason."""
+        wait_for_workers(Path(self._agent.environ["XDG_RUNTIME_DIR"]) / "xapi", 2)  # they have read why it was cold
+        status = self._agent.status()
+        cold = Counter(status["cold"])
+        cold.subtract(self._before["cold"])
+        return status["warm"] - self._before["warm"], dict(+cold)
+
+
+@pytest.fixture(scope="module")
+def shared_agent() -> Iterator[RunningAgent]:
+    with running_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def shell(xapi: Xapi, shared_agent: RunningAgent) -> Shell:
+    return Shell(xapi, shared_agent)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server([request(), send(OK)]) as listening:
+        yield listening
+
+
+def test_the_umask_is_that_of_the_client(shell: Shell, server: Server) -> None:
+    for umask in ("000", "027", "077"):
+        path = shell.home / umask
+        shell(f"umask {umask}", f"xapi request / --base-url $URL -o {path}", env={"URL": server.url})
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~int(umask, 8)
+    assert shell.counts == (3, {})
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        ("LC_TIME=C xapi token show", "different environment variables"),
+        ("PYTHONWARNINGS=ignore xapi token show", "another installation or mode of Python"),
+        ("LD_BIND_NOW=1 xapi token show", "different environment variables"),
+        ("XAPI_CA_BUNDLE=/dev/fd/9 xapi token show", "argument under /dev/fd or /proc"),
+        ("ulimit -n 100; xapi token show", "resource limit (open files)"),
+        ("ulimit -v 4000000; xapi token show", "resource limit (memory)"),
+        ("ulimit -s 4096; xapi token show", "resource limit (memory)"),
+        ("chrt -b 0 xapi token show", "different scheduling policy"),
+        ("xapi exec -- printenv XAPI_TOKEN", "exec"),
+        ("setpriv --no-new-privs xapi token show", "different privileges (NoNewPrivs)"),
+        ("setpriv --bounding-set=-sys_time xapi token show", "different privileges (CapPrm)"),
+        ("unshare --uts xapi token show", "different namespace or root directory"),
+        ("unshare --mount xapi token show", "different namespace or root directory"),
+        ("unshare --net xapi token show", "different namespace or root directory"),
+        ("xapi -- token show", "command after --"),
+        ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
+        ("unshare --pid --fork --mount-proc xapi token show", "different namespace or root directory"),
+        pytest.param(
+            f"setpriv --regid={OTHER_USER} --keep-groups xapi token show",
+            "different privileges (Gid)",
+            marks=needs_root,
+        ),
+        pytest.param(
+            f"export XAPI_CONFIG_DIR=/none XAPI_STATE_DIR=/none; setpriv {_AS_OTHER_USER} xapi token show",
+            None,
+            marks=needs_root,
+        ),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_what_a_worker_cannot_adopt_runs_without_the_agent(shell: Shell, line: str, reason: str | None) -> None:
+    outcome = shell(line)
+
+    if _AS_OTHER_USER in line and b"error while loading shared libraries" in outcome.stderr:
+        pytest.skip(f"{IMPOSSIBLE}another user cannot read the libraries of this Python")
+    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    assert shell.counts == (0, {reason: 1} if reason else {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ulimit -n 1000; xapi token show",
+        "ulimit -f 100; xapi token show",
+        "ulimit -c unlimited; xapi token show",
+        "nice -n 5 xapi token show",
+        "taskset -c 0 xapi token show",
+        "trap '' HUP INT TERM; xapi token show",
+        "TZ=Asia/Tokyo xapi token show",
+        "nohup xapi token show",
+        "xapi token show 3>/dev/null",
+        "(xapi token show)",
+        "xapi token show | cat",
+        "xapi token show </dev/null 2>&1",
+        "cd /; xapi token show",
+        "mkdir gone; cd gone; rmdir ../gone; xapi token show",
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_what_a_worker_adopts(shell: Shell, line: str) -> None:
+    outcome = shell(line)
+
+    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    assert shell.counts == (1, {})
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_behaves_as_without_the_agent(shell: Shell, closed: str) -> None:
+    warm = shell(f"xapi token show {closed}")
+    cold = shell(f"XAPI_AGENT=off xapi token show {closed}")
+
+    assert shell.counts == (0, {"closed standard stream": 1})
+    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+def test_limits_apply_to_the_command(shell: Shell, server: Server) -> None:
+    outcome = shell("ulimit -f 0; xapi request / --base-url $URL -o file", env={"URL": server.url})
+    cold = shell("ulimit -f 0; XAPI_AGENT=off xapi request / --base-url $URL -o file", env={"URL": server.url})
+
+    assert (outcome.returncode, outcome.stderr) == (cold.returncode, cold.stderr)
+    assert outcome.returncode == 14
+
+
+def test_the_streams_are_closed_when_the_client_ends(shell: Shell) -> None:
+    outcome = shell("exec 5< <(xapi token show); cat <&5; echo end")
+
+    assert outcome.stdout == b"t0ken\nend\n"
+
+
+def test_a_process_that_is_traced_runs_without_the_agent(shell: Shell) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    outcome = shell("strace -qq -o /dev/null xapi token show")
+
+    assert outcome.stdout == b"t0ken\n"
+    assert shell.counts == (0, {"traced (strace, debugger)": 1})
