@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -123,6 +123,9 @@ bench-batch: $(DEVELOPMENT) $(INSTALLED)
 bench-redis: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.redis $(BENCH_ARGS)
 
+bench-filter: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.filter
+
 bench-memory: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.memory
 
@@ -204,6 +207,7 @@ help:
 	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
 	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"
 	@echo "bench-batch  measure thousands of calls, compared with curl (requires nginx and curl)"
+	@echo "bench-filter  measure --jq with a large body, compared with jq (requires jq)"
 	@echo "bench-memory  measure the memory that bodies of 2 GiB need"
 	@echo "bench-redis  measure the time that storage redis adds to a call"
 	@echo "check     check style, types and imports"

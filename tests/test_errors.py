@@ -11,6 +11,7 @@ from xapi_cli.errors import XapiError
 
 CODES = {
     "XapiError": 1,
+    "FilterError": 1,
     "UsageError": 2,
     "RedirectError": 3,
     "ClientStatusError": 4,

@@ -1,6 +1,7 @@
 """Every failure of xapi, with its exit code.
 
     XapiError                      1  unexpected failure of xapi itself
+    ├── FilterError                1  the filter of --jq failed on the data
     ├── UsageError                 2  invalid usage or settings; nothing was sent
     ├── RedirectError              3  the final response is a redirect
     ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
@@ -36,6 +37,10 @@ class XapiError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class FilterError(XapiError):
+    """The filter of --jq failed on the data."""
 
 
 class UsageError(XapiError):

@@ -89,7 +89,7 @@ ErrorBodyOption = Annotated[
     _option(
         _RESPONSE,
         "--error-body",
-        help="Where to write the body of a 4xx or 5xx response [default: stdout, with --paginate stderr].",
+        help="Where to write the body of a 4xx or 5xx response [default: stdout; stderr with --jq or --paginate].",
         show_default=False,
     ),
 ]
@@ -132,6 +132,16 @@ NextParameter = Annotated[
 MaxPages = Annotated[
     int | None, _option(_PAGES, "--max-pages", metavar="N", min=1, help="Request at most N pages.", show_default=False)
 ]
+Jq = Annotated[
+    str | None,
+    _option(
+        _RESPONSE,
+        "--jq",
+        metavar="FILTER",
+        autocompletion=completion.nothing,
+        help="Apply a jq filter to the response, or to each item with --paginate; print strings without quotes.",
+    ),
+]
 NoFollow = Annotated[bool, _option(_RESPONSE, "--no-follow", help="Do not follow redirects; exit with code 3.")]
 Retry = Annotated[
     int,
@@ -172,6 +182,7 @@ def request(
     continue_: Continue = False,
     error_body: ErrorBodyOption = None,
     meta: Meta = None,
+    jq: Jq = None,
     no_follow: NoFollow = False,
     paginate: Paginate = False,
     items: PageItems = None,
@@ -211,7 +222,7 @@ def request(
     Examples:
 
     \b
-      xapi request /x-api/me | jq -r .email
+      xapi request /x-api/me --jq .email
       xapi request /x-api/projects status==active
       xapi request /x-api/echo name=Demo tags:='["a","b"]'
       xapi request PUT /x-api/echo -d @project.json
@@ -233,7 +244,7 @@ def request(
         output=output,
         resume=continue_,
         retries=retry,
-        error_body=error_body.value if error_body else "stderr" if paginate else "stdout",
+        error_body=error_body.value if error_body else "stderr" if paginate or jq is not None else "stdout",
         meta=meta,
         check_status=not no_check_status,
         follow=not no_follow,
@@ -246,6 +257,7 @@ def request(
             max_pages=max_pages,
         ),
         validate=not no_validate,
+        filter=jq,
         automatic=not no_login,
     )
     usecase.run(runtime, options, print_curl=curl)

@@ -17,6 +17,8 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
     if options.resume:
         _check_resumable(options, items, method)
+    if options.filter is not None:
+        _check_filters(options)
     if options.pages is not None:
         _check_paginates(options, items, method)
     if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):
@@ -43,6 +45,14 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
         raise UsageError(
             "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
         )
+
+
+def _check_filters(options: RequestOptions) -> None:
+    """Raise UsageError if a filter cannot be applied with these options."""
+    if options.resume:
+        raise UsageError("--jq cannot be combined with --continue", hint="omit --continue")
+    if options.pages is not None and options.pages.slurp:
+        raise UsageError("--jq cannot be combined with --slurp", hint="omit --slurp, or use `jq -s` in a pipe")
 
 
 def _check_paginates(options: RequestOptions, items: Items, method: str | None) -> None:

@@ -70,12 +70,14 @@ class CurlCommand:
             yield "--continue"
         if self.options.pages is not None:
             yield "--paginate"
+        if self.options.filter is not None:
+            yield "--jq"
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token
             yield "--verbose"
         error_body = self.options.error_body
-        if (error_body == "stderr" and self.options.pages is None) or (
+        if (error_body == "stderr" and self.options.pages is None and self.options.filter is None) or (
             error_body == "none" and not self.options.check_status
         ):
             yield "--error-body"

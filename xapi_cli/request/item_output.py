@@ -14,13 +14,16 @@ _BUFFERED = 64 * 1024  # bytes
 
 
 class ItemOutput:
-    """Write items, as compact JSON, to the file of *output* or else to stdout; with *slurp*, as one array."""
+    """Write items, as compact JSON, to the file of *output* or else to stdout; with *slurp*, as one array.
+
+    If *output* has a filter, it is applied to the items of each page when `flush` is called.
+    """
 
     def __init__(self, output: "ResponseOutput", *, slurp: bool) -> None:
-        self._output, self._slurp = output, slurp
+        self._output, self._slurp, self._filter = output, slurp, output.filter
         self._file: AtomicFile | None = output.file  # type: ignore[assignment]  # pages are never resumed
-        self._write: Callable[[bytes], None] = self._file.write if self._file else output.terminal.write
-        self._escapes = self._file is None and output.terminal.stdout_is_terminal
+        self._write: Callable[[bytes], None] = self._file.write if self._file else self._stdout()
+        self._escapes = self._file is None and self._filter is None and output.terminal.stdout_is_terminal
         self._buffer = bytearray()
         self._is_first = True
 
@@ -34,15 +37,25 @@ class ItemOutput:
         else:
             self._buffer += item + b"\n"
         self._is_first = False
-        if len(self._buffer) >= _BUFFERED:
+        if len(self._buffer) >= _BUFFERED and self._filter is None:
             self.flush()
+
+    def _stdout(self) -> "Callable[[bytes], None]":
+        return self._output.terminal.write if self._filter is None else self._output.text_writer()
+
+    def _write_counted(self, data: bytes) -> None:
+        self._output.size += len(data)
+        self._write(data)
 
     def flush(self) -> None:
         """Write all items that were added; raises ClosedPipe or OutputError."""
-        if self._buffer:
-            data, self._buffer = bytes(self._buffer), bytearray()
-            self._output.size += len(data)
-            self._write(data)
+        if not self._buffer:
+            return
+        data, self._buffer = bytes(self._buffer), bytearray()
+        if self._filter is None:
+            self._write_counted(data)
+        else:
+            self._filter.apply([data], self._write_counted)
 
     def finish(self) -> None:
         """Write the end of the array and complete the file, after the last page."""

@@ -39,6 +39,7 @@ class RequestOptions(NamedTuple):
     follow: bool = True
     pages: PageOptions | None = None
     validate: bool = True
+    filter: str | None = None
     automatic: bool = True
 
     def __repr__(self) -> str:

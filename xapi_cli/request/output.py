@@ -1,6 +1,7 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.request.atomic_file import AtomicFile
+    from xapi_cli.request.filter import Filter
     from xapi_cli.request.partial_file import PartialFile
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
@@ -29,6 +31,7 @@ class ResponseOutput:
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
+    filter: "Filter | None" = None  # for the body of a success
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
     def write(self, response: "httpx.Response") -> None:
@@ -44,12 +47,27 @@ class ResponseOutput:
         if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
         chunks = self._decoded_chunks(response)
-        if self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status_code):
+        if self.filter is not None and (response.status_code < 400 or self.writes_errors_to_file):
+            self._write_filtered(self.filter, response, chunks)
+        elif self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status_code):
             self._write_to_file(self.file, response, chunks)
         elif response.status_code < 400 or self.error_body == "stdout":
             self._write_to_stdout(response, chunks)
         elif self.error_body == "stderr":
             self._write_to_stderr(response, chunks)
+
+    def _write_filtered(self, jq: "Filter", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
+        file = self.file if self._goes_to_file(response) else None
+        jq.apply(chunks, file.write if file else self.text_writer())
+        if file is not None:
+            file.commit()
+
+    def text_writer(self) -> Callable[[bytes], None]:
+        """Return a function that writes text to stdout, on a terminal with control characters made visible."""
+        if not self.terminal.stdout_is_terminal:
+            return self.terminal.write
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        return lambda data: self.terminal.write(printable(decode(data), keep="\n\t").encode())
 
     def _goes_to_file(self, response: "httpx.Response") -> bool:
         if response.request.method == "HEAD" or response.status_code in _EXCLUDED_FROM_FILE:

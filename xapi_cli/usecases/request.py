@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.calls import Call
+    from xapi_cli.request.filter import Filter
     from xapi_cli.request.output import ResponseOutput
     from xapi_cli.request.partial_file import PartialFile
     from xapi_cli.request.send import Outcome, Sender
@@ -86,11 +87,12 @@ class Request:
             credentials = self._credentials()
             if credentials is not None:
                 credentials.check()  # before stdin is read, which may block for long
+            jq = self._filter()
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
             sender = self._sender(credentials)
-            output = self._output(file)
+            output = self._output(file, jq)
             meta = Meta(sender, output, credentials)
             stack.callback(meta.close)
             try:
@@ -256,7 +258,16 @@ class Request:
         with self._runtime.terminal.during(Transfer("sent", length)) as transfer:
             yield transfer.advance
 
-    def _output(self, file: "AtomicFile | PartialFile | None") -> "ResponseOutput":
+    def _filter(self) -> "Filter | None":
+        """Return the filter of --jq; raises UsageError if it cannot be compiled."""
+        if self._options.filter is None:
+            return None
+        from xapi_cli.request.filter import Filter
+
+        terminal = self._runtime.terminal
+        return Filter(self._options.filter, self._runtime.environ, warn=terminal.warn, note=terminal.note)
+
+    def _output(self, file: "AtomicFile | PartialFile | None", jq: "Filter | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
 
         options = self._options
@@ -266,6 +277,7 @@ class Request:
             include=options.include,
             error_body=options.error_body,
             writes_errors_to_file=not options.check_status,
+            filter=jq,
         )
 
     def _report_unfinished(

@@ -1,0 +1,294 @@
+"""`xapi request --jq`, with both engines: libjq, and the program jq."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import TOKEN, bearing, response
+from tests.commands.page_server import PageServer, numbered, page
+from tests.program import REAL, Xapi
+from tests.servers import Server, serve
+from xapi_cli.sandbox import Sandbox
+
+ENDLESS = "def f: f; f"
+NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
+
+
+@pytest.fixture(params=["library", "program"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]:
+    """The environment that selects an engine; without the library, xapi uses the program."""
+    return without_library(tmp_path) if request.param == "program" else {}
+
+
+def without_library(directory: Path) -> dict[str, str]:
+    (directory / "sitecustomize.py").write_text("import sys; sys.modules['jq'] = None\n")
+    return {"PYTHONPATH": str(directory)}
+
+
+@pytest.mark.parametrize(
+    "text, body, out",
+    [
+        (".", '{"a" : [1, "é"]}', '{"a":[1,"é"]}\n'),
+        (".a, .b", '{"a": "x\\ny \\"z\\"", "b": null}', 'x\ny "z"\nnull\n'),
+        (".[] | select(.n > 1) | .n", '[{"n": 1}, {"n": 2}, {"n": 3}]', "2\n3\n"),
+        (".a # a comment", '{"a": true}', "true\n"),
+        ("-1", "[]", "-1\n"),
+        ("empty", "[]", ""),
+        (".n", '{"n": 1} {"n": 2}\n{"n": 3}', "1\n2\n3\n"),
+        ("keys", '{"b": 1, "a": 1}', '["a","b"]\n'),
+    ],
+)
+def test_the_results_are_printed_one_per_line(
+    xapi: Xapi, engine: Mapping[str, str], text: str, body: str, out: str
+) -> None:
+    with PageServer(lambda target: page(body.encode())) as server:
+        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    "text, out",
+    [
+        (".", '[1.10,123456789012345678901234567890,1.0,{"price":2.50}]\n'),
+        (".[]", '1.10\n123456789012345678901234567890\n1.0\n{"price":2.50}\n'),
+        (".[3].price", "2.50\n"),
+        ("[.[1]]", "[123456789012345678901234567890]\n"),
+    ],
+)
+def test_numbers_stay_as_sent_or_a_warning_says_that_they_do_not(
+    xapi: Xapi, engine: Mapping[str, str], text: str, out: str
+) -> None:
+    with PageServer(lambda target: page(NUMBERS.encode())) as server:
+        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+
+    assert outcome.code == 0
+    if engine and outcome.err:  # the program, before version 1.7
+        assert "changes numbers such as 1.10" in outcome.err
+        assert "pip install 'xapi-cli[jq]'" in outcome.err
+    else:
+        assert (outcome.out, outcome.err) == (out, "")
+
+
+@pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
+def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(
+    xapi: Xapi, engine: Mapping[str, str], text: str
+) -> None:
+    with PageServer(numbered(1)) as server:
+        outcome = xapi("request", "/items", "--jq", text, env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, server.targets) == (2, "", [])
+    assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}\n[2]\n{"a": 3}', b'{"a": 1} <html>'])
+def test_a_filter_that_fails_exits_with_1_after_the_results_before(
+    xapi: Xapi, engine: Mapping[str, str], body: bytes
+) -> None:
+    with PageServer(lambda target: page(body)) as server:
+        outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
+
+    assert outcome.code == 1
+    assert outcome.out.startswith("1\n")  # the program jq goes on with the next document
+    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_without_an_engine_the_error_names_both(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
+    env = {**bearing(sandbox), **without_library(tmp_path), "PATH": str(tmp_path)}
+    outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        "xapi: error: --jq requires libjq or the program jq; run `pip install 'xapi-cli[jq]'`, or install jq\n"
+    )
+
+
+def test_the_program_is_not_searched_for_in_the_current_directory(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
+    (xapi.home / "jq").write_text("#!/bin/sh\necho hostile\n")
+    (xapi.home / "jq").chmod(0o755)
+    env = {**bearing(sandbox), **without_library(tmp_path), "PATH": "."}
+    outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
+
+    assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping[str, str], sandbox: Sandbox) -> None:
+    env = {**bearing(sandbox), **engine, "XAPI_PASSWORD": "canary-password", "MINE": "yes"}
+    outcome = xapi("request", "/x-api/me", "--jq", "$ENV", env=env)
+
+    found = json.loads(outcome.out)
+    assert (outcome.code, found["MINE"]) == (0, "yes")
+    assert not {"XAPI_TOKEN", "XAPI_PASSWORD"} & found.keys()
+    assert "canary" not in outcome.out
+    assert TOKEN not in outcome.out
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process: more than it takes to start means that it runs the filter."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str, str], number: int, code: int) -> None:
+    served = threading.Event()
+
+    def respond(target: str) -> bytes:
+        served.set()
+        return page([1])
+
+    with PageServer(respond) as server:
+        env = {**bearing(server), **engine}
+        process = xapi.start("request", "/", "--jq", f'., ("x" | {ENDLESS})', env=env, argv=REAL)
+        assert served.wait(20)
+        while not (children := [child for child in _children(process.pid) if _cpu_seconds(child) > 0.5]):
+            assert process.poll() is None
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+
+    assert (process.returncode, err) == (code, b"")
+    assert out in (b"", b"[1]\n")
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_max_time_ends_an_endless_filter(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        outcome = xapi("request", "/", "--jq", ENDLESS, "--max-time", "3", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out) == (12, "")
+
+
+def test_a_closed_stdout_ends_an_endless_output(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        process = xapi.start("request", "/", "--jq", "range(1e12)", env={**bearing(server), **engine})
+        assert process.stdout is not None
+        process.stdout.read(5)
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_the_output_file_is_complete_or_unchanged(xapi: Xapi, engine: Mapping[str, str], out: Path) -> None:
+    out.write_text("old")
+    with PageServer(lambda target: page(b'{"a": "x"} [2]')) as server:
+        env = {**bearing(server), **engine}
+        failed = xapi("request", "/", "--jq", ".a", "-o", str(out), env=env)
+        assert (failed.code, failed.out, out.read_text()) == (1, "", "old")
+        outcome = xapi("request", "/", "--jq", ".a?", "-o", str(out), env=env)
+
+    assert (outcome.code, outcome.out, out.read_text()) == (0, "", "x\n")
+
+
+@pytest.mark.parametrize("options, out", [([], ""), (["--error-body", "stdout"], '{"no": 1}')])
+def test_an_error_body_is_not_filtered(xapi: Xapi, options: list[str], out: str) -> None:
+    with Server([serve(response("404 No", b'{"no": 1}'))]) as server:
+        outcome = xapi("request", "/", "--jq", ".no", *options, env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (4, out)
+    assert outcome.err.startswith("xapi: error: " if out else '{"no": 1}\nxapi: error: ')
+
+
+def test_with_no_check_status_an_error_body_is_filtered(xapi: Xapi) -> None:
+    with Server([serve(response("404 No", b'{"no": 1}'))]) as server:
+        outcome = xapi("request", "/", "--jq", ".no", "--no-check-status", env=bearing(server))
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+def test_without_a_body_there_are_no_results(xapi: Xapi, engine: Mapping[str, str], reply: bytes) -> None:
+    with Server([serve(reply)]) as server:
+        outcome = xapi("request", "/", "--jq", ".", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_a_truncated_body_is_a_network_error(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: response("200 OK", b"[1, 2]", "Content-Length: 99", "Connection: close")) as server:
+        outcome = xapi("request", "/", "--jq", ".[]", env={**bearing(server), **engine})
+
+    assert outcome.code == 11
+    assert "was truncated after 6 bytes" in outcome.err
+
+
+def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(numbered(3)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--jq", ".id", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n3\n4\n5\n6\n", "")
+
+
+def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(
+    xapi: Xapi, engine: Mapping[str, str]
+) -> None:
+    printed = threading.Event()
+    pages = numbered(2)
+
+    def respond(target: str) -> bytes:
+        assert target == "/items" or printed.wait(20), "the second page was requested before the first was read"
+        return pages(target)
+
+    with PageServer(respond) as server:
+        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env={**bearing(server), **engine})
+        assert process.stdout is not None
+        first = process.stdout.readline() + process.stdout.readline()
+        printed.set()
+        rest, err = process.communicate(timeout=30)
+
+    assert (process.returncode, first + rest, err) == (0, b"1\n2\n3\n4\n", b"")
+
+
+def test_a_filter_that_fails_on_a_page_names_its_url(xapi: Xapi) -> None:
+    with PageServer(numbered(3)) as server:
+        text = 'if .id == 3 then error("three") else .id end'
+        outcome = xapi("request", "/items", "--paginate", "--jq", text, env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (1, "1\n2\n")
+    assert f"the filter of --jq failed: three; check the filter; go on from {server.url}/items?page=2" in outcome.err
+
+
+@pytest.mark.parametrize("options", [["--continue", "-o", "x"], ["--paginate", "--slurp"]])
+def test_invalid_combinations_exit_with_2(xapi: Xapi, sandbox: Sandbox, options: list[str]) -> None:
+    outcome = xapi("request", "/x-api/me", "--jq", ".", *options, env=bearing(sandbox))
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("xapi: error: --jq cannot be combined with --")
+
+
+def test_control_characters_of_results_are_shown_on_a_terminal(xapi: Xapi) -> None:
+    with (
+        PageServer(lambda target: page(b'["a\\u001b[31mb", "\xc3\xa9"]')) as server,
+        xapi.on_terminal("request", "/", "--jq", ".[]", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert terminal.text == "a\\x1b[31mb\r\né\r\n"
+
+
+def test_a_large_document_is_filtered_completely(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    body = json.dumps([{"id": number, "name": f"é {number}"} for number in range(100_000)], ensure_ascii=False).encode()
+    with PageServer(lambda target: page(body)) as server:
+        outcome = xapi("request", "/", "--jq", ".[].id", env={**bearing(server), **engine}, timeout=60)
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.split() == [str(number) for number in range(100_000)]
+
+
+def test_curl_omits_the_filter(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/me", "--jq", ".", "--curl", env=bearing(sandbox))
+
+    assert outcome.code == 0
+    assert outcome.err == "xapi: omitted, because curl does not support it: --jq\n"
