@@ -6,6 +6,7 @@ With "all", the relay passes on the bytes of plain http too, as it does for http
 """
 
 import os
+import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,20 @@ if TYPE_CHECKING:
 
 _RELAYS = os.environ["XAPI_TEST_RELAYS"]  # the tests do not see it
 _sources: dict[int, tuple[tuple[str, str], ...]] = {}  # by the id of the context
+_create_server = socket.create_server
+_ports: set[int] = set()
 _contexts: list[ssl.SSLContext] = []  # so that no id is used twice
+
+
+def _on_unused_port(address: tuple[str, int], **options: Any) -> socket.socket:
+    """Listen at a port that no server had before: the relay remembers which of them sent surplus bytes."""
+    while True:
+        listener = _create_server(address, **options)
+        port: int = listener.getsockname()[1]
+        if address[1] or port not in _ports:
+            _ports.add(port)
+            return listener
+        listener.close()
 
 
 class _Lender:
@@ -79,6 +93,7 @@ def _every_transport_borrows(lending_relay: relays.Relay) -> Iterator[None]:
         self._lender = _Lender(lending_relay, self._dialer._tls)  # noqa: SLF001  # the cached context
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_server", _on_unused_port)
         patch.setattr(tls, "create_context", create)
         patch.setattr(transport.Transport, "__init__", begin)
         yield

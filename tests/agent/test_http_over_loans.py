@@ -27,11 +27,9 @@ DIFFERENCES = {
 @pytest.mark.parametrize("relays", ["https", "all"])
 def test_the_tests_of_the_http_layer_pass_over_a_loan(relays: str) -> None:
     deselected = [f"--deselect=tests/http/{name}" for name in DIFFERENCES]
-    # The relay remembers which servers sent surplus bytes, and the server of a later test may have the port of one.
-    repeat = ["--reruns", "1"]
     plugins = ["-p", "no:xdist", "-p", "no:cacheprovider", "-p", "tests.agent.loan_plugin"]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, *repeat, *deselected, "-m", "not soak", "tests/http"],
+        [sys.executable, "-m", "pytest", "-q", *plugins, *deselected, "-m", "not soak", "tests/http"],
         cwd=ROOT,
         env={**os.environ, "XAPI_TEST_RELAYS": relays},
         capture_output=True,
