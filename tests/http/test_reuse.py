@@ -77,6 +77,7 @@ def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
     )
 
 
+@pytest.mark.flaky(reruns=1)  # on a busy machine, surplus bytes may be sent after the grace period
 @pytest.mark.parametrize("jobs", ["1", "8"])
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
