@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+import zlib
 
 import pytest
 
@@ -93,6 +94,22 @@ def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:
     assert len(server.targets) == 600
     with Server([serve(OK)]) as single:
         assert peak - _peak_memory(xapi, "request", "/", server=single) < 30_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "start, repeated, end",
+    [(b'{"a": [1', b", 1", b"]}"), (b'{"a": ["', b"x", b'"]}'), (b'{"a": 1', b', "b": 1', b"}")],
+    ids=["numbers", "a string", "names"],
+)
+def test_a_page_of_60_mib_that_was_compressed_takes_little_memory(
+    xapi: Xapi, start: bytes, repeated: bytes, end: bytes
+) -> None:
+    packer = zlib.compressobj(1, wbits=31)
+    middle = (packer.compress(repeated * (2**20 // len(repeated))) for _ in range(60))
+    body = b"".join([packer.compress(start), *middle, packer.compress(end), packer.flush()])
+    with PageServer(lambda target: page(body, "Content-Encoding: gzip")) as server:
+        assert _peak_memory(xapi, "request", "/", "--paginate", server=server) < 200 * 2**20
 
 
 def _peak_memory(xapi: Xapi, *args: str, server: Server) -> int:

@@ -19,13 +19,13 @@ JSON = st.recursive(
 
 def _elements(data: bytes) -> list[bytes]:
     text = json_spans.document(data)
-    return [json_spans.compact(text, span) for span in json_spans.elements(text, json_spans.whole(text))]
+    return [b"".join(json_spans.compact(text, span)) for span in json_spans.elements(text, json_spans.whole(text))]
 
 
 def _field(data: bytes, path: str) -> bytes | None:
     text = json_spans.document(data)
     span = json_spans.field(text, json_spans.whole(text), path)
-    return None if span is None else json_spans.compact(text, span)
+    return None if span is None else b"".join(json_spans.compact(text, span))
 
 
 @given(st.lists(JSON), st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
@@ -85,3 +85,16 @@ def test_invalid_documents_are_rejected(data: bytes) -> None:
 
 def test_deep_nesting_needs_no_recursion() -> None:
     assert _elements(b"[" * 90_000 + b"]" * 90_000) == [b"[" * 89_999 + b"]" * 89_999]
+
+
+_LONG = "é😀" * 100_000
+
+
+@pytest.mark.parametrize("value", [[1] * 300_000, [_LONG] * 3, {_LONG: [_LONG, {"a": [" " * 200_000] * 2}]}])
+def test_a_large_value_is_compact_in_blocks(value: Any) -> None:
+    text = json_spans.document(json.dumps(value, ensure_ascii=False, indent=1).encode())
+
+    blocks = list(json_spans.compact(text, json_spans.whole(text)))
+
+    assert max(map(len, blocks)) <= 64 * 1024
+    assert b"".join(blocks).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,11 +1,12 @@
 """Output of the items of all pages: one item per line, or a single JSON array."""
 
+from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING
 
 from xapi_cli.system.render import escape_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.output import ResponseOutput
@@ -27,18 +28,26 @@ class ItemOutput:
         self._buffer = bytearray()
         self._is_first = True
 
-    def add(self, item: bytes) -> None:
-        """Write *item*, at the latest when `flush` is called."""
-        if self._escapes:
-            item = escape_json(item.decode()).encode()
+    def add(self, item: "Iterable[bytes]") -> None:
+        """Write *item*, a value in blocks, at the latest when `flush` is called."""
         if self._slurp:
             self._buffer += b"[" if self._is_first else b","
-            self._buffer += item
-        else:
-            self._buffer += item + b"\n"
+        for block in self._escaped(item) if self._escapes else item:
+            self._buffer += block
+            self._flush_if_full()
+        if not self._slurp:
+            self._buffer += b"\n"
         self._is_first = False
+        self._flush_if_full()
+
+    def _flush_if_full(self) -> None:
         if len(self._buffer) >= _BUFFERED and self._filter is None:
             self.flush()
+
+    @staticmethod
+    def _escaped(item: "Iterable[bytes]") -> "Iterator[bytes]":
+        decoder = getincrementaldecoder("utf-8")()
+        return (escape_json(decoder.decode(block)).encode() for block in item)
 
     def _stdout(self) -> "Callable[[bytes], None]":
         return self._output.terminal.write if self._filter is None else self._output.text_writer()

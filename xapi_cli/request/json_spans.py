@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from xapi_cli.request.json_stream import InvalidJSON, validated
 
 _BLOCK = 32 * 1024  # bytes; the validation of larger blocks is slower
+_SHORT = 64 * 1024  # bytes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _IN_STRING = r'"(?:[^"\\]++|\\.)*+"'
 _STRING = re.compile(_IN_STRING)
@@ -19,6 +20,9 @@ _WHITESPACE = re.compile(r"[ \t\r\n]*+")
 _LITERAL = re.compile(r"[^ \t\r\n,\]}]++")
 _UP_TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_IN_STRING})*+([\[\]{{}}])')
 _WITHOUT_WHITESPACE = re.compile(rf'(?:[^ \t\r\n"]++|{_IN_STRING})++')
+_SOME_TOKENS = re.compile(rf'(?:[^"]{{1,64}}+|{_IN_STRING}){{1,1000}}+')  # at most 64 kB, without long strings
+_NAME = re.compile(rf"({_IN_STRING})[ \t\r\n]*+:[ \t\r\n]*+")
+_COMMA = re.compile(r"[ \t\r\n]*+(?:,[ \t\r\n]*+)?+")
 
 Span = tuple[int, int]
 
@@ -72,9 +76,9 @@ def field(text: str, span: Span, path: str) -> Span | None:
     return None
 
 
-def names(text: str, span: Span) -> list[str]:
-    """Return the names of the fields of the object at *span* of *text*."""
-    return [name for name, _ in _members(text, span)]
+def names(text: str, span: Span) -> Iterator[str]:
+    """Yield the names of the fields of the object at *span* of *text*."""
+    return (name for name, _ in _members(text, span))
 
 
 def is_array(text: str, span: Span) -> bool:
@@ -87,25 +91,39 @@ def is_object(text: str, span: Span) -> bool:
     return text[span[0]] == "{"
 
 
-def compact(text: str, span: Span) -> bytes:
-    """Return the value at *span* of *text* without whitespace between its tokens."""
-    return "".join(_WITHOUT_WHITESPACE.findall(text, *span)).encode("latin-1")
+def compact(text: str, span: Span) -> Iterator[bytes]:
+    """Yield the value at *span* of *text* without whitespace between its tokens, in blocks of about 64 KiB."""
+    at, end = span
+    while at < end:
+        start, at = at, _SOME_TOKENS.match(text, at, end).end()  # type: ignore[union-attr]  # the document is valid
+        if at - start <= _SHORT:
+            yield "".join(_WITHOUT_WHITESPACE.findall(text, start, at)).encode("latin-1")
+        else:
+            yield from _blocks(text, start, at)
+
+
+def _blocks(text: str, start: int, end: int) -> Iterator[bytes]:
+    for run in _WITHOUT_WHITESPACE.finditer(text, start, end):
+        for at in range(run.start(), run.end(), _SHORT):
+            yield text[at : min(at + _SHORT, run.end())].encode("latin-1")
 
 
 def string(text: str, span: Span) -> str:
     """Return the decoded string at *span* of *text*."""
-    decoded: str = json.loads(compact(text, span))
+    plain = text[span[0] + 1 : span[1] - 1]
+    if plain.isascii() and "\\" not in plain:
+        return plain
+    decoded: str = json.loads(f'"{plain}"'.encode("latin-1"))
     return decoded
 
 
 def _members(text: str, span: Span) -> Iterator[tuple[str, Span]]:
     at = _skip(text, span[0] + 1)
     while text[at] != "}":
-        end = _end(text, at)
-        name = string(text, (at, end))
-        start = _skip(text, _skip(text, end) + 1)  # after the colon
-        end = _end(text, start)
-        yield name, (start, end)
+        name = _NAME.match(text, at)
+        assert name is not None  # noqa: S101 - the document is valid
+        start, end = name.end(), _end(text, name.end())
+        yield string(text, name.span(1)), (start, end)
         at = _after_comma(text, end)
 
 
@@ -115,8 +133,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _after_comma(text: str, at: int) -> int:
-    at = _skip(text, at)
-    return _skip(text, at + 1) if text[at] == "," else at
+    return _COMMA.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
 
 
 def _end(text: str, at: int) -> int:

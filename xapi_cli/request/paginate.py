@@ -1,6 +1,7 @@
 """`--paginate`: request one page after another, and write their items."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
@@ -209,10 +210,11 @@ def _field_text(text: str, name: str) -> str | None:
 
 
 def _fields(text: str, page: json.Span) -> str:
-    names = [printable(name)[:40] for name in json.names(text, page)] if json.is_object(text, page) else []
+    names = list(islice(json.names(text, page), _MAX_SHOWN + 1)) if json.is_object(text, page) else []
     if not names:
         return "it has no fields"
-    return f"its fields: {', '.join(names[:_MAX_SHOWN])}{', …' if len(names) > _MAX_SHOWN else ''}"
+    shown = ", ".join(printable(name)[:40] for name in names[:_MAX_SHOWN])
+    return f"its fields: {shown}{', …' if len(names) > _MAX_SHOWN else ''}"
 
 
 def _error(message: str, hint: str | None = None) -> NetworkError:
