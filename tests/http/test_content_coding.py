@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.content_coding import accepted, decode
+from xapi_cli.http.content_coding import accepted, decode, decode_steps
 
 
 def raw(data: bytes) -> bytes:
@@ -166,7 +166,7 @@ def test_without_its_library_the_error_names_the_coding_and_the_extra(coding: st
 import sys
 sys.modules.update(dict.fromkeys(["brotli", "brotlicffi", "zstandard"]))  # cannot be imported
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.content_coding import accepted, decode
+from xapi_cli.http.content_coding import accepted, decode, decode_steps
 assert accepted() == "gzip, deflate"
 try:
     list(decode([b"body"], {coding!r}))
@@ -236,6 +236,19 @@ def test_zstd_may_have_several_frames_and_skippable_ones() -> None:
     skippable = bytes.fromhex("5e2a4d18 03000000 616263")
     body = skippable + zstd(b"a") + skippable + zstd_stream(b"bc")
     assert undone(split(body, [1]), "zstd") == b"abc"
+
+
+@pytest.mark.parametrize("frame", [bytes.fromhex("502a4d18 00000000"), zstd(b""), zstd(b"x")])
+def test_each_frame_of_zstd_is_a_step(frame: bytes) -> None:
+    assert sum(1 for _ in decode_steps([frame * 1000], "zstd")) >= 1000
+
+
+@pytest.mark.parametrize("frame", [bytes.fromhex("502a4d18 00000000"), bytes.fromhex("502a4d18 01000000 61"), zstd(b"")])
+def test_zstd_frames_without_data_are_limited(frame: bytes) -> None:
+    frames = frame * 9000
+    assert undone((frames + zstd(b"a")) * 2, "zstd") == b"aa"
+    with pytest.raises(NetworkError, match="the zstd body is corrupt"):
+        undone(frames * 2, "zstd")
 
 
 @pytest.mark.parametrize(("coding", "pack"), [("br", brotli.compress), ("zstd", zstd)])

@@ -10,6 +10,7 @@ from typing import Any
 _BLOCK = 64 * 1024
 _LIBRARIES = {"br": ("brotli", "brotlicffi"), "zstd": ("zstandard",)}  # the first one that is installed
 _MAX_WINDOW = 8 * 2**20  # bytes; RFC 9659 allows no larger window for the content coding
+_MAX_EMPTY_FRAMES = 10_000  # without data, one after another; each takes time
 _MAX_ZSTD_BLOCK = 128 * 1024  # bytes, before and after decoding (RFC 8878, 3.1.1.2)
 _FRAME, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # RFC 8878, 3.1.1 and 3.1.2
 
@@ -77,19 +78,25 @@ def _decode_zstd(blocks: Blocks) -> Blocks:
     """
     source = _Source(blocks)
     zstandard = _library("zstd")
-    is_first = True
+    is_first, empty = True, 0
     while is_first or source.fill(4):
         magic = source.take(4)
         number = int.from_bytes(magic, "little")
         if number == _FRAME:
-            yield from _decode_frame(source, magic, zstandard)
+            frame = _decode_frame(source, magic, zstandard)
         elif number & ~0xF == _SKIPPABLE:
-            yield from source.skip(int.from_bytes(source.take(4), "little"))
+            frame = source.skip(int.from_bytes(source.take(4), "little"))
         elif is_first:
             raise CorruptBody
         else:
             return
-        is_first = False
+        is_first, empty = False, empty + 1
+        for block in frame:
+            empty = 0 if block else empty
+            yield block
+        if empty > _MAX_EMPTY_FRAMES:
+            raise CorruptBody
+        yield b""
 
 
 def _decode_frame(source: "_Source", magic: bytes, zstandard: Any) -> Blocks:
