@@ -76,8 +76,9 @@ def _decode_optional(coding: str, decoded: Iterator[bytes], blocks: Iterator[byt
     try:
         yield from decoded
     except optional_codings.MissingLibrary:
+        library = "brotli 1.2 or later" if coding == "br" else "zstandard"
         hint = "install the extra `codings`: pip install 'xapi-cli[codings]'"
-        raise _error(f"the body has the content coding {coding}, whose library is not installed", hint) from None
+        raise _error(f"the body has the content coding {coding}, but {library} is not installed", hint) from None
     except optional_codings.CorruptBody:
         raise _corrupt(coding) from None
     except optional_codings.TruncatedBody:

@@ -31,8 +31,9 @@ class TruncatedBody(Exception):
 
 @cache
 def available() -> tuple[str, ...]:
-    """Return the codings whose libraries are installed; imports none of them."""
-    return tuple(coding for coding, names in _LIBRARIES.items() if any(find_spec(name) for name in names))
+    """Return the codings that can be decoded; imports only brotli, because older versions of it cannot be used."""
+    found = {"br": _has_brotli(), "zstd": any(find_spec(name) for name in _LIBRARIES["zstd"])}
+    return tuple(coding for coding, is_found in found.items() if is_found)
 
 
 def decoder(coding: str) -> Callable[[Blocks], Blocks] | None:
@@ -44,16 +45,26 @@ def decoder(coding: str) -> Callable[[Blocks], Blocks] | None:
     return {"br": _decode_brotli, "zstd": _decode_zstd}.get(coding)
 
 
+def _has_brotli() -> bool:
+    try:
+        return bool(_library("br"))
+    except MissingLibrary:
+        return False
+
+
 def _library(coding: str) -> ModuleType:
     for name in _LIBRARIES[coding]:
         try:
-            return import_module(name)
+            library = import_module(name)
         except ImportError:  # not installed, or for another Python
             continue
+        if coding != "br" or hasattr(library.Decompressor, "can_accept_more_data"):  # brotli 1.2
+            return library
     raise MissingLibrary(coding)
 
 
 def _decode_brotli(blocks: Blocks) -> Blocks:
+    """Decode br; bytes after its end are an error, because the library does not say where it ended."""
     brotli = _library("br")
     inflater = brotli.Decompressor()
     for data in blocks:
@@ -67,6 +78,8 @@ def _decode_brotli(blocks: Blocks) -> Blocks:
             yield from _split(decoded)
         yield b""
         if inflater.is_finished():
+            if next(blocks, None) is not None:
+                raise CorruptBody
             return
     raise TruncatedBody
 
