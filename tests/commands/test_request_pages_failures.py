@@ -265,4 +265,100 @@ def test_secrets_in_the_url_to_go_on_from_are_redacted(xapi: Xapi) -> None:
     with PageServer(respond) as server:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
-    assert outcome.err.endswith(f"go on from {server.url}/items?access_token=***&page=2\n")
+    assert outcome.err.endswith(
+        f"go on from {server.url}/items?access_token=***&page=2, where *** replaces secrets that are not shown\n"
+    )
+
+
+@pytest.mark.parametrize("cursor", ["pageToken=b2Zm%3D", "$skiptoken=b2Zm", "next_token=b2Zm", "token=b2Zm"])
+def test_the_url_to_go_on_from_contains_the_cursor_of_the_server(xapi: Xapi, cursor: str) -> None:
+    def respond(target: str) -> bytes:
+        failed = server.targets.count(target) == 1 and target != "/items"
+        return (
+            page(b"", status="500 No") if failed else page([1], *([link(f"?{cursor}")] if target == "/items" else []))
+        )
+
+    with PageServer(respond) as server:
+        first = xapi("request", "/items", "--paginate", env=bearing(server))
+        found = re.search(r"go on from (\S+)\n", first.err)
+        assert found
+        second = xapi("request", found[1], "--paginate", env=bearing(server))
+
+    assert (first.code, second.code, second.out) == (5, 0, "1\n")
+    assert server.targets[1] == server.targets[2]
+
+
+def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_go_on_from(xapi: Xapi) -> None:
+    def respond(target: str) -> bytes:
+        return page([1], link("?token=canary&pageToken=b2Zm")) if "page" not in target else page(b"", status="500 No")
+
+    with PageServer(respond) as server:
+        outcome = xapi("request", "/items", "token==canary", "--paginate", env=bearing(server))
+        stopped = xapi("request", "/items", "token==canary", "--paginate", "--max-pages", "1", env=bearing(server))
+
+    rest = f"go on from {server.url}/items?token=***&pageToken=b2Zm, where *** replaces secrets that are not shown\n"
+    assert outcome.err.endswith(rest)
+    assert stopped.err.endswith(rest)
+
+
+@pytest.mark.parametrize("target", ["/a/%2e%2e/b", "{url}//b", "/a%2f..%2fb", "/a/%0a"])
+def test_a_link_that_xapi_would_not_accept_as_path_exits_with_11(xapi: Xapi, target: str) -> None:
+    with PageServer(lambda requested: page([1], link(target.format(url=server.url)))) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out, len(server.targets)) == (11, "1\n", 1)
+    assert outcome.err.startswith("xapi: error: the next page has a URL that ")
+
+
+def test_the_error_states_how_many_items_of_an_unfinished_page_were_printed(xapi: Xapi) -> None:
+    """Only a part of the second page is read, so that --max-time expires while its items are written."""
+    long = ["x" * 20_000] * 100
+
+    with PageServer(lambda target: page(long) if "=2" in target else page([1], link("?page=2"))) as server:
+        process = xapi.start("request", "/items", "--paginate", "--max-time", "2", env=bearing(server))
+        assert process.stdout is not None
+        start = process.stdout.read(200_000)
+        process.wait(30)
+        rest, err = process.communicate(timeout=30)
+
+    found = re.search(
+        rf"go on from {server.url}/items\?page=2; its first (\d+) items, or more, were printed\n$", err.decode()
+    )
+    assert (process.returncode, bool(found)) == (12, True), err
+    assert found
+    assert int(found[1]) <= len((start + rest).splitlines()) - 1 <= int(found[1]) + 4
+
+
+def test_meta_counts_the_items_and_the_body_of_an_error(xapi: Xapi, tmp_path: Path) -> None:
+    options = ["--paginate", "--meta", str(tmp_path / "meta")]
+    with PageServer(_failing(page(b"error", status="500 No"))) as server:
+        outcome = xapi("request", "/items", *options, env=bearing(server))
+
+    assert json.loads((tmp_path / "meta").read_text())["bytes"] == len(outcome.out) + len("error")
+
+
+@pytest.mark.parametrize("options", [["--next", "nxet"], ["--next-param", "page=nxet"]])
+def test_a_field_that_no_page_has_is_noted(xapi: Xapi, options: list[str]) -> None:
+    with PageServer(lambda target: page({"next": "/2"})) as server:
+        outcome = xapi("request", "/", "--paginate", *options, env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, '{"next":"/2"}\n')
+    assert outcome.err == f"xapi: only one page was requested, because it has no field nxet; check {options[0]}\n"
+
+
+@pytest.mark.parametrize("value", [None, False, ""])
+def test_a_field_that_ends_the_pages_is_not_noted(xapi: Xapi, value: object) -> None:
+    with PageServer(lambda target: page({"next": value})) as server:
+        outcome = xapi("request", "/", "--paginate", "--next", "next", env=bearing(server))
+
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_a_page_whose_body_breaks_off_is_requested_again(xapi: Xapi) -> None:
+    broken = response("200 OK", b"[1", "Content-Length: 9", "Connection: close")
+    pages = numbered(3)
+    with PageServer(lambda target: broken if server.targets.count(target) == 1 else pages(target)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--retry", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4, 5, 6))
+    assert outcome.err.count("retrying in") == 3

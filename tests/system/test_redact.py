@@ -1,7 +1,7 @@
 import pytest
 
 from tests.servers import Stopwatch
-from xapi_cli.system.redact import Redactor, redact_header, redact_url
+from xapi_cli.system.redact import Redactor, redact_header, redact_page_url, redact_url
 
 
 def test_a_known_secret_is_redacted_as_it_is_and_percent_encoded() -> None:
@@ -93,3 +93,21 @@ def test_a_long_header_is_redacted_in_linear_time(value: str) -> None:
     with Stopwatch() as watch:
         redact_header("X-Long", value)
     assert watch.seconds < 2
+
+
+@pytest.mark.parametrize(
+    "query, redacted",
+    [
+        ("pageToken=x&$skiptoken=x&nextToken=x&continuation-token=x", None),
+        ("token=x&page=2", None),
+        ("given=x&given%20token=x", "given=x&given%20token=***"),
+        ("access_token=x&a=x", "access_token=***&a=x"),
+        ("id_token=x&refreshToken=x&X-Amz-Security-Token=x", "id_token=***&refreshToken=***&X-Amz-Security-Token=***"),
+        ("api_key=x&sig=x&password=x&sessionToken=x", "api_key=***&sig=***&password=***&sessionToken=***"),
+        ("pageToken=x&key=x", "pageToken=x&key=***"),
+    ],
+)
+def test_only_the_cursors_of_the_server_are_shown_in_the_url_of_a_page(query: str, redacted: str | None) -> None:
+    url = "https://api.example.com/items?"
+
+    assert redact_page_url(url + query, {"given token"}) == url + (redacted or query)

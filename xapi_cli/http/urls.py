@@ -69,12 +69,14 @@ def join(url: str, location: str) -> str:
 def next_page(url: str, reference: str) -> str:
     """Return the target of the link *reference* on the page *url*, without user info and fragment.
 
-    Raises NetworkError if *reference* is not valid.
+    Raises NetworkError if *reference* is not valid, or if `resolve` would not accept the target as PATH.
     """
     try:
-        return _target(url, reference)
+        target = _target(url, reference)
+        _check_path(_split(target).rest.partition("?")[0])
     except InvalidURL as error:
         raise _invalid_next_page(error) from None
+    return target
 
 
 def with_parameter(url: str, name: str, value: str) -> str:
@@ -89,6 +91,11 @@ def with_parameter(url: str, name: str, value: str) -> str:
         return _checked_length(f"{path}?{'&'.join(pairs)}")
     except InvalidURL as error:
         raise _invalid_next_page(error) from None
+
+
+def parameter_names(url: str) -> frozenset[str]:
+    """Return the decoded names of the query parameters of *url*."""
+    return frozenset(unquote_plus(pair.partition("=")[0]) for pair in url.partition("?")[2].split("&"))
 
 
 def origin(url: str) -> Origin:

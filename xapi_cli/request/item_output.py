@@ -27,6 +27,20 @@ class ItemOutput:
         self._escapes = self._file is None and self._filter is None and output.terminal.stdout_is_terminal
         self._buffer = bytearray()
         self._is_first = True
+        self._added = self._printed = 0  # items of the page
+        self._has_begun = False  # a part of the page may have been written
+
+    def begin_page(self) -> None:
+        """Count the items from now on as those of the next page."""
+        self._added, self._printed, self._has_begun = 0, 0, False
+
+    def printed_of_page(self) -> str:
+        """Return what has been printed of the items of the page, in words; an empty text if nothing has."""
+        if not self._has_begun:
+            return ""
+        return (
+            f"its first {self._printed} items, or more, were printed" if self._printed else "a part of it was printed"
+        )
 
     def add(self, item: "Iterable[bytes]") -> None:
         """Write *item*, a value in blocks, at the latest when `flush` is called."""
@@ -38,6 +52,7 @@ class ItemOutput:
         if not self._slurp:
             self._buffer += b"\n"
         self._is_first = False
+        self._added += 1
         self._flush_if_full()
 
     def _flush_if_full(self) -> None:
@@ -54,6 +69,7 @@ class ItemOutput:
 
     def _write_counted(self, data: bytes) -> None:
         self._output.size += len(data)
+        self._has_begun = True
         self._write(data)
 
     def flush(self) -> None:
@@ -63,6 +79,7 @@ class ItemOutput:
         data, self._buffer = bytes(self._buffer), bytearray()
         if self._filter is None:
             self._write_counted(data)
+            self._printed = self._added
         else:
             self._filter.apply([data], self._write_counted)
 

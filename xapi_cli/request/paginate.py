@@ -13,9 +13,12 @@ from xapi_cli.request.link_header import next_target
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.send import Outcome, Sender, status_error
+from xapi_cli.system.redact import redact_page_url
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
+    import httpx
+
     from xapi_cli.auth.credentials import Credentials
     from xapi_cli.request.item_output import ItemOutput
 
@@ -47,9 +50,10 @@ class Pages:
         self._items, self._output, self._base_url = items, output, base_url
         self._received, self._note = received, note
         self._visited = Visited()
-        self._has_items, self._is_modified = False, True
+        self._has_items, self._has_next, self._is_modified = False, False, True
+        self._given: frozenset[str] = frozenset()  # names of the parameters of the first call
+        self._unfinished: Call | None = None  # the call for the page to go on from after a failure
         self.count = 0  # of the pages whose items were written
-        self.unfinished: str | None = None  # the URL of the page to go on from after a failure
 
     def run(self, call: Call) -> None:
         """Request the page of *call* and all pages after it.
@@ -58,6 +62,7 @@ class Pages:
         origin, or has been requested before.
         """
         next_call: Call | None = call
+        self._given = urls.parameter_names(call.url)
         while next_call is not None:
             call = next_call
             if self._visited.contains(call.url):
@@ -65,35 +70,77 @@ class Pages:
             next_call = self._page(call)
             self.count += 1
             if next_call is not None and self.count == self._options.max_pages:
-                self._note(f"stopped after {self.count} pages; go on from {next_call.display_url}")
+                self._note(f"stopped after {self.count} pages; {self._go_on_from(next_call)}")
                 break
             if next_call is not None:
                 self._sender.begin_next_call()
         if self._is_modified:
             self._items.finish()
+        if next_call is None:
+            self._note_missing_field()
+
+    def remaining(self) -> str:
+        """Return how to go on after a failure, or an empty text if no page was written or the next is unknown."""
+        if self._unfinished is None:
+            return ""
+        printed = self._items.printed_of_page()
+        return self._go_on_from(self._unfinished) + (f"; {printed}" if printed else "")
+
+    def _go_on_from(self, call: Call) -> str:
+        shown = redact_page_url(call.url, self._given)
+        lost = "" if shown == call.url else ", where *** replaces secrets that are not shown"
+        return f"go on from {printable(shown)}{lost}"
+
+    def _note_missing_field(self) -> None:
+        """Note that no page had the field of --next or --next-param: its name may be wrong."""
+        options = self._options
+        option, name = "--next", options.next_field
+        if options.next_parameter is not None:
+            option, name = "--next-param", options.next_parameter[1]
+        if name is not None and self._is_modified and not self._has_next:
+            self._note(f"only one page was requested, because it has no field {printable(name)}; check {option}")
 
     def _page(self, call: Call) -> Call | None:
         """Write the items of the page that *call* requests; return the call for the next page, None for the last."""
-        self.unfinished = call.display_url if self.count else None
-        outcome = self._sender.send(call)
-        self._received(outcome)
-        error = status_error(outcome, self._credentials)
-        if error is not None:
-            if outcome.response.status_code >= 400:
-                self._output.write_body(outcome.response)
-            raise error
+        self._unfinished = call if self.count else None
+        self._items.begin_page()
+        outcome, body = self._response(call)
         if outcome.response.status_code == 304:
             self._not_modified()
             return None
-        text = self._text(outcome)
+        text = "" if outcome.response.status_code == 204 else _text(body)
         if text:
             for item in self._spans(text, json.whole(text)):
                 self._items.add(json.compact(text, item))
         self._items.flush()
-        self.unfinished = None
+        self._unfinished = None
         outcome.response.close()
         url = self._next_url(call, outcome, text)
         return None if url is None else call._replace(url=url)
+
+    def _response(self, call: Call) -> tuple[Outcome, bytearray]:
+        """Return the response to *call* and its body; request it again if the body breaks off and a retry is left."""
+        while True:
+            outcome = self._sender.send(call)
+            self._received(outcome)
+            error = status_error(outcome, self._credentials)
+            if error is not None:
+                self._write_error(outcome)
+                raise error
+            try:
+                return outcome, _body(outcome.response)
+            except NetworkError as broken:
+                if not self._sender.waits_to_resume(call, broken):
+                    raise
+
+    def _write_error(self, outcome: Outcome) -> None:
+        if outcome.response.status_code < 400:
+            return
+        size = self._output.size
+        try:
+            self._output.write_body(outcome.response)
+        finally:
+            self._output.size += size
 
     def _not_modified(self) -> None:
         """Leave the output unchanged after a 304 to the first page; raise NetworkError for a 304 to another page."""
@@ -102,20 +149,6 @@ class Pages:
                 f"page {self.count + 1} was not sent, because it is not modified (304)", "omit conditional headers"
             )
         self._is_modified = False
-
-    def _text(self, outcome: Outcome) -> str:
-        """Return the page as a document, or an empty text for a response without a body."""
-        response, page = outcome.response, bytearray()
-        if response.status_code == 204:
-            return ""
-        for chunk in decoded(response):
-            page += chunk
-            if len(page) > MAX_PAGE:
-                raise _error("the page is larger than 64 MiB", "request smaller pages, or omit --paginate")
-        try:
-            return json.document(page)
-        except InvalidJSON as error:
-            raise _error(f"the page is not valid JSON: {error}", "omit --paginate to see it") from None
 
     def _spans(self, text: str, page: json.Span) -> Iterator[json.Span]:
         """Return the spans of the items of the *page*."""
@@ -139,11 +172,11 @@ class Pages:
         response, options = outcome.response, self._options
         if options.next_parameter is not None:
             parameter, name = options.next_parameter
-            value = _field_text(text, name)
+            value = self._next_text(text, name)
             url = None if value is None else urls.with_parameter(call.url, parameter, value)
         else:
             if options.next_field is not None:
-                target = _field_text(text, options.next_field)
+                target = self._next_text(text, options.next_field)
             else:
                 raw = (value for name, value in response.headers.raw if name.lower() == b"link")
                 target = next_target(value.decode("utf-8", "surrogateescape") for value in raw)
@@ -151,6 +184,24 @@ class Pages:
         if url is not None:
             self._check_origin(url, outcome)
         return url
+
+    def _next_text(self, text: str, name: str) -> str | None:
+        """Return the string or number in the field *name* of the page, None if it is absent, null, false or empty.
+
+        Raises NetworkError if it has another value.
+        """
+        found = json.field(text, json.whole(text), name) if text else None
+        if found is None:
+            return None
+        self._has_next = True
+        value = text[slice(*found)]
+        if value in ("null", "false", '""'):
+            return None
+        if value[0] in "{[t":
+            raise _error(
+                f"the field {name} of the page is neither a string nor a number", "check --next or --next-param"
+            )
+        return json.string(text, found) if value[0] == '"' else value
 
     def _check_origin(self, url: str, outcome: Outcome) -> None:
         """Raise NetworkError unless the next page, at *url*, is on the API's origin, as the page with the link was."""
@@ -193,20 +244,24 @@ class Visited:
         return False
 
 
-def _field_text(text: str, name: str) -> str | None:
-    """Return the string or number in the field *name* of the page, None if the field is absent, null, false or empty.
+def _body(response: "httpx.Response") -> bytearray:
+    """Return the body of *response*, which is too large if it has more than MAX_PAGE bytes; raises NetworkError."""
+    page = bytearray()
+    for chunk in decoded(response):
+        page += chunk
+        if len(page) > MAX_PAGE:
+            break
+    return page
 
-    Raises NetworkError if it has another value.
-    """
-    found = json.field(text, json.whole(text), name) if text else None
-    if found is None:
-        return None
-    value = text[slice(*found)]
-    if value in ("null", "false", '""'):
-        return None
-    if value[0] in "{[t":
-        raise _error(f"the field {name} of the page is neither a string nor a number", "check --next or --next-param")
-    return json.string(text, found) if value[0] == '"' else value
+
+def _text(page: bytearray) -> str:
+    """Return the *page* as a document; raises NetworkError."""
+    if len(page) > MAX_PAGE:
+        raise _error("the page is larger than 64 MiB", "request smaller pages, or omit --paginate")
+    try:
+        return json.document(page)
+    except InvalidJSON as error:
+        raise _error(f"the page is not valid JSON: {error}", "omit --paginate to see it") from None
 
 
 def _fields(text: str, page: json.Span) -> str:

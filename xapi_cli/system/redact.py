@@ -1,9 +1,10 @@
 """Remove secrets from all output: known secrets from text, and likely ones from headers and URLs."""
 
 import re
+from collections.abc import Collection
 from functools import cache
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 REDACTED = "***"
 
@@ -42,11 +43,31 @@ def redact_url(text: str) -> str:
     A parameter is secret if its name denotes a secret, or if its value is an encoded URL with secrets. It can be in a
     query, in a fragment or after a semicolon.
     """
+    return _redacted(text, frozenset())
+
+
+def redact_page_url(url: str, given: Collection[str]) -> str:
+    """Return *url*, the URL of a page that the server sent, as `redact_url` does, but with its cursor.
+
+    The values of parameters such as `pageToken` are shown unless the user gave them: their names are not in *given*.
+    """
+    found = (parameter[1] for parameter in _patterns().parameter.finditer(url))
+    return _redacted(url, frozenset(name for name in found if _is_cursor(name) and unquote_plus(name) not in given))
+
+
+def _is_cursor(name: str) -> bool:
+    """Return whether the parameter *name* denotes a secret only because of the word `token`, as `pageToken` does."""
+    rest, count = _patterns().token.subn("", name)
+    return bool(count) and not _patterns().secret_name.search(rest) and not _patterns().credential.search(rest)
+
+
+def _redacted(text: str, shown: Collection[str]) -> str:
+    """Redact *text* except the values of the parameters *shown*."""
     patterns = _patterns()
     text = patterns.user_info.sub(f"//{REDACTED}@", text)
     redacted, start = "", 0
     for parameter in patterns.parameter.finditer(text):
-        if parameter.start() < start:
+        if parameter.start() < start or parameter[1] in shown:
             continue
         ending = patterns.end_of_value.search(text, parameter.end())
         end = ending.start() if ending else len(text)
@@ -58,6 +79,8 @@ def redact_url(text: str) -> str:
 
 class _Patterns(NamedTuple):
     secret_name: re.Pattern[str]
+    token: re.Pattern[str]
+    credential: re.Pattern[str]
     user_info: re.Pattern[str]
     parameter: re.Pattern[str]
     end_of_value: re.Pattern[str]
@@ -72,6 +95,8 @@ def _patterns() -> _Patterns:
             r"|^(?:key|sig|code|pwd|jwt|otp)$",
             re.IGNORECASE,
         ),
+        token=re.compile("token", re.IGNORECASE),
+        credential=re.compile(r"access|bearer|csrf|secur|refresh|api|user|jwt|(?:^|[^a-z])id[-_]?$", re.IGNORECASE),
         user_info=re.compile(r"//[^/?#\s<>\"]*@"),
         parameter=re.compile(r"[?&#;]([^=?&#;]*)="),
         end_of_value=re.compile(r"[&#>]|$"),  # >: a Link header has its URL in angle brackets

@@ -149,8 +149,8 @@ class Request:
         try:
             pages.run(call)
         except BaseException as error:
-            if pages.unfinished is not None and output.file is None:
-                self._report_kept(error, f"go on from {pages.unfinished}")
+            if output.file is None:
+                self._report_kept(error, pages.remaining())
             raise
 
     def print_curl(self) -> None:
