@@ -80,8 +80,8 @@ ERRORS = {
     "an unknown setting": Error(
         "profile set timout 5", {}, 2,
         "unknown setting 'timout'; did you mean timeout? The settings are base_url, username, password_command,"
-        " storage, keyring_cache, redis_url, redis_prefix, redis_password_command, credential_helper, timeout,"
-        " max_time, ca_bundle",
+        " storage, keyring_cache, no_validate, redis_url, redis_prefix, redis_password_command, credential_helper,"
+        " timeout, max_time, ca_bundle",
     ),
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
@@ -278,8 +278,8 @@ def test_the_error_for_a_typo_in_the_config_file_names_the_line(xapi: Xapi) -> N
         2,
         "",
         f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
-        "The keys are base_url, username, password_command, storage, keyring_cache, redis_url, redis_prefix,"
-        " redis_password_command, credential_helper, timeout, max_time, ca_bundle\n",
+        "The keys are base_url, username, password_command, storage, keyring_cache, no_validate, redis_url,"
+        " redis_prefix, redis_password_command, credential_helper, timeout, max_time, ca_bundle\n",
     )
 
 
