@@ -1,6 +1,7 @@
 """Names that are paths build one JSON value; invalid and contradictory ones are rejected with the place."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.build import json_body
-from xapi_cli.request.items import parse
+from xapi_cli.request.items import Field, parse
 from xapi_cli.request.json_stream import MAX_DEPTH
 from xapi_cli.request.nested_json import build
 
@@ -43,7 +44,6 @@ def built(*args: str) -> str:
         (["a[00]=x"], '{"a": ["x"]}'),
         (["a[ 0]=x"], '{"a": {" 0": "x"}}'),
         (["a[1.5]=x", "a[+1]=y", "a[٣]=z"], '{"a": {"1.5": "x", "+1": "y", "٣": "z"}}'),
-        (["a[x/y?z]=b"], '{"a": {"x/y?z": "b"}}'),
         (['a["]=b'], '{"a": {"\\"": "b"}}'),
         (["a.b=c"], '{"a.b": "c"}'),
         # backslashes
@@ -173,14 +173,14 @@ def _escaped(name: str) -> str:
     return "".join(f"\\{character}" if character in "\\[]=:@" else character for character in name)
 
 
-def _without_empty_names(value: Any) -> bool:
-    """Return whether *value* can be described: an empty name would append an element."""
+def _can_be_described(value: Any) -> bool:
+    """Return whether *value* has no empty name, which would append an element, and no name with / or ?."""
     if isinstance(value, dict):
-        return "" not in value and all(map(_without_empty_names, value.values()))
-    return not isinstance(value, list) or all(map(_without_empty_names, value))
+        return all(name and not {"/", "?"} & {*name} for name in value) and all(map(_can_be_described, value.values()))
+    return not isinstance(value, list) or all(map(_can_be_described, value))
 
 
-@given(VALUES.filter(_without_empty_names))
+@given(VALUES.filter(_can_be_described))
 def test_any_value_can_be_described(value: object) -> None:
     assert json.loads(built(*_items(value, "body"))) == {"body": value}
 
@@ -193,3 +193,12 @@ def test_any_names_build_valid_json_or_are_a_usage_error(names: list[str]) -> No
         assert str(error).isprintable()
     else:
         assert _leaves(json.loads(body)) <= len(names)
+
+
+@pytest.mark.parametrize("levels, is_valid", [(1_000, True), (40_000, False)])
+def test_the_levels_of_json_that_a_field_extends_are_limited(levels: int, is_valid: bool) -> None:
+    whole = Field("a", "[" * levels + "]" * levels, is_json=True)
+    name = "a" + "[0]" * (levels - 1)
+
+    with nullcontext() if is_valid else pytest.raises(UsageError, match="extends JSON with too many levels"):
+        build([whole, Field(name, "x", written=name)])

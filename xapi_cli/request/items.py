@@ -20,7 +20,7 @@ from xapi_cli.system.render import printable
 _SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
 _NAME_AND_SEPARATOR = re.compile(rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})")
 _ESCAPED = re.compile(r"\\([\\=:@])")
-_IN_BRACKETS = re.compile(r"\[[^\]]*\]")  # a part of a path in JSON
+_PATH_WITH_SLASH = re.compile(r"[^=:@/?\[]*\[[^=:@]*[/?]")
 _IN_PATH = re.compile(r"[\[\]\\]")
 _URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
@@ -177,8 +177,7 @@ def _split_item(argument: str) -> _Split | None:
     if argument.startswith("/") or _URL_OR_DRIVE.match(argument):
         return None
     match = _NAME_AND_SEPARATOR.match(argument)
-    outside = _IN_BRACKETS.sub("", match[1]) if match else "/"
-    if not match or "/" in outside or "?" in outside:
+    if not match or "/" in match[1] or "?" in match[1]:
         return None
     return _Split(_ESCAPED.sub(r"\1", match[1]), match[2], argument[match.end() :], match[1])
 
@@ -193,6 +192,8 @@ def _item(argument: str, position: int) -> _Split:
         hint = "its name is empty; is a shell variable unset? For the whole body write -d"
     elif argument.endswith(";") and _TOKEN.fullmatch(argument[:-1]):
         hint = "for a header with an empty value write -H 'Name;'"
+    elif _PATH_WITH_SLASH.match(argument):
+        hint = "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"
     else:
         hint = _ITEM_FORMS
     raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=hint)

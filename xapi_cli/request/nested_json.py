@@ -19,6 +19,7 @@ _INDEX = re.compile(r"-?[0-9]+", re.ASCII)
 _ESCAPED_INDEX = re.compile(r"\\(-?[0-9]+)", re.ASCII)
 _CONTRADICTION = "a name with brackets is a path; for a bracket in a name write \\[ or \\]"
 _MAX_INDEX_LENGTH = 9  # digits
+_MAX_EXPANDED = 20_000_000  # characters of JSON that later fields extend; those of each level count
 _MAX_FILLED = 100_000  # elements without a value, in one body
 
 Key = str | int | None  # the name of a member, the index of an element, or None to append one
@@ -122,14 +123,14 @@ class _Tree:
 
     def __init__(self) -> None:
         self.root: Node = None
-        self._filled = 0
+        self._filled = self._expanded = 0
 
     def add(self, field: Field) -> None:
         """Add *field* at the place that its name describes."""
         keys: list[Key] = parse(field.written) if field.written else [field.name]
         node = self.root = _container(self.root, keys, 0, field)
         for position, key in enumerate(keys[:-1], 1):
-            child = _container(_child(node, key), keys, position, field)
+            child = self._extended(_child(node, key), keys, position, field)
             self._put(node, key, child, field)
             node = child
         existing = _child(node, keys[-1])
@@ -137,6 +138,12 @@ class _Tree:
             name = printable(field.written or field.name)
             raise UsageError(f"the field {name} is given twice", hint=f"for a list write {name}[]=…")
         self._put(node, keys[-1], field, field)
+
+    def _extended(self, node: Node, keys: list[Key], position: int, field: Field) -> dict[str, Node] | list[Node]:
+        self._expanded += len(_json_text(node))
+        if self._expanded > _MAX_EXPANDED:
+            raise _error(f"{field.written[:40]}…", "it extends JSON with too many levels", "send the body with -d")
+        return _container(node, keys, position, field)
 
     def _put(self, node: dict[str, Node] | list[Node], key: Key, value: Node, field: Field) -> None:
         if isinstance(node, dict):
