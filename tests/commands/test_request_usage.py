@@ -140,7 +140,7 @@ def test_without_a_base_url_the_profiles_that_have_one_are_named(xapi: Xapi) -> 
         )
 
 
-@pytest.mark.parametrize("args", [("-d", "@-"), ("a=@-",), ("a@-",)], ids=["data", "field", "upload"])
+@pytest.mark.parametrize("args", [("-d", "@-"), ("a=@-",), ("a@-",), ("a==@-",), ("A:@-",)])
 def test_a_request_without_a_password_source_fails_before_stdin_is_read(xapi: Xapi, args: tuple[str, ...]) -> None:
     reading, writing = os.pipe()  # never closed
     os.write(writing, b"unread")

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import Interrupted, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.body import build as body
-from xapi_cli.request.body.sources import read_value
+from xapi_cli.request.body.sources import STDIN, read_value
 from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings import paths
@@ -48,18 +49,26 @@ class Request:
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         self._runtime, self._options = runtime, options
-        method, path, item_arguments = items.split_arguments(options.arguments)
-        before = len(options.arguments) - len(item_arguments)
+        self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
+        self._value = cache(lambda path: read_value(path, runtime.terminal.stdin))  # a pipe can be read only once
+        self._parse_items(lambda path: path if path == STDIN else self._value(path))
+        combinations.check(options, self._items, self._method)
+
+    def _parse_items(self, read: Callable[[str], str]) -> None:
+        options = self._options
         self._items = items.parse(
-            item_arguments,
+            self._item_arguments,
             query=options.query,
             headers=options.headers,
-            before=before,
-            read=lambda path: read_value(path, runtime.terminal.stdin),
+            before=len(options.arguments) - len(self._item_arguments),
+            read=read,
         )
-        self._url = urls.resolve(runtime.base_url, path, self._items.query)
-        self._method = method
-        combinations.check(options, self._items, method)
+        self._url = urls.resolve(self._runtime.base_url, self._path, self._items.query)
+
+    def _read_stdin(self) -> None:
+        """Read the value that is in stdin, which may block for long."""
+        if STDIN in self._items.files:
+            self._parse_items(self._value)
 
     def warn_of_difference(self) -> None:
         """Warn if the request differs from the API description of the profile, if one is loaded; never raise."""
@@ -86,7 +95,8 @@ class Request:
         with ExitStack() as stack:
             credentials = self._credentials()
             if credentials is not None:
-                credentials.check()  # before stdin is read, which may block for long
+                credentials.check()  # before stdin is read
+            self._read_stdin()
             jq = self._filter()
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
@@ -158,6 +168,7 @@ class Request:
         from xapi_cli.request.curl import CurlCommand
         from xapi_cli.settings.table import DEFAULT_TIMEOUT
 
+        self._read_stdin()
         runtime, settings = self._runtime, self._runtime.settings
         command = CurlCommand(
             self._options,
