@@ -266,7 +266,7 @@ def test_show_prints_json(xapi: Xapi) -> None:
     [
         (["/v2/pet/7"], "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
         (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
-        (["DELETE", "/v2/pets/7"], "the API description has no DELETE for /v2/pets/7; it has GET, PUT"),
+        (["DELETE", "/v2/pets/7"], "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
         (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),
         (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
     ],

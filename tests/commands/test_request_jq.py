@@ -257,7 +257,10 @@ def test_a_filter_that_fails_on_a_page_names_its_url(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--jq", text, env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, "1\n2\n")
-    assert f"the filter of --jq failed: three; check the filter; go on from {server.url}/items?page=2" in outcome.err
+    assert (
+        f"the filter of --jq failed: three; check the filter; to continue, request {server.url}/items?page=2"
+        in outcome.err
+    )
 
 
 @pytest.mark.parametrize("options", [["--continue", "-o", "x"], ["--paginate", "--slurp"]])

@@ -185,7 +185,7 @@ def test_max_pages_ends_early_and_names_the_next_page(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--max-pages", "2", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4))
-    assert outcome.err == f"xapi: stopped after 2 pages; go on from {server.url}/items?page=3\n"
+    assert outcome.err == f"xapi: stopped after 2 pages; to continue, request {server.url}/items?page=3\n"
     assert len(server.targets) == 2
 
 

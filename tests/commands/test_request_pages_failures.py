@@ -40,7 +40,7 @@ def _failing(third: bytes, last: int = 3) -> Respond:
     ],
     ids=["500", "404", "closed", "302", "UTF-8", "HTML", "incomplete", "deep", "truncated", "304"],
 )
-def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_go_on_from(
+def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_continue_with(
     xapi: Xapi, third: bytes, code: int, problem: str
 ) -> None:
     with PageServer(_failing(third)) as server:
@@ -49,15 +49,15 @@ def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_go_on_from(
     assert (outcome.code, outcome.out) == (code, lines(1, 2, 3, 4))
     message = outcome.err.splitlines()[-1]
     assert problem.format(url=server.url) in message
-    assert message.endswith(f"; go on from {server.url}/items?page=3")
+    assert message.endswith(f"; to continue, request {server.url}/items?page=3")
 
 
-def test_the_items_go_on_from_the_url_that_the_error_names(xapi: Xapi) -> None:
+def test_the_items_continue_at_the_url_that_the_error_names(xapi: Xapi) -> None:
     failures = [page(b"", status="500 No")]
     pages = numbered(4)
     with PageServer(lambda target: failures.pop() if failures and "=3" in target else pages(target)) as server:
         first = xapi("request", "/items", "--paginate", env=bearing(server))
-        found = re.search(r"go on from (\S+)\n", first.err)
+        found = re.search(r"to continue, request (\S+)\n", first.err)
         assert found
         second = xapi("request", found[1], "--paginate", env=bearing(server))
 
@@ -65,12 +65,12 @@ def test_the_items_go_on_from_the_url_that_the_error_names(xapi: Xapi) -> None:
     assert first.out + second.out == lines(*range(1, 9))
 
 
-def test_the_first_page_has_no_url_to_go_on_from(xapi: Xapi) -> None:
+def test_the_first_page_has_no_url_to_continue_with(xapi: Xapi) -> None:
     with PageServer(lambda target: page({"no": 1}, status="404 No")) as server:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (4, "")
-    assert "go on" not in outcome.err
+    assert "to continue" not in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_output_file_is_unchanged_unless_all_pages_arrive(xapi: Xapi, out: P
 
     assert (outcome.code, outcome.out, out.read_text()) == (5, "", "old")
     assert [path.name for path in out.parent.iterdir()] == ["out"]
-    assert "go on" not in outcome.err  # nothing was written
+    assert "to continue" not in outcome.err  # nothing was written
 
 
 @pytest.mark.parametrize("form", ["Link", "field", "user info", "no scheme", "redirect"])
@@ -227,7 +227,7 @@ def test_a_final_401_exits_with_10(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (10, lines(1, 2))
-    assert f"; go on from {server.url}/items?page=2\n" in outcome.err
+    assert f"; to continue, request {server.url}/items?page=2\n" in outcome.err
     assert TOKEN not in outcome.err
 
 
@@ -258,7 +258,7 @@ def test_a_slurped_array_stays_open_after_a_failure(xapi: Xapi) -> None:
         json.loads(outcome.out)
 
 
-def test_secrets_in_the_url_to_go_on_from_are_redacted(xapi: Xapi) -> None:
+def test_secrets_in_the_url_to_continue_with_are_redacted(xapi: Xapi) -> None:
     def respond(target: str) -> bytes:
         return page(b"", status="500 No") if "=2" in target else page([1], link("?access_token=canary&page=2"))
 
@@ -266,12 +266,13 @@ def test_secrets_in_the_url_to_go_on_from_are_redacted(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
     assert outcome.err.endswith(
-        f"go on from {server.url}/items?access_token=***&page=2, where *** replaces secrets that are not shown\n"
+        f"to continue, request {server.url}/items?access_token=***&page=2,"
+        " where *** replaces secrets that are not shown\n"
     )
 
 
 @pytest.mark.parametrize("cursor", ["pageToken=b2Zm%3D", "$skiptoken=b2Zm", "next_token=b2Zm", "token=b2Zm"])
-def test_the_url_to_go_on_from_contains_the_cursor_of_the_server(xapi: Xapi, cursor: str) -> None:
+def test_the_url_to_continue_with_contains_the_cursor_of_the_server(xapi: Xapi, cursor: str) -> None:
     def respond(target: str) -> bytes:
         failed = server.targets.count(target) == 1 and target != "/items"
         return (
@@ -280,7 +281,7 @@ def test_the_url_to_go_on_from_contains_the_cursor_of_the_server(xapi: Xapi, cur
 
     with PageServer(respond) as server:
         first = xapi("request", "/items", "--paginate", env=bearing(server))
-        found = re.search(r"go on from (\S+)\n", first.err)
+        found = re.search(r"to continue, request (\S+)\n", first.err)
         assert found
         second = xapi("request", found[1], "--paginate", env=bearing(server))
 
@@ -288,7 +289,7 @@ def test_the_url_to_go_on_from_contains_the_cursor_of_the_server(xapi: Xapi, cur
     assert server.targets[1] == server.targets[2]
 
 
-def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_go_on_from(xapi: Xapi) -> None:
+def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_continue_with(xapi: Xapi) -> None:
     def respond(target: str) -> bytes:
         return page([1], link("?token=canary&pageToken=b2Zm")) if "page" not in target else page(b"", status="500 No")
 
@@ -296,7 +297,8 @@ def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_go_on_from(xapi: X
         outcome = xapi("request", "/items", "token==canary", "--paginate", env=bearing(server))
         stopped = xapi("request", "/items", "token==canary", "--paginate", "--max-pages", "1", env=bearing(server))
 
-    rest = f"go on from {server.url}/items?token=***&pageToken=b2Zm, where *** replaces secrets that are not shown\n"
+    url = f"{server.url}/items?token=***&pageToken=b2Zm"
+    rest = f"to continue, request {url}, where *** replaces secrets that are not shown\n"
     assert outcome.err.endswith(rest)
     assert stopped.err.endswith(rest)
 
@@ -322,7 +324,8 @@ def test_the_error_states_how_many_items_of_an_unfinished_page_were_printed(xapi
         rest, err = process.communicate(timeout=30)
 
     found = re.search(
-        rf"go on from {server.url}/items\?page=2; its first (\d+) items, or more, were printed\n$", err.decode()
+        rf"to continue, request {server.url}/items\?page=2; its first (\d+) items, or more, were printed\n$",
+        err.decode(),
     )
     assert (process.returncode, bool(found)) == (12, True), err
     assert found

@@ -58,7 +58,7 @@ def test_a_signal_ends_the_pages_at_once(xapi: Xapi, number: int, code: int) -> 
     assert (process.returncode, first.decode(), rest, err) == (code, lines(1, 2), b"", b"")
 
 
-def test_ctrl_c_on_a_terminal_names_the_page_to_go_on_from(xapi: Xapi) -> None:
+def test_ctrl_c_on_a_terminal_names_the_page_to_continue_with(xapi: Xapi) -> None:
     requested = threading.Event()
     script = [request(), send(numbered(9)("/items")), request(), lambda peer: requested.set(), hang()]
     with (
@@ -68,7 +68,7 @@ def test_ctrl_c_on_a_terminal_names_the_page_to_go_on_from(xapi: Xapi) -> None:
         terminal.expect('{"id":2}')
         assert requested.wait(10)
         terminal.interrupt()
-        terminal.expect(f"xapi: interrupted: go on from {server.url}/items?page=2")
+        terminal.expect(f"xapi: interrupted: to continue, request {server.url}/items?page=2")
         assert terminal.wait() == 130
 
 
@@ -77,7 +77,7 @@ def test_max_time_limits_all_pages(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--max-time", "1", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, lines(1, 2))
-    assert outcome.err.endswith(f"go on from {server.url}/items?page=2\n")
+    assert outcome.err.endswith(f"to continue, request {server.url}/items?page=2\n")
 
 
 def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:

@@ -25,14 +25,25 @@ def load(xapi: Xapi, document: Any = SWAGGER) -> None:
         ("PUT /v2/pets/7 name=x", None),
         ("PUT /v2/pets/7 name[first]=x", None),
         ("/v2/pets/7/photo photo@api.json", None),
-        ("/v2/pets/7", "requires view==, which the request does not contain; see `xapi api show GET /v2/pets/{id}`"),
+        (
+            "/v2/pets/7",
+            (
+                "the API description requires view==, which the request does not contain;"
+                " see `xapi api show GET /v2/pets/{id}`"
+            ),
+        ),
         (
             "PUT /v2/pets/7 tags:=[]",
-            "requires name=, which the request does not contain; see `xapi api show PUT /v2/pets/{id}`",
+            (
+                "the API description requires name=, which the request does not contain;"
+                " see `xapi api show PUT /v2/pets/{id}`"
+            ),
         ),
-        ("/v2/pet/7", "has no path /v2/pet/7; did you mean /v2/pets/7?"),
-        ("/v2/x/y/z/1", "has no path /v2/x/y/z/1; see `xapi api list`"),
-        ("DELETE /v2/pets/7", "has no DELETE for /v2/pets/7; it has GET, PUT"),
+        ("/v2/pet/7", "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
+        ("/v2/pet/{id}/ü", "the API description has no path /v2/pet/{id}/ü; see `xapi api list`"),
+        ("/v2/x/a%2Fb", "the API description has no path /v2/x/a%2Fb; see `xapi api list`"),
+        ("/v2/x/y/z/1", "the API description has no path /v2/x/y/z/1; see `xapi api list`"),
+        ("DELETE /v2/pets/7", "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
     ],
 )
 def test_a_difference_is_one_warning(xapi: Xapi, arguments: str, warning: str | None) -> None:
@@ -43,7 +54,7 @@ def test_a_difference_is_one_warning(xapi: Xapi, arguments: str, warning: str | 
 
     assert shown.code == 0
     assert "curl " in shown.out
-    assert shown.err == (f"xapi: warning: the API description {warning}\n" if warning else "")
+    assert shown.err == (f"xapi: warning: {warning}\n" if warning else "")
 
 
 def test_a_placeholder_is_reported(xapi: Xapi) -> None:

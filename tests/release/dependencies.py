@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "dependencies.md"
 
 _HEAD = "| package | version | license | last release | required by |\n| --- | --- | --- | --- | --- |\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)*")
-_CHECKED = re.compile(r"(?<=The registry was asked on )\d{4}-\d\d-\d\d")
+_CHECKED = re.compile(r"(?<=Last checked against the package index on )\d{4}-\d\d-\d\d")
 _LAST = re.compile(r"(\d{4}-\d\d-\d\d)(?: \((.+)\))?")
 
 

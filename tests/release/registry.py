@@ -1,4 +1,4 @@
-"""Asks the registry for the license and the last release of each locked package, as the last step of `make lock`."""
+"""Query the package index for the license and last release of each locked package; the last step of `make lock`."""
 
 import re
 import subprocess

@@ -38,7 +38,7 @@ def test_the_page_shows_a_newer_release_and_the_day_of_the_check() -> None:
     written = page(TEXT, facts, date(2030, 1, 4))
 
     row = f"| `h11` | {read_lock(USERS)['h11'].version} | MIT | 2030-01-02 (9.9) | `httpcore`, xapi |\n"
-    assert (row in written, "was asked on 2030-01-04" in written) == (True, True)
+    assert (row in written, "package index on 2030-01-04" in written) == (True, True)
     assert (facts_in(written), checked_in(written)) == (facts, date(2030, 1, 4))
 
 

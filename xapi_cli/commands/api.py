@@ -1,4 +1,4 @@
-"""Load the API's own description, and look up its operations."""
+"""Load an OpenAPI description, and look up its operations."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[
-    str, typer.Argument(metavar="FILE|PATH", help="The document: a file, - for stdin, or a PATH.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="FILE|PATH|-", help="The document: a file, a PATH of the API, or - for stdin.", show_default=False
+    ),
 ]
 Word = Annotated[
     str | None,
@@ -38,9 +41,10 @@ Arguments = Annotated[
 def load(ctx: typer.Context, source: Source) -> None:
     """Load the description of the API: an OpenAPI 3 or Swagger 2 document.
 
-    Reads the file FILE if it exists, stdin for -, and otherwise the response
-    to PATH, which is requested with the token. Stores an index of its
-    operations for the profile. YAML requires `pip install 'xapi-cli[yaml]'`.
+    Reads FILE, or stdin if it is -. If FILE does not exist and the argument
+    starts with a slash or is a URL below the base URL, requests it from the API
+    with the token. Stores an index of the operations for the profile. YAML
+    requires the extra `yaml`.
 
     Examples:
 

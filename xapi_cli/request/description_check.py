@@ -1,5 +1,6 @@
 """Compares a request with the API description: an unknown path or method, or a required parameter that is missing."""
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
 
@@ -42,14 +43,19 @@ def _unknown_path(routes: Routes, path: str) -> str | None:
     if closest is None and routes.find_with_rest(path):
         return None
     hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
-    return f"the API description has no path {printable(path)}; {hint}"
+    return f"the API description has no path {_shown(path)}; {hint}"
 
 
 def _unknown_method(entries: "Sequence[Entry]", method: str, path: str) -> str | None:
     if method in _IMPLIED:
         return None
     methods = ", ".join(entry.method for entry in entries)
-    return f"the API description has no {method} for {printable(path)}; it has {methods}"
+    return f"{method} is not listed for {_shown(path)} in the API description; it lists {methods}"
+
+
+def _shown(path: str) -> str:
+    """Return *path* as a user writes it: without percent-encoding, except of slashes."""
+    return printable("%2F".join(unquote(part) for part in re.split("%2F", path, flags=re.IGNORECASE)))
 
 
 def _missing(operation: "Operation", path: str, url: str, items: Items, *, has_data: bool) -> str | None:

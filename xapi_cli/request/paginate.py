@@ -52,7 +52,7 @@ class Pages:
         self._visited = Visited()
         self._has_items, self._has_next, self._is_modified = False, False, True
         self._given: frozenset[str] = frozenset()  # names of the parameters of the first call
-        self._unfinished: Call | None = None  # the call for the page to go on from after a failure
+        self._unfinished: Call | None = None  # the call for the page to resume from after a failure
         self.count = 0  # of the pages whose items were written
 
     def run(self, call: Call) -> None:
@@ -70,7 +70,7 @@ class Pages:
             next_call = self._page(call)
             self.count += 1
             if next_call is not None and self.count == self._options.max_pages:
-                self._note(f"stopped after {self.count} pages; {self._go_on_from(next_call)}")
+                self._note(f"stopped after {self.count} pages; {self._how_to_continue(next_call)}")
                 break
             if next_call is not None:
                 self._sender.begin_next_call()
@@ -80,16 +80,16 @@ class Pages:
             self._note_missing_field()
 
     def remaining(self) -> str:
-        """Return how to go on after a failure, or an empty text if no page was written or the next is unknown."""
+        """Return how to continue after a failure, or an empty text if no page was written or the next is unknown."""
         if self._unfinished is None:
             return ""
         printed = self._items.printed_of_page()
-        return self._go_on_from(self._unfinished) + (f"; {printed}" if printed else "")
+        return self._how_to_continue(self._unfinished) + (f"; {printed}" if printed else "")
 
-    def _go_on_from(self, call: Call) -> str:
+    def _how_to_continue(self, call: Call) -> str:
         shown = redact_page_url(call.url, self._given)
         lost = "" if shown == call.url else ", where *** replaces secrets that are not shown"
-        return f"go on from {printable(shown)}{lost}"
+        return f"to continue, request {printable(shown)}{lost}"
 
     def _note_missing_field(self) -> None:
         """Note that no page had the field of --next or --next-param: its name may be wrong."""

@@ -87,7 +87,8 @@ def _not_found(method: str | None, path: str, entries: Sequence[Entry], routes: 
     shown = printable(path)
     if entries:
         methods = ", ".join(each.method for each in entries)
-        return UsageError(f"the API description has no {method} for {shown}", hint=f"it has {methods}")
+        what = f"{method} is not listed for {shown} in the API description"
+        return UsageError(what, hint=f"it lists {methods}")
     closest = routes.closest(path)
     hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
     return UsageError(f"the API description has no path {shown}", hint=hint)
