@@ -208,6 +208,32 @@ def test_with_no_check_status_an_error_body_is_filtered(xapi: Xapi) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
 
 
+@pytest.mark.parametrize(
+    "status, options, code",
+    [
+        ("302 Found", ["--no-follow"], 3),
+        ("302 Found", ["--no-follow", "--no-check-status"], 0),
+        ("300 Multiple Choices", [], 3),
+        ("401 No", ["--no-check-status", "--no-login"], 10),
+    ],
+)
+def test_the_body_of_a_redirect_or_a_401_is_not_filtered(
+    xapi: Xapi, out: Path, status: str, options: list[str], code: int
+) -> None:
+    out.write_text("old")
+    location = ["Location: /x-api/me"] if status.startswith("302") else []
+    with PageServer(lambda target: response(status, b"<html>", *location)) as server:
+        env = bearing(server)
+        printed = xapi("request", "/", "--jq", ".", *options, env=env)
+        saved = xapi("request", "/", "--jq", ".", "-o", str(out), *options, env=env)
+
+    for outcome in (printed, saved):
+        assert (outcome.code, outcome.out) == (code, "")
+        assert outcome.err.startswith("<html>\n")
+        assert "filter" not in outcome.err
+    assert out.read_text() == "old"
+
+
 @pytest.mark.parametrize("reply", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
 def test_without_a_body_there_are_no_results(xapi: Xapi, engine: Mapping[str, str], reply: bytes) -> None:
     with Server([serve(reply)]) as server:

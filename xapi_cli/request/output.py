@@ -31,7 +31,7 @@ class ResponseOutput:
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
-    filter: "Filter | None" = None  # for the body of a success
+    filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, also of a failure
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
     def write(self, response: "httpx.Response") -> None:
@@ -47,11 +47,12 @@ class ResponseOutput:
         if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
         chunks = self._decoded_chunks(response)
-        if self.filter is not None and (response.status_code < 400 or self.writes_errors_to_file):
+        is_error = self._is_error(response.status_code)
+        if self.filter is not None and not is_error:
             self._write_filtered(self.filter, response, chunks)
-        elif self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status_code):
+        elif self._goes_to_file(response) and self.file is not None and self.file.accepts(response.status_code):
             self._write_to_file(self.file, response, chunks)
-        elif response.status_code < 400 or self.error_body == "stdout":
+        elif not is_error or self.error_body == "stdout":
             self._write_to_stdout(response, chunks)
         elif self.error_body == "stderr":
             self._write_to_stderr(response, chunks)
@@ -69,10 +70,17 @@ class ResponseOutput:
         decode = getincrementaldecoder("utf-8")("replace").decode
         return lambda data: self.terminal.write(printable(decode(data), keep="\n\t").encode())
 
+    def _is_error(self, status: int) -> bool:
+        """Return whether the body of a response is that of an error; a filter is not for that of a redirect either."""
+        if self.filter is None:
+            return status >= 400
+        return not 200 <= status < 300 and (status < 400 or status == 401 or not self.writes_errors_to_file)
+
     def _goes_to_file(self, response: "httpx.Response") -> bool:
-        if response.request.method == "HEAD" or response.status_code in _EXCLUDED_FROM_FILE:
+        status = response.status_code
+        if response.request.method == "HEAD" or status in _EXCLUDED_FROM_FILE:
             return False
-        return response.status_code < 400 or self.writes_errors_to_file
+        return not self._is_error(status) or (self.writes_errors_to_file and self.filter is None)
 
     def _decoded_chunks(self, response: "httpx.Response") -> Iterator[bytes]:
         for chunk in decoded(response):
