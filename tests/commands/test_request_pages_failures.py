@@ -301,6 +301,12 @@ def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_continue_with(xapi
     rest = f"to continue, request {url}, where *** replaces secrets that are not shown\n"
     assert outcome.err.endswith(rest)
     assert stopped.err.endswith(rest)
+    again = xapi("request", "/items?token=***&pageToken=b2Zm", "--paginate", env=bearing(server))
+    assert again.code == 2
+    assert again.err == (
+        "xapi: error: PATH has a parameter with the value ***, which replaces a secret in messages; "
+        "write the value, or %2A%2A%2A for three asterisks\n"
+    )
 
 
 @pytest.mark.parametrize("target", ["/a/%2e%2e/b", "{url}//b", "/a%2f..%2fb", "/a/%0a"])

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_plus
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.http.hosts import InvalidURL, host_and_port, reject_control_characters, reject_spaces
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
+from xapi_cli.system.redact import REDACTED
 
 Origin = tuple[str, str, int]
 
@@ -25,6 +26,7 @@ _PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[/\\]")
 _ENCODED_LINE_BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
 _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
+_REDACTED_PARAMETER = re.compile(rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)")
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
@@ -158,6 +160,9 @@ def _resolved(base: str, path: str) -> str:
         )
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
+    if _REDACTED_PARAMETER.search(path):
+        hint = "write the value, or %2A%2A%2A for three asterisks"
+        raise InvalidURL(f"has a parameter with the value {REDACTED}, which replaces a secret in messages", hint)
     if _SCHEME_WITHOUT_SLASHES.match(path):
         raise InvalidURL("has no // after its scheme", "write the complete URL, or the path with a leading slash")
     if _URL.match(path):
