@@ -55,6 +55,10 @@ def _run(xapi: Xapi, command: str, env: dict[str, str], cwd: Path, given: bytes 
         ([ECHO, "-d", "@-"], FILE[:60_000]),
         ([ECHO, "X-One:1", "-H", "X-Two: a b", "Accept:", "User-Agent:me"], b""),
         ([ECHO, "-d", "@we ird 'name'\".txt"], b""),
+        (
+            [ECHO, "X-One:@we ird 'name'\".txt", "X-Two:@~/home-file", "X$HOME:@empty", "X-Four:@lines", "q==@lines"],
+            b"",
+        ),
     ],
 )
 def test_curl_sends_the_same_request(
@@ -65,6 +69,8 @@ def test_curl_sends_the_same_request(
     (tmp_path / "text").write_text("zwei\nZeilen", "utf-8")
     (tmp_path / "json").write_text("[1.0]\n")
     (tmp_path / "file").write_bytes(FILE)
+    (tmp_path / "lines").write_bytes("it's $HOME `x` é\r\n\n".encode())
+    (tmp_path / "empty").write_bytes(b"\n")
     (tmp_path / "we ird 'name'\".txt").write_bytes(b"x")
     (xapi.home / "home-file").write_bytes(b"from home")
     env = sandbox.settings
@@ -284,6 +290,8 @@ def test_printing_the_command_sends_nothing_and_obtains_no_token(xapi: Xapi, san
     ("args", "message"),
     [
         (["/a", "b=@-"], "--curl cannot show a field that is read from stdin"),
+        (["/a", "b==@-"], "--curl cannot show a value that is read from stdin"),
+        (["/a", "B:@-"], "--curl cannot show a value that is read from stdin"),
         (["HEAD", "/a", "b=1"], "curl cannot send a HEAD request with a body"),
     ],
 )
@@ -292,6 +300,18 @@ def test_requests_that_curl_cannot_send_are_rejected(xapi: Xapi, args: list[str]
 
     assert (outcome.code, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+def test_the_value_of_a_header_from_a_file_is_not_in_the_command(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("canary\n")
+    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "t"}
+
+    headers = xapi("request", "/a", "X-Key:@secret", "Authorization:@secret", "--curl", env=env, cwd=tmp_path)
+    query = xapi("request", "/a", "q==@secret", "--curl", env=env, cwd=tmp_path)
+
+    assert headers.code == 0
+    assert "canary" not in headers.out
+    assert query.err == "xapi: the command for curl contains the value from secret\n"
 
 
 PARTIAL = "curl writes FILE as the body arrives, not atomically"

@@ -15,7 +15,7 @@ from xapi_cli.request.body.sources import STDIN
 from xapi_cli.request.items import Field, Items, Upload
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings.resolve import arguments
-from xapi_cli.system.render import shell_quoted
+from xapi_cli.system.render import printable, shell_quoted
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # without a body, they are sent with Content-Length: 0
 _SPECIAL = re.compile(r'[="\\\r\n]')  # ends a name in curl, or is escaped differently by some curl versions
@@ -55,6 +55,9 @@ class CurlCommand:
         """Yield messages for the user about the differences from xapi that the given flags cause."""
         if missing := list(self._missing_flags()):
             yield f"omitted, because curl does not support it: {', '.join(missing)}"
+        for (separator, _, text), path in self.items.origins.items():
+            if separator == "==@" or text != text.strip(" \t"):
+                yield f"the command for curl contains the value from {printable(path)}"
         if self._output_path:
             yield "curl writes FILE as the body arrives, not atomically"
         if self._retries:
@@ -165,11 +168,15 @@ class CurlCommand:
         return ["--header", "@-"] if self._sends_token else []
 
     def _user_headers(self) -> list[str]:
-        lines = [
-            f"{name}:" if value is None else f"{name}: {value}" if value else f"{name};"
-            for name, value in self.items.headers
-        ]
-        return [argument for line in lines for argument in ("--header", shell_quoted(line))]
+        return [word for name, value in self.items.headers for word in ("--header", self._user_header(name, value))]
+
+    def _user_header(self, name: str, value: str | None) -> str:
+        """Return the argument of `--header`; a value from a file is read when the command runs: it may be a secret."""
+        path = self.items.origins.get((":@", name, value or ""))
+        if path is None or not value:
+            return shell_quoted(f"{name}:" if value is None else f"{name}: {value}" if value else f"{name};")
+        content = f"tr -d '\\r\\n' <{shell_quoted(os.path.expanduser(path))}"
+        return f'{shell_quoted(f"{name}: ")}"$({content})"'
 
     def _body_options(self) -> list[str]:
         if self.items.uploads:

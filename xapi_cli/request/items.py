@@ -60,13 +60,15 @@ class Upload(NamedTuple):
 class Items:
     """The parsed ITEMs, `-q` and `-H`, each kind in the order given; a header with the value None is removed.
 
-    *parts* are the fields and uploads. *files* are the files from which the values of headers and parameters were read.
+    *parts* are the fields and uploads. *files* are the files from which the values of headers and parameters were read;
+    *origins* has them by separator, name and value.
     """
 
     query: list[tuple[str, str]] = field(default_factory=list, repr=False)
     headers: list[tuple[str, str | None]] = field(default_factory=list, repr=False)
     parts: list[Field | Upload] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    origins: dict[tuple[str, str, str], str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def fields(self) -> list[Field]:
@@ -223,7 +225,9 @@ def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], 
     path = _file_name(item.value, where, f"for a value that starts with @, use {flag}")
     assert read is not None  # noqa: S101 - only callers that cannot have such ITEMs omit it
     items.files.append(path)
-    return read(path)
+    text = read(path)
+    items.origins[item.separator, item.name, text] = path
+    return text
 
 
 def _field(item: _Split, where: str) -> Field:

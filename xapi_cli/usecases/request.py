@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import Interrupted, XapiError
+from xapi_cli.errors import Interrupted, UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.body import build as body
@@ -168,7 +168,8 @@ class Request:
         from xapi_cli.request.curl import CurlCommand
         from xapi_cli.settings.table import DEFAULT_TIMEOUT
 
-        self._read_stdin()
+        if STDIN in self._items.files:
+            raise UsageError("--curl cannot show a value that is read from stdin", hint="read it from a file")
         runtime, settings = self._runtime, self._runtime.settings
         command = CurlCommand(
             self._options,
