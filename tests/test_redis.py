@@ -378,6 +378,47 @@ def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_logi
     assert sandbox.login_attempts == 0
 
 
+def test_a_logout_of_all_accounts_needs_the_server_only_for_those_known_there(
+    xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
+) -> None:
+    def name(email: str) -> str:
+        return f"{email} at {sandbox.base_url}"
+
+    member = {"XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
+    redis = {**sandbox.settings, **redis_server.environ}
+    assert xapi("login", env=redis).code == 0
+    assert xapi("login", env={**sandbox.settings, **member}).code == 0
+    assert len(list((xapi.state / "tokens").iterdir())) == 1
+
+    without_url = xapi("logout", "--all", env={"XAPI_STORAGE": "redis"})
+
+    assert without_url.code == 2
+    assert f"xapi: logged out of {name(MEMBER.email)}\n" in without_url.err
+    assert without_url.err.endswith(
+        f"xapi: error: cannot log out of {name(MASTER.email)}: storage redis requires the setting redis_url; "
+        "set XAPI_REDIS_URL, or run `xapi profile set redis_url redis://HOST`\n"
+    )
+    assert list((xapi.state / "tokens").iterdir()) == []
+
+    assert xapi("login", env={**sandbox.settings, **member}).code == 0
+    assert xapi("login", env=sandbox.settings).code == 0  # known in both
+    redis_server.stop()
+    stopped = xapi("logout", "--all", env=redis_server.environ)
+
+    assert stopped.code == 13
+    assert f"xapi: logged out of {name(MEMBER.email)}\n" in stopped.err
+    assert f"xapi: error: logged out of {name(MASTER.email)} in the file store only: Redis at " in stopped.err
+    assert stopped.err.count("\n") == 2
+
+    assert xapi("login", env={**sandbox.settings, **member}).code == 0
+    alone = xapi("logout", env={**redis_server.environ, **sandbox.settings, **member})
+    assert alone.code == 13
+    assert f"xapi: error: logged out of {name(MEMBER.email)} in the file store only: Redis at " in alone.err
+
+    redis_server.start()
+    assert xapi("logout", "--all", env=redis_server.environ).err == f"xapi: logged out of {name(MASTER.email)}\n"
+
+
 def test_a_logout_of_many_accounts_waits_for_an_unreachable_server_once(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
 ) -> None:

@@ -78,6 +78,7 @@ class TokenRepository:
         self._warned = False
         self._index = AccountIndex(state / "known")
         self._opened: dict[str, Store] = {}  # to delete records
+        self.cleared: list[str] = []  # the places from which the last `delete` deleted a record
 
     @property
     def storage(self) -> str:
@@ -192,20 +193,21 @@ class TokenRepository:
         return True
 
     def delete(self) -> bool:
-        """Delete the record from every store that may contain it; return whether there was one."""
+        """Delete the record from every store that may contain it, and set `cleared`; return whether there was one."""
         with self._writing():
             known = self._known_storages()
             self._remove_from_index(but=known)  # from here on, no login in progress stores anything
-            found, failed = False, dict[str, StoreError | UsageError]()
+            self.cleared, failed = [], dict[str, StoreError | UsageError]()
             for storage in self._storages_to_clear(known):
                 try:
-                    found = self._delete_from(storage, is_known=storage.name in known) or found
+                    if self._delete_from(storage, is_known=storage.name in known):
+                        self.cleared.append(storage.place)
                 except (StoreError, UsageError) as error:
                     failed[storage.name] = error
             self._remove_from_index(but=tuple(failed))  # what could not be deleted must stay in the index
         for failure in failed.values():
             raise failure
-        return found or bool(known)
+        return bool(self.cleared or known)
 
     def continue_without_lock(self, error: OSError | LockUnavailable) -> None:
         """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""

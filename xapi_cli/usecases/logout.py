@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
 if TYPE_CHECKING:
@@ -10,17 +10,19 @@ if TYPE_CHECKING:
 
     from xapi_cli.errors import XapiError
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Identity
 
 
 def log_out(runtime: "Runtime", *, everything: bool) -> None:
     """Delete what is stored for the account of the settings or, with *everything*, for every known account.
 
-    Raises StoreError or TimeoutExpired if anything could not be deleted.
+    Raises StoreError or TimeoutExpired if anything could not be deleted, and UsageError if that needs another setting.
     """
     identities = _known_accounts(runtime) if everything else [runtime.identity]
     warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
-    failures = list(_failures(runtime, identities))
+    storage = _storage_for_all(runtime.settings.storage) if everything else runtime.settings.storage
+    failures = list(_failures(runtime, identities, storage))
     if not identities:
         runtime.terminal.note("no known account, nothing to delete")
     for failure in failures[:-1]:
@@ -40,15 +42,34 @@ def _known_accounts(runtime: "Runtime") -> "list[Identity]":
         ) from error
 
 
-def _failures(runtime: "Runtime", identities: "list[Identity]") -> "Iterator[XapiError]":
+def _storage_for_all(setting: str) -> str:
+    """Return the storage to delete from in addition to those in which an account is known.
+
+    A storage that machines share is not searched for accounts that are unknown there: an account that this machine has
+    only in other stores can then be logged out of while the server of the shared one cannot be reached.
+    """
+    from xapi_cli.store import registry
+
+    return registry.fallback().name if registry.selected(setting).shares_logins else setting
+
+
+def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) -> "Iterator[XapiError]":
     """Log out of *identities* and print a note for each; yield the error of each that failed."""
     repository = None
     for identity in identities:
-        repository = repository.of(identity) if repository else runtime.repository(identity)
+        repository = repository.of(identity) if repository else runtime.repository(identity, storage=storage)
+        account = runtime.account(identity, repository=repository)
         name = f"{identity.username} at {identity.base_url}"
         try:
-            found = runtime.account(identity, repository=repository).log_out()
-        except (StoreError, TimeoutExpired) as error:
-            yield type(error)(f"cannot log out of {name}: {error.message}", hint=error.hint)
+            found = account.log_out()
+        except (StoreError, TimeoutExpired, UsageError) as error:
+            yield _named(error, name, repository)
         else:
             runtime.terminal.note(f"logged out of {name}" if found else f"nothing was stored for {name}")
+
+
+def _named(error: "XapiError", name: str, repository: "TokenRepository") -> "XapiError":
+    """Return *error* with the account *name*, and with the stores that contain nothing of it any more."""
+    cleared = " and ".join(repository.cleared)
+    problem = f"logged out of {name} in {cleared} only" if cleared else f"cannot log out of {name}"
+    return type(error)(f"{problem}: {error.message}", hint=error.hint)
