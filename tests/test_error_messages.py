@@ -170,7 +170,7 @@ ERRORS = {
     ),
     "a missing body file": Error(
         "request /a -d @missing", TOKEN, 2,
-        "cannot read missing: No such file or directory; an @ is followed by a path",
+        "cannot read missing: No such file or directory; a value that starts with @ names a file",
     ),
     "a file in a missing directory": Error(
         "request /x-api/me -o nowhere/file", TOKEN, 14,

@@ -91,7 +91,7 @@ def test_a_logout_is_not_undone_by_a_helper_that_outlives_its_killed_process(
 
     assert refused.code == 13
     assert "docker-credential-fake does not respond to another xapi process, which uses it; " in refused.err
-    assert "end docker-credential-fake if it hangs" in refused.err
+    assert "stop docker-credential-fake if it hangs" in refused.err
     assert xapi("logout", env=env).code == 0
     assert fake_helper.stored == []
 
@@ -144,7 +144,7 @@ def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
     assert (outcome.code, outcome.out) == (13, "")
     assert outcome.err.startswith("xapi: error: ")
     assert outcome.err.count("\n") == 1
-    assert "docker-credential-slow did not respond within 3 s; unlock what it uses, or use another" in outcome.err
+    assert "docker-credential-slow did not respond within 3 s; unlock its password store, or use another" in outcome.err
     assert sandbox.login_attempts == 0
 
 

@@ -117,7 +117,7 @@ def test_a_file_in_place_of_a_socket_is_named_and_nothing_is_left(
     path.touch()
     outcome = stopped.xapi("agent", "start", *options)
 
-    error = f"xapi: error: {path} is not a socket; remove it, if it is not needed\n"
+    error = f"xapi: error: {path} is not a socket; move or delete it\n"
     assert (outcome.code, outcome.err) == (2, error)
     assert {file.name for file in stopped.directory.iterdir()} == {name, "lock"}
 

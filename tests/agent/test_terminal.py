@@ -199,7 +199,7 @@ def test_a_credential_helper_outlives_its_killed_client_with_the_lock(
 
         assert is_running(helper)
         refused = agent.xapi("logout", env=with_pin)
-        assert (refused.code, "unlock what it uses" in refused.err) == (13, True)
+        assert (refused.code, "unlock its password store" in refused.err) == (13, True)
         os.kill(helper, signal.SIGKILL)
 
 

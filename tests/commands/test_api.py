@@ -19,7 +19,7 @@ from xapi_cli.sandbox.description import DOCUMENT
 
 NOTHING_LOADED = (
     "xapi: error: no API description is loaded for profile default; "
-    "run `xapi api load` with its file, or with its path, such as /openapi.json\n"
+    "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one\n"
 )
 
 
@@ -81,7 +81,7 @@ def test_yaml_without_the_extra_is_one_error(xapi: Xapi) -> None:
     process = xapi.start("api", "load", "api.yaml", argv=(str(PYTHON), "-c", hidden))
 
     assert process.communicate(timeout=30)[1] == (
-        b"xapi: error: api.yaml is not JSON, and PyYAML, which reads YAML, is not installed; "
+        b"xapi: error: api.yaml is not valid JSON, and YAML support is not installed; "
         b"run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON\n"
     )
     assert process.returncode == 2
@@ -103,7 +103,7 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
         (response("503 Service Unavailable", b"x"), 5, "responded with 503"),
         (response("204 No Content"), 2, "/a responded with 204"),
         (response("200 OK", b"<html>"), 2, "/a is HTML or XML"),
-        (response("200 OK", b"{}"), 2, "the document is not an OpenAPI document"),
+        (response("200 OK", b"{}"), 2, "the document has neither an `openapi` nor a `swagger` field"),
         (response("200 OK", b'{"a', "Content-Length: 10"), 11, "was truncated after 3 bytes"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_document_of_more_than_50_mb_is_rejected_before_it_is_complete(xapi: X
     process = xapi.start("api", "load", "/dev/zero")
 
     assert process.communicate(timeout=60)[1] == (
-        b"xapi: error: /dev/zero has more than 50 MB; load a smaller document\n"
+        b"xapi: error: /dev/zero is larger than 50 MB; load a smaller document\n"
     )
     assert process.returncode == 2
 
@@ -146,7 +146,7 @@ def test_what_was_skipped_is_reported(xapi: Xapi) -> None:
 
     assert xapi("api", "load", "api.json").err == (
         "xapi: loaded 1 operation of T 1 for profile default\n"
-        "xapi: skipped 2 references that lead outside the document or to nothing\n"
+        "xapi: skipped 2 references that are external or unresolvable\n"
     )
 
 

@@ -115,8 +115,8 @@ def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> No
     assert outcome.code == 11
     if form == "redirect":  # its page is an item, but its link is not followed
         assert outcome.err == (
-            f"xapi: error: the next page, {server.url}/3, is not requested: "
-            "a redirect to another origin led to its link\n"
+            f"xapi: error: the link to the next page ({server.url}/3) was not followed, "
+            "because it came from another origin after a redirect\n"
         )
         assert (other.targets, other.tokens, server.targets) == (["/page"], [], ["/items", "/2"])
     else:

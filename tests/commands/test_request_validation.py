@@ -100,6 +100,7 @@ def test_a_damaged_index_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     assert shown == Outcome(
         0,
         shown.out,
-        "xapi: warning: the API description cannot be used; run `xapi api load` again, or use --no-validate\n",
+        "xapi: warning: the API description of profile default cannot be used; "
+        "run `xapi api load` again, or use --no-validate\n",
     )
     assert "email" in shown.out

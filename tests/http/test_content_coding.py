@@ -157,7 +157,7 @@ def test_mutated_bodies_are_decoded_or_a_network_error(data: st.DataObject, pack
 def test_an_unknown_coding_is_an_error_that_does_not_echo_it(coding: str) -> None:
     with pytest.raises(NetworkError) as caught:
         undone(b"body", coding)
-    assert str(caught.value) == ("the body has an unknown content coding; xapi supports gzip, deflate, br and zstd")
+    assert str(caught.value) == ("the body has an unsupported content coding; xapi supports gzip, deflate, br and zstd")
 
 
 _OLD_BROTLI = "type('brotli', (), {'Decompressor': type('Decompressor', (), {}), '__spec__': 'brotli'})"

@@ -231,11 +231,11 @@ def test_all_text_is_one_printable_line() -> None:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ({}, "not an OpenAPI document"),
-        ({"openapi": "2.0"}, "of version 2.0"),
-        ({"openapi": {}}, "not an OpenAPI document"),
-        ({"swagger": "1.2"}, "of version 1.2"),
-        ({"swagger": "3.0\x1b"}, "of version 3.0\\x1b"),
+        ({}, "neither an `openapi` nor a `swagger` field"),
+        ({"openapi": "2.0"}, "unsupported version 2.0"),
+        ({"openapi": {}}, "neither an `openapi` nor a `swagger` field"),
+        ({"swagger": "1.2"}, "unsupported version 1.2"),
+        ({"swagger": "3.0\x1b"}, "unsupported version 3.0\\x1b"),
     ],
 )
 def test_another_kind_of_document_is_rejected(document: dict[str, Any], problem: str) -> None:
@@ -245,7 +245,7 @@ def test_another_kind_of_document_is_rejected(document: dict[str, Any], problem:
 
 @pytest.mark.parametrize("paths", [None, [], {}, {"/a": None}, {"a": {"get": {}}}, {"/a": {"trace": {}, "get": 5}}])
 def test_a_document_without_operations_is_rejected(paths: Any) -> None:
-    with pytest.raises(UsageError, match="describes no operation"):
+    with pytest.raises(UsageError, match="contains no operations"):
         Compiler(openapi(paths)).operations()
 
 

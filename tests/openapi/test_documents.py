@@ -93,7 +93,7 @@ def test_an_alias_as_a_key_is_its_text() -> None:
         (b"a: " + b"[" * 300, "more than 200 levels"),
         (b"- " * 300, "more than 200 levels"),
         (b"a: \x00", "is not valid YAML"),
-        (b'{"a": "' + b"x" * MAX_SIZE + b'"}', "has more than 50 MB"),
+        (b'{"a": "' + b"x" * MAX_SIZE + b'"}', "is larger than 50 MB"),
         (b'{"a": [' + b"[]," * 5_000_000 + b"[]]}", "has more than 5,000,000 values"),
     ],
     ids=lambda value: (

@@ -241,10 +241,10 @@ def test_a_file_with_an_invalid_header_value_is_rejected_and_not_quoted(text: st
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("@CAN", "for a body from a file write -d @FILE"),
-        ("Can;", "for a header with an empty value write -H 'Name;'"),
-        ("=CAN", "its name is empty; is a shell variable unset? For the whole body write -d"),
-        (":=[1]", "its name is empty; is a shell variable unset? For the whole body write -d"),
+        ("@CAN", "for a body from a file, use -d @FILE"),
+        ("Can;", "for a header with an empty value, use -H 'Name;'"),
+        ("=CAN", "its name is empty; check for an unset shell variable, or use -d for the whole body"),
+        (":=[1]", "its name is empty; check for an unset shell variable, or use -d for the whole body"),
         ("Can;CAN", "write name=value, name:=JSON, name==value, Name:value or name@file"),
         ("a[b/c]=CAN", "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"),
         ("a[b?]:=CAN", "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"),

@@ -69,59 +69,59 @@ def test_paths_build_one_value(args: list[str], expected: str) -> None:
 
 
 def pointing(text: str) -> str:
-    return f"{text}; for a bracket in a name write \\[ or \\]"
+    return f"expected {text}; to use a bracket in a name, write \\[ or \\]"
 
 
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("a[", pointing("a name, an index or ] is expected at its end")),
-        ("a[[", pointing("a name, an index or ] is expected at character 3")),
-        ("a[b", pointing("] is expected at its end")),
-        ("a[1", pointing("] is expected at its end")),
-        ("a[b[", pointing("] is expected at character 4")),
-        ("a[b]c", pointing("[ is expected at character 5")),
-        ("a[b]]", pointing("[ is expected at character 5")),
-        ("a]", pointing("[ is expected at character 2")),
-        ("]a", pointing("[ is expected at character 1")),
-        ("[", pointing("a name, an index or ] is expected at its end")),
-        ("[a]", pointing("an index or ] is expected at character 2")),
-        ("[]a", pointing("[ is expected at character 3")),
-        (r"a\[]", pointing("[ is expected at character 4")),
-        (r"a[b\]", pointing("] is expected at its end")),
-        ("a[-1]", "the index at character 3 is negative; for a name write \\-1"),
-        ("a[1234567890]", "the index at character 3 is too large; for a name write \\1234567890"),
-        ("a[100001]", "more than 100,000 elements, with those before its index"),
-        ("a[99999][99999]", "more than 100,000 elements, with those before its index"),
+        ("a[", pointing("a name, an index or ] at the end")),
+        ("a[[", pointing("a name, an index or ] at character 3")),
+        ("a[b", pointing("] at the end")),
+        ("a[1", pointing("] at the end")),
+        ("a[b[", pointing("] at character 4")),
+        ("a[b]c", pointing("[ at character 5")),
+        ("a[b]]", pointing("[ at character 5")),
+        ("a]", pointing("[ at character 2")),
+        ("]a", pointing("[ at character 1")),
+        ("[", pointing("a name, an index or ] at the end")),
+        ("[a]", pointing("an index or ] at character 2")),
+        ("[]a", pointing("[ at character 3")),
+        (r"a\[]", pointing("[ at character 4")),
+        (r"a[b\]", pointing("] at the end")),
+        ("a[-1]", "the index at character 3 is negative; for a name, write \\-1"),
+        ("a[1234567890]", "the index at character 3 is too large; for a name, write \\1234567890"),
+        ("a[100001]", "the index would add more than 100,000 empty elements"),
+        ("a[99999][99999]", "the index would add more than 100,000 empty elements"),
     ],
 )
 def test_an_invalid_name_is_reported_with_the_place(name: str, error: str) -> None:
     with pytest.raises(UsageError) as caught:
         built(f"{name}=CAN")
 
-    assert str(caught.value) == f"the field {name} is not valid: {error}"
+    assert str(caught.value) == f"invalid field name '{name}': {error}"
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["a=1", "a[b]=2"], "the field a[b] needs an object, but a is a string"),
-        (["a:=1", "a[b]=2"], "the field a[b] needs an object, but a is a number"),
-        (["a:=null", "a[]=2"], "the field a[] needs an array, but a is null"),
-        (["a:=true", "a[0]=2"], "the field a[0] needs an array, but a is a boolean"),
-        (["a:=@f", "a[0]=2"], "the field a[0] needs an array, but a is the content of a file"),
-        (["a=[]", "a[]=2"], "the field a[] needs an array, but a is a string"),
-        (["a[b]=1", "a[]=2"], "the field a[] needs an array, but a is an object"),
-        (["a[]=1", "a[b]=2"], "the field a[b] needs an object, but a is an array"),
-        (["a[b][0]=1", "a[b][0][c]=2"], "the field a[b][0][c] needs an object, but a[b][0] is a string"),
-        (["[]=1", "a=2"], "the field a needs an object, but the body is an array"),
-        (["a=1", "[]=2"], "the field [] needs an array, but the body is an object"),
+        (["a=1", "a[b]=2"], "'a[b]' requires 'a' to be an object, but it is a string"),
+        (["a:=1", "a[b]=2"], "'a[b]' requires 'a' to be an object, but it is a number"),
+        (["a:=null", "a[]=2"], "'a[]' requires 'a' to be an array, but it is null"),
+        (["a:=true", "a[0]=2"], "'a[0]' requires 'a' to be an array, but it is a boolean"),
+        (["a:=@f", "a[0]=2"], "'a[0]' requires 'a' to be an array, but it is the content of a file"),
+        (["a=[]", "a[]=2"], "'a[]' requires 'a' to be an array, but it is a string"),
+        (["a[b]=1", "a[]=2"], "'a[]' requires 'a' to be an array, but it is an object"),
+        (["a[]=1", "a[b]=2"], "'a[b]' requires 'a' to be an object, but it is an array"),
+        (["a[b][0]=1", "a[b][0][c]=2"], "'a[b][0][c]' requires 'a[b][0]' to be an object, but it is a string"),
+        (["[]=1", "a=2"], "'a' requires the body to be an object, but it is an array"),
+        (["a=1", "[]=2"], "'[]' requires the body to be an array, but it is an object"),
         (["a[][b]=1", "a[0]=2"], "the field a[0] is given twice"),
         (["a[b]=1", "a[b]=2"], "the field a[b] is given twice"),
         (["a[b]=1", "a:={}"], "the field a is given twice"),
         (["a:=[1]", "a[0]=2", "a[0]=3"], "the field a[0] is given twice"),
-        (['a:={"b": 1, "b": 2}', "a[c]=3"], "the field a[c] extends an object that has a name twice"),
-        (["\x1b=1", "\x1b[\u202e]=2"], "the field \\x1b[\\u202e] needs an object, but \\x1b is a string"),
+        (['a:={"b": 1, "b": 2}', "a[c]=3"], "'a[c]' extends an object with a duplicate name"),
+        (["\x1b=1", "\x1b[\u202e]=2"], "'\\x1b[\\u202e]' requires '\\x1b' to be an object, but it is a string"),
     ],
 )
 def test_contradictory_names_are_rejected_without_values(args: list[str], message: str) -> None:

@@ -101,7 +101,7 @@ def _check_replaceable(place: Path, directory: int) -> None:
     if status.st_uid != os.geteuid():
         raise UsageError(f"{path} belongs to another user (ID {status.st_uid})", hint="remove it")
     if not stat.S_ISSOCK(status.st_mode):
-        raise UsageError(f"{path} is not a socket", hint="remove it, if it is not needed")
+        raise UsageError(f"{path} is not a socket", hint="move or delete it")
 
 
 def _remove_unfinished(directory: int) -> None:

@@ -68,7 +68,7 @@ def _decode(coding: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
             return _decode_deflate(blocks)
     optional = optional_codings.decoder(coding)
     if optional is None:
-        raise _error("the body has an unknown content coding", "xapi supports gzip, deflate, br and zstd")
+        raise _error("the body has an unsupported content coding", "xapi supports gzip, deflate, br and zstd")
     return _decode_optional(coding, optional(blocks), blocks)
 
 

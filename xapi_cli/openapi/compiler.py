@@ -67,7 +67,7 @@ class Compiler:
             if len(found) > _MAX_OPERATIONS:
                 raise UsageError(f"the document describes more than {_MAX_OPERATIONS:,} operations")
         if not found:
-            raise UsageError("the document describes no operation", hint="load another one")
+            raise UsageError("the document contains no operations", hint="check that it is complete")
         return found
 
     def _operations(self) -> Iterator[Operation]:
@@ -173,8 +173,8 @@ def _is_swagger(document: Mapping[str, Any]) -> bool:
         return False
     if "openapi" not in document and text in ("2", "2.0"):
         return True
-    what = f"of version {text}" if text else "not an OpenAPI document: `openapi` and `swagger` are missing"
-    raise UsageError(f"the document is {what}", hint="load one of OpenAPI 3 or Swagger 2")
+    what = f"has the unsupported version {text}" if text else "has neither an `openapi` nor a `swagger` field"
+    raise UsageError(f"the document {what}", hint="load an OpenAPI 3 or Swagger 2 document")
 
 
 def _is_parameter(node: Mapping[str, Any]) -> bool:

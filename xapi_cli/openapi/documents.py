@@ -18,7 +18,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
     """
     shown = printable(name)
     if len(data) > MAX_SIZE:
-        raise UsageError(f"{shown} has more than {MAX_SIZE // 1_000_000} MB", hint="load a smaller document")
+        raise UsageError(f"{shown} is larger than {MAX_SIZE // 1_000_000} MB", hint="load a smaller document")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -29,7 +29,8 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
         raise UsageError(f"{shown} {what}", hint="load an OpenAPI document in JSON or YAML")
     document = _from_json(text, shown) if start[0] in "{[" else _from_yaml(text, shown)
     if not isinstance(document, dict):
-        raise UsageError(f"{shown} is not an OpenAPI document, because it is not an object", hint="load another one")
+        what = f"{shown} is not an OpenAPI document: the top level is not an object"
+        raise UsageError(what, hint="check that it is the right file")
     return document
 
 
@@ -39,7 +40,7 @@ def _from_json(text: str, shown: str) -> object:
     try:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except RecursionError:
-        raise UsageError(f"{shown} is nested too deeply", hint="load another document") from None
+        raise UsageError(f"{shown} is nested too deeply", hint="check that it is an OpenAPI document") from None
     except ValueError as error:
         raise UsageError(f"{shown} is not valid JSON: {printable(str(error))}", hint="correct the document") from None
 
@@ -49,7 +50,7 @@ def _from_yaml(text: str, shown: str) -> object:
         from xapi_cli.openapi.yaml_documents import InvalidYAML, read
     except ImportError:
         raise UsageError(
-            f"{shown} is not JSON, and PyYAML, which reads YAML, is not installed",
+            f"{shown} is not valid JSON, and YAML support is not installed",
             hint="run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON",
         ) from None
     try:

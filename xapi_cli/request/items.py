@@ -189,11 +189,11 @@ def _item(argument: str, position: int) -> _Split:
     if found is not None:
         return found
     if argument.startswith("@"):
-        hint = "for a body from a file write -d @FILE"
+        hint = "for a body from a file, use -d @FILE"
     elif argument.startswith(("=", ":")):
-        hint = "its name is empty; is a shell variable unset? For the whole body write -d"
+        hint = "its name is empty; check for an unset shell variable, or use -d for the whole body"
     elif argument.endswith(";") and _TOKEN.fullmatch(argument[:-1]):
-        hint = "for a header with an empty value write -H 'Name;'"
+        hint = "for a header with an empty value, use -H 'Name;'"
     elif _PATH_WITH_SLASH.match(argument):
         hint = "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"
     else:
@@ -267,7 +267,7 @@ def _checked_json(text: str, where: str, name: str) -> str:
     try:
         return "".join(validated([text]))
     except InvalidJSON as error:
-        hint = f"for a string write {printable(name)}=…"
+        hint = f"for a string, write {printable(name)}=…"
         raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
 
 

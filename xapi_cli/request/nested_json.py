@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"[\[\]]|(?:\\[\\\[\]=:@]|[^\[\]])+", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\\[\]=:@])")
 _INDEX = re.compile(r"-?[0-9]+", re.ASCII)
 _ESCAPED_INDEX = re.compile(r"\\(-?[0-9]+)", re.ASCII)
-_CONTRADICTION = "a name with brackets is a path; for a bracket in a name write \\[ or \\]"
+_LITERAL_BRACKET = "to use a bracket in a name, write \\[ or \\]"
 _MAX_INDEX_LENGTH = 9  # digits
 _MAX_EXPANDED = 20_000_000  # characters of JSON that later fields extend; those of each level count
 _MAX_FILLED = 100_000  # elements without a value, in one body
@@ -98,9 +98,9 @@ def _key(name: str, token: tuple[str, int]) -> str | int:
     if not _INDEX.fullmatch(text):
         return _text(text)
     if text.startswith("-"):
-        raise _error(name, f"the index at character {position + 1} is negative", f"for a name write \\{text}")
+        raise _error(name, f"the index at character {position + 1} is negative", f"for a name, write \\{text}")
     if len(text) > _MAX_INDEX_LENGTH:
-        raise _error(name, f"the index at character {position + 1} is too large", f"for a name write \\{text}")
+        raise _error(name, f"the index at character {position + 1} is too large", f"for a name, write \\{text}")
     return int(text)
 
 
@@ -110,12 +110,12 @@ def _text(text: str) -> str:
 
 
 def _syntax_error(name: str, expected: str, position: int) -> UsageError:
-    where = "at its end" if position == len(name) else f"at character {position + 1}"
-    return _error(name, f"{expected} is expected {where}", "for a bracket in a name write \\[ or \\]")
+    where = "at the end" if position == len(name) else f"at character {position + 1}"
+    return _error(name, f"expected {expected} {where}", _LITERAL_BRACKET)
 
 
 def _error(name: str, what: str, hint: str | None = None) -> UsageError:
-    return UsageError(f"the field {printable(name)} is not valid: {what}", hint=hint)
+    return UsageError(f"invalid field name '{printable(name)}': {what}", hint=hint)
 
 
 class _Tree:
@@ -136,7 +136,7 @@ class _Tree:
         existing = _child(node, keys[-1])
         if existing is not None and not isinstance(existing, Part):
             name = printable(field.written or field.name)
-            raise UsageError(f"the field {name} is given twice", hint=f"for a list write {name}[]=…")
+            raise UsageError(f"the field {name} is given twice", hint=f"for a list, write {name}[]=…")
         self._put(node, keys[-1], field, field)
 
     def _extended(self, node: Node, keys: list[Key], position: int, field: Field) -> dict[str, Node] | list[Node]:
@@ -154,7 +154,7 @@ class _Tree:
             missing = max(0, key + 1 - len(node))
             self._filled += missing
             if self._filled > _MAX_FILLED:
-                raise _error(field.written, f"more than {_MAX_FILLED:,} elements, with those before its index")
+                raise _error(field.written, f"the index would add more than {_MAX_FILLED:,} empty elements")
             node += [None] * missing
             node[key] = value
 
@@ -174,8 +174,9 @@ def _container(node: Node, keys: list[Key], position: int, field: Field) -> dict
     if isinstance(container, dict if isinstance(keys[position], str) else list):
         return container
     wanted = "an object" if isinstance(keys[position], str) else "an array"
-    name, where = printable(field.written or field.name), printable(_path(keys[:position])) or "the body"
-    raise UsageError(f"the field {name} needs {wanted}, but {where} is {_kind(container)}", hint=_CONTRADICTION)
+    name, path = printable(field.written or field.name), printable(_path(keys[:position]))
+    where = f"'{path}'" if path else "the body"
+    raise UsageError(f"'{name}' requires {where} to be {wanted}, but it is {_kind(container)}", hint=_LITERAL_BRACKET)
 
 
 def _expanded(node: Node, field: Field) -> Node:
@@ -189,7 +190,7 @@ def _expanded(node: Node, field: Field) -> Node:
     expanded: dict[str, Node] = {name: Part(node.name, part, is_json=True) for name, part in found}
     if len(expanded) < len(found):
         name = printable(field.written)
-        raise UsageError(f"the field {name} extends an object that has a name twice", hint="write the name once")
+        raise UsageError(f"'{name}' extends an object with a duplicate name", hint="remove the duplicate")
     return expanded
 
 

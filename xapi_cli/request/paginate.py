@@ -216,7 +216,8 @@ class Pages:
             )
         if not outcome.from_api:
             raise _error(
-                f"the next page, {displayed(url)}, is not requested: a redirect to another origin led to its link"
+                f"the link to the next page ({displayed(url)}) was not followed, because it came from another origin"
+                " after a redirect"
             )
 
 

@@ -45,7 +45,8 @@ def _report(runtime: "Runtime", compiler: Compiler, count: int) -> None:
     of = f" of {compiler.title}" if compiler.title else ""
     note(f"loaded {_plural(count, 'operation')}{of} for profile {printable(runtime.settings.profile)}")
     if compiler.skipped:
-        note(f"skipped {_plural(compiler.skipped, 'reference')} that lead outside the document or to nothing")
+        verb = "is" if compiler.skipped == 1 else "are"
+        note(f"skipped {_plural(compiler.skipped, 'reference')} that {verb} external or unresolvable")
     if compiler.truncated:
         note(f"omitted the details of {_plural(compiler.truncated, 'operation')} whose schemas are too complex")
 

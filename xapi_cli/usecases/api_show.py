@@ -77,7 +77,7 @@ def _loaded(runtime: "Runtime") -> tuple[Index, Routes]:
     except InvalidIndex as error:
         raise UsageError(f"the API description of profile {printable(profile)} cannot be used", hint=_RELOAD) from error
     if index is None:
-        hint = "run `xapi api load` with its file, or with its path, such as /openapi.json"
+        hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
         raise UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
     base_url = runtime.settings.base_url
     return index, Routes(index, urls.path_of(base_url) if base_url else "")

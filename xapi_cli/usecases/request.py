@@ -14,7 +14,7 @@ from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings import paths
 from xapi_cli.system import signals
-from xapi_cli.system.render import size
+from xapi_cli.system.render import printable, size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials
@@ -86,7 +86,8 @@ class Request:
             index = index_file.read(runtime.state_directory, runtime.settings.profile)
             found = index and difference(index, runtime.base_url, method, self._url, self._items, has_data=has_data)
         except (InvalidIndex, XapiError, OSError):
-            found = "the API description cannot be used; run `xapi api load` again, or use --no-validate"
+            profile, hint = printable(runtime.settings.profile), "run `xapi api load` again, or use --no-validate"
+            found = f"the API description of profile {profile} cannot be used; {hint}"
         if found:
             runtime.terminal.warn(found)
 

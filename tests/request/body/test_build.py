@@ -147,7 +147,7 @@ def test_values_come_from_files(tmp_path: Path) -> None:
         (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
         (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
         (["a[b]=CAN", "a=1"], None, False, "the field a is given twice"),
-        (["a=CAN", "a[b]=1"], None, False, "the field a[b] needs an object, but a is a string"),
+        (["a=CAN", "a[b]=1"], None, False, "'a[b]' requires 'a' to be an object, but it is a string"),
         (["a[b\udcff]=b"], None, False, "the field a[b\\udcff] is not valid UTF-8"),
         (["a\udcff=b"], None, False, "the field a\\udcff is not valid UTF-8"),
         (["a=CAN\udcff"], None, False, "the field a is not valid UTF-8"),

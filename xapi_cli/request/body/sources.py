@@ -68,7 +68,7 @@ def _open(path: str) -> BinaryIO:
         return open(os.path.expanduser(path), "rb", buffering=0)
     except OSError as error:
         raise UsageError(
-            f"cannot read {printable(path)}: {_reason(error)}", hint="an @ is followed by a path"
+            f"cannot read {printable(path)}: {_reason(error)}", hint="a value that starts with @ names a file"
         ) from error
     except ValueError as error:  # NUL or an unpaired surrogate
         raise UsageError("cannot read a file: its name is not valid") from error

@@ -101,8 +101,10 @@ class HelperStore:
                 self._program.lock = lock
                 return operation(_Items(self._program, identity, self._access, watchdog))
         except AccessTimeout as error:
-            end_it = f", end {name} if it hangs" if error.is_in_use else ""
-            raise StoreError(f"{name} {error}", hint=f"unlock what it uses{end_it}, or use another --storage") from None
+            end_it = f", stop {name} if it hangs" if error.is_in_use else ""
+            raise StoreError(
+                f"{name} {error}", hint=f"unlock its password store{end_it}, or use another --storage"
+            ) from None
         except NotStored as error:
             raise StoreError(f"{name} {error}", hint="check it, or use another --storage") from None
 
