@@ -65,7 +65,7 @@ TOPICS: Mapping[str, Topic] = {
         " start at the same position, the longest one.",
         (
             ("name==value", "query parameter"),
-            ("Name:value", "header; `Name:` without a value removes a default header, and what was set before"),
+            ("Name:value", "header; `Name:` removes a default header, or one set earlier"),
             ("name=value", "JSON string field, or form field with --form"),
             ("name:=JSON", "JSON field of any type"),
             ("name[key]=value", "member of an object; also with :=, =@ and :=@, and deeper: a[b][c]"),
@@ -73,8 +73,8 @@ TOPICS: Mapping[str, Topic] = {
             ("name[]=value", "element appended to an array; []=value and [0]=value make the body an array"),
             ("name=@file", "field whose value is the text of a file"),
             ("name:=@file", "field whose value is the JSON in a file"),
-            ("name==@file", "query parameter whose value is the text of a file, without the line end"),
-            ("Name:@file", "header whose value is the text of a file, without the line end"),
+            ("name==@file", "query parameter whose value is the text of a file, without the trailing newline"),
+            ("Name:@file", "header whose value is the text of a file, without the trailing newline"),
             ("name@file", "file upload (multipart)"),
         ),
         'Quote special characters for the shell: tags:=\'["a","b"]\'. A backslash escapes =, : or @ in a name, and [ or'

@@ -1,4 +1,4 @@
-"""Manage the agent, a background process that makes commands faster."""
+"""Manage the agent, background processes that make commands faster."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +29,7 @@ def start(
         bool, typer.Option("--foreground", help="Run in the foreground, for example under systemd.")
     ] = False,
 ) -> None:
-    """Start the agent if it is not running; replace one from before an upgrade.
+    """Start the agent if it is not running; replace it after an upgrade of xapi.
 
     The agent runs your commands in preloaded worker processes, one command per
     process. Commands have the same output, exit code and effects as without the

@@ -63,8 +63,8 @@ def list_(ctx: typer.Context, word: Word = None, *, json: Json = False) -> None:
     """List the operations of the loaded API description.
 
     With WORD, lists only operations whose method, path or summary contains it.
-    A pipe gets one line per operation: method, path and summary, separated by
-    tabs. Sends no request.
+    In a pipe, prints one tab-separated line per operation: method, path,
+    summary. Sends no request.
 
     Examples:
 
@@ -84,8 +84,8 @@ def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> Non
     """Show an operation of the loaded API description.
 
     Prints its parameters, body fields, responses and an example call. Without
-    METHOD, shows all methods of PATH. PATH is as in the description, with
-    {id}, or as in a request, with a value. Sends no request.
+    METHOD, shows all methods of PATH. PATH can contain placeholders, as in
+    /users/{id}, or values, as in /users/7. Sends no request.
 
     Examples:
 

@@ -24,7 +24,7 @@ def _option(heading: str, *names: str, help: str, **more: Any) -> Any:  # noqa: 
     return typer.Option(*names, rich_help_panel=heading, help=help, **more)
 
 
-_REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Page options", "Error handling"
+_REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
 
 Arguments = Annotated[
     list[str],
@@ -97,15 +97,17 @@ Meta = Annotated[
     str | None,
     _option(_RESPONSE, "--meta", metavar="FILE", help="Write status, headers and times as JSON to FILE; - is stderr."),
 ]
-Paginate = Annotated[bool, _option(_PAGES, "--paginate", help="Request all pages; print one item (JSON) per line.")]
+Paginate = Annotated[
+    bool, _option(_PAGES, "--paginate", help="Request all pages, and print each item as one line of JSON.")
+]
 PageItems = Annotated[
     str | None,
     _option(
         _PAGES,
         "--items",
-        metavar="NAME",
+        metavar="FIELD",
         autocompletion=completion.nothing,
-        help="The field of a page that contains the array of items, such as data.items.",
+        help="Field that contains the array of items, such as data.items.",
     ),
 ]
 Slurp = Annotated[bool, _option(_PAGES, "--slurp", help="Print a single JSON array of all items.")]
@@ -114,9 +116,9 @@ NextField = Annotated[
     _option(
         _PAGES,
         "--next",
-        metavar="NAME",
+        metavar="FIELD",
         autocompletion=completion.nothing,
-        help="The field of a page that contains the URL of the next one; otherwise, the Link header does.",
+        help="Field that contains the URL of the next page  [default: the Link header].",
     ),
 ]
 NextParameter = Annotated[
@@ -124,9 +126,9 @@ NextParameter = Annotated[
     _option(
         _PAGES,
         "--next-param",
-        metavar="PARAM=NAME",
+        metavar="PARAM=FIELD",
         autocompletion=completion.nothing,
-        help="The query parameter of the next page, and the field of a page that contains its value.",
+        help="Request the next page with the query parameter PARAM set to the value of FIELD.",
     ),
 ]
 MaxPages = Annotated[
@@ -159,7 +161,7 @@ NoCheckStatus = Annotated[
 ]
 NoLogin = Annotated[bool, _option(_ERRORS, "--no-login", help="Do not log in automatically; exit with code 10.")]
 NoValidate = Annotated[
-    bool, _option(_ERRORS, "--no-validate", help="Do not warn if the API description has no such request.")
+    bool, _option(_ERRORS, "--no-validate", help="Do not compare the request with the API description.")
 ]
 Verbose = Annotated[
     bool,

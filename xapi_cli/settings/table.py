@@ -171,7 +171,7 @@ class Settings(NamedTuple):
     no_validate: Annotated[
         bool,
         Setting(
-            "no comparison with the API description",
+            "skip the comparison with the API description",
             "Do not warn of requests that differ from the API description",
             values.Switch(),
             variables=("XAPI_NO_VALIDATE",),
