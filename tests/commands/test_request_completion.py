@@ -113,6 +113,20 @@ def test_words_that_a_shell_would_evaluate_are_not_offered(xapi: Xapi, shell: st
     assert not (xapi.home / "pwned").exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "word", "offered"),
+    [("query", "sort==", "sort==name"), ("header", "sort:", "sort:name")],
+)
+def test_a_value_that_would_read_a_file_is_not_offered(xapi: Xapi, place: str, word: str, offered: str) -> None:
+    values = ["@/etc/passwd", "=@/etc/passwd", "=x", "name"]
+    parameter = {"name": "sort", "in": place, "schema": {"enum": values}}
+    load(xapi, openapi({"/a": {"get": {"parameters": [parameter]}}}))
+
+    assert complete(xapi, f"xapi request /a {word}").out.split() == (
+        [offered] if place == "header" else ["sort===@/etc/passwd", "sort===x", offered]
+    )
+
+
 @pytest.mark.parametrize("damage", [b"", b"xapi-api 2 3\n", b"\xff\x00", b"xapi-api 1 999999\n[]\n"])
 def test_a_damaged_index_offers_nothing_and_prints_no_error(xapi: Xapi, damage: bytes) -> None:
     load(xapi)

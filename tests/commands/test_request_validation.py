@@ -104,3 +104,23 @@ def test_a_damaged_index_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
         "run `xapi api load` again, or use --no-validate\n",
     )
     assert "email" in shown.out
+
+
+def test_a_state_directory_with_a_name_that_is_too_long_does_not_prevent_the_request(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    state = str(xapi.home / ("x" * 300))
+    for options in ([], ["--no-validate"]):
+        shown = xapi("request", *options, "/x-api/me", env={**bearing(sandbox), "XAPI_STATE_DIR": state})
+        assert (shown.code, "email" in shown.out, shown.err) == (0, True, "")
+
+
+def test_an_error_in_the_check_itself_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+    load(xapi, openapi({"/x-api/me": {"get": {"parameters": [{"name": "a", "in": "header", "required": True}]}}}))
+    (path,) = (xapi.state / "api").iterdir()
+    path.write_bytes(path.read_bytes().replace(b'"a"', b"123"))
+
+    shown = xapi("request", "/x-api/me", env=bearing(sandbox))
+
+    assert (shown.code, "email" in shown.out) == (0, True)
+    assert shown.err.startswith("xapi: warning: the API description of profile default cannot be used;")

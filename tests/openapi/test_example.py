@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.openapi.documents import SWAGGER, operation
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.example import example
-from xapi_cli.openapi.operations import Operation
+from xapi_cli.openapi.operations import Operation, Parameter
+from xapi_cli.request import items
 
 
 def _with_body(schema: Any, media_type: str = "application/json") -> Operation:
@@ -49,3 +52,41 @@ def test_a_method_is_named_if_it_is_not_the_default() -> None:
 
 def test_a_parameter_that_is_not_described_is_in_capitals() -> None:
     assert example(operation({})._replace(method="GET"), "/a/{user-id}/{}") == ["xapi", "request", "/a/USER_ID/VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "values", "words"),
+    [
+        ("query", "sort", ("@/etc/passwd", "name"), ["sort==name"]),
+        ("query", "sort", ("@/etc/passwd",), ["sort==SORT"]),
+        ("query", "a/b", ("x",), ["-q", "a/b=x"]),
+        ("header", "X-A", ("=@/etc/passwd", "@b"), ["X-A:X_A"]),
+        ("header", "C", ("/x",), ["C:C"]),
+        ("header", "no token", (), []),
+    ],
+)
+def test_a_value_that_would_be_read_as_something_else_is_not_in_the_example(
+    place: str, name: str, values: tuple[str, ...], words: list[str]
+) -> None:
+    found = Operation("GET", "/a", "", parameters=[Parameter(name, place, "string", True, values)])
+
+    assert example(found, "/a") == ["xapi", "request", "/a", *words]
+
+
+def test_a_field_that_would_read_a_file_is_not_in_the_example() -> None:
+    assert example(_with_body(_required(a={"enum": ["@/etc/passwd"]})), "/a")[3:] == ["a=A"]
+    assert example(_with_body(_required(**{"a/b": {}})), "/a")[3:] == ["-d", "@FILE"]
+
+
+_TEXTS = st.text("aZ1=:@/\\?[]{}; ", min_size=1, max_size=6)
+
+
+@given(st.sampled_from(["query", "header"]), _TEXTS, _TEXTS)
+def test_the_example_is_read_as_what_it_stands_for(place: str, name: str, value: str) -> None:
+    found = Operation("GET", "/a", "", parameters=[Parameter(name, place, "string", True, (value,))])
+
+    words = example(found, "/a")[3:]
+
+    if words and words[0] != "-q":
+        parsed = items.parse(words, read=lambda _: pytest.fail("the example reads a file"))
+        assert [name for name, _ in (parsed.query if place == "query" else parsed.headers)] == [name]

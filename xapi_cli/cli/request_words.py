@@ -89,12 +89,16 @@ def separator_of(parameter: "Parameter", operation: "Operation") -> str:
 
 
 def _item_words(parameter: "Parameter", separator: str, given: Sequence[str], incomplete: str) -> Iterator[str]:
-    """Yield the ITEM without its value or, if *incomplete* contains its name and separator, with each value."""
+    """Yield the ITEM without its value or, if *incomplete* contains its name and separator, with each value.
+
+    A value such as `@/etc/passwd` is omitted, because the ITEM would read that file.
+    """
     name = parameter.name
     if not _NAME.fullmatch(name):
         return
     start = f"{name}{separator}"
     if incomplete.startswith(start):
-        yield from (start + value for value in parameter.values)
+        values = parameter.values
+        yield from (start + value for value in values if items.reads_as(start + value, name, separator, value))
     elif not any(each.startswith(tuple(f"{name}{other}" for other in _SEPARATORS)) for each in given):
         yield start

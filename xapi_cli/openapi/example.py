@@ -10,6 +10,9 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
 _JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
 _NUMBERS = ("integer", "number")
+_NOT_IN_AN_ITEM = re.compile(r"[/?]")  # in its name
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_PART_OF_SEPARATOR = ("=", "@", ":", "/", "\\")  # such a value would be read as a file, or as another ITEM
 
 
 def example(operation: Operation, path: str) -> list[str]:
@@ -19,15 +22,20 @@ def example(operation: Operation, path: str) -> list[str]:
     fields = _fields(operation)
     default = "POST" if fields or _needs_text(operation, fields) else "GET"
     words = ["xapi", "request", *([] if operation.method == default else [operation.method]), path]
-    words += [f"{_name(each)}=={_value(each)}" for each in operation.at("query") if each.required]
-    words += [f"{_name(each)}:{_value(each)}" for each in operation.at("header") if each.required]
+    for each in operation.at("query"):
+        if each.required:
+            words += _query_words(each)
+    words += [
+        f"{each.name}:{_value(each)}" for each in operation.at("header") if each.required and _is_token(each.name)
+    ]
     return [*words, *_body_words(operation, fields)]
 
 
 def _fields(operation: Operation) -> list[Parameter]:
-    """Return the fields that the example sends: those that are required, or else the first one."""
+    """Return the fields that the example sends: those that are required, or else the first one; none if no ITEM can."""
     fields = operation.at("body")
-    return [each for each in fields if each.required] or (fields[:1] if operation.body else [])
+    chosen = [each for each in fields if each.required] or (fields[:1] if operation.body else [])
+    return chosen if all(each.name and not _NOT_IN_AN_ITEM.search(each.name) for each in chosen) else []
 
 
 def _needs_text(operation: Operation, fields: list[Parameter]) -> bool:
@@ -55,13 +63,23 @@ def _item(field: Parameter, body: Body) -> str:
     return f"{_name(field)}{separator}{value}"
 
 
+def _query_words(parameter: Parameter) -> list[str]:
+    if parameter.name and not _NOT_IN_AN_ITEM.search(parameter.name):
+        return [f"{_name(parameter)}=={_value(parameter)}"]
+    return ["-q", f"{parameter.name}={_value(parameter)}"] if parameter.name and "=" not in parameter.name else []
+
+
+def _is_token(name: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None
+
+
 def _name(parameter: Parameter) -> str:
     return _SEPARATOR.sub(r"\\\1", parameter.name)
 
 
 def _value(parameter: Parameter) -> str:
-    if parameter.values:
-        return parameter.values[0]
+    if unambiguous := [each for each in parameter.values if not each.startswith(_PART_OF_SEPARATOR)]:
+        return unambiguous[0]
     if parameter.type in _NUMBERS:
         return "1"
     return _NOT_IN_A_NAME.sub("_", parameter.name.upper()).strip("_") or "VALUE"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
 
 from xapi_cli.http import urls
+from xapi_cli.openapi.index_file import read
 from xapi_cli.openapi.routes import Routes, placeholders
 from xapi_cli.request.items import Items
 from xapi_cli.system.render import printable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from xapi_cli.openapi.index import Entry, Index
     from xapi_cli.openapi.operations import Operation
 
+__all__ = ["difference", "read"]
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
 
 

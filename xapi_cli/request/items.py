@@ -98,6 +98,11 @@ def is_item(argument: str) -> bool:
     return _split_item(argument) is not None
 
 
+def reads_as(argument: str, name: str, separator: str, value: str) -> bool:
+    """Return whether *argument* is the ITEM of exactly this name, separator and value."""
+    return (parts := _split_item(argument)) is not None and parts[:3] == (name, separator, value)
+
+
 def file_position(argument: str) -> int | None:
     """Return the position of the file name in the ITEM *argument*, or None if it does not name a file."""
     parts = _split_item(argument)
