@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.commands.api import TOKEN, bearing, response
 from tests.commands.page_server import PageServer, numbered, page
 from tests.program import REAL, Xapi
 from tests.servers import Server, serve
+from xapi_cli.errors import UsageError
+from xapi_cli.request import filter_engine
 from xapi_cli.sandbox import Sandbox
 
 ENDLESS = "def f: f; f"
@@ -95,9 +98,145 @@ def test_a_filter_that_fails_exits_with_1_after_the_results_before(
         outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
 
     assert outcome.code == 1
-    assert outcome.out.startswith("1\n")  # the program jq goes on with the next document
+    assert outcome.out.startswith("1\n")  # jq 1.6 goes on with the next document
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (".a | halt_error", "lost"),
+        (".a | halt_error(0)", "lost"),
+        ("{a} | halt_error", '{"a":"lost"}'),
+        ("., halt", "halt is not supported"),
+        ('error("")', "no reason given"),
+    ],
+)
+def test_a_filter_that_halts_fails_and_does_not_change_the_file(
+    xapi: Xapi, engine: Mapping[str, str], out: Path, text: str, reason: str
+) -> None:
+    out.write_text("old")
+    with PageServer(lambda target: page(b'{"a": "lost"} {"a": 2}')) as server:
+        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env={**bearing(server), **engine})
+
+    assert outcome.code == 1
+    assert outcome.err == f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
+    assert out.read_text() == "old"
+
+
+@pytest.mark.parametrize("text", ["[limit(3000; repeat(.)) | debug] | error", "if .n == 1 then error else . end"])
+def test_an_error_before_other_documents_or_after_many_messages_is_not_lost(
+    xapi: Xapi, engine: Mapping[str, str], out: Path, text: str
+) -> None:
+    with PageServer(lambda target: page(b'{"n": 1} {"n": 2}')) as server:
+        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env={**bearing(server), **engine})
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert outcome.err.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["", "# a comment", "def f: 1;", 'import "m" as m {search: "MODULES"}; m::f'])
+def test_filters_without_an_expression_and_with_modules_are_accepted(
+    xapi: Xapi, engine: Mapping[str, str], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "m.jq").write_text("def f: .;\n")
+    text = text.replace("MODULES", str(tmp_path))
+    with PageServer(lambda target: page([1])) as server:
+        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "[1]\n", "")
+
+
+def _program(directory: Path, script: str) -> dict[str, str]:
+    """Make *script* the program jq; return the environment in which xapi uses it."""
+    places = directory / "program"
+    places.mkdir()
+    (places / "jq").write_text(f"#!/bin/sh\n{script}\n")
+    (places / "jq").chmod(0o755)
+    return {**without_library(directory), "PATH": f"{places}:/usr/bin:/bin"}
+
+
+def _wait_for_end_of(group: int) -> None:
+    """Wait until no process of *group* is left; the watchdog of the test ends the wait."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(group, 0)
+            threading.Event().wait(0.01)
+
+
+def test_a_program_that_is_gone_after_the_request_exits_with_1(xapi: Xapi, tmp_path: Path) -> None:
+    def respond(target: str) -> bytes:
+        (tmp_path / "program" / "jq").unlink()
+        return page([1])
+
+    env = _program(tmp_path, "exit 0")
+    with PageServer(respond) as server:
+        outcome = xapi("request", "POST", "/", "--jq", ".", env={**bearing(server), **env})
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == ("xapi: error: jq cannot be run: No such file or directory; check the installation of jq\n")
+
+
+@pytest.mark.parametrize("script", ["exec cat /dev/zero >&2", "echo broken >&2; exit 9"])
+def test_a_program_that_is_not_jq_exits_with_2(xapi: Xapi, tmp_path: Path, sandbox: Sandbox, script: str) -> None:
+    outcome = xapi("request", "/x-api/me", "--jq", ".", env={**bearing(sandbox), **_program(tmp_path, script)})
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("xapi: error: jq cannot be run: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(filter_engine, "_TIME_LIMIT", 0.5)
+    monkeypatch.setattr(filter_engine, "_library_directory", lambda: None)
+    env = _program(tmp_path, 'echo $$ >"$0.pid"; sleep 1000; :')
+    with pytest.raises(UsageError, match="the filter was not compiled within"):
+        filter_engine.FilterEngine(".", env)
+
+    group = int((tmp_path / "program" / "jq.pid").read_text())
+    _wait_for_end_of(group)
+
+
+def test_max_time_ends_the_child_processes_of_the_program(xapi: Xapi, tmp_path: Path) -> None:
+    env = _program(tmp_path, 'echo $$ >"$0.pid"; /usr/bin/jq "$@"; exit $?')
+    with PageServer(lambda target: page([1])) as server:
+        process = xapi.start(
+            "request", "/", "--jq", f"1, ({ENDLESS})", "--max-time", "3", env={**bearing(server), **env}
+        )
+        assert process.wait(30) == 12
+    group = int((tmp_path / "program" / "jq.pid").read_text())
+    _wait_for_end_of(group)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_library_that_cannot_be_used_is_replaced_by_the_program(xapi: Xapi, tmp_path: Path, broken: bool) -> None:
+    (tmp_path / "jq").mkdir()
+    (tmp_path / "jq" / "README").write_text("a directory without code")
+    if broken:
+        (tmp_path / "jq" / "__init__.py").write_text("raise ImportError('wrong architecture')\n")
+    with PageServer(lambda target: page([1])) as server:
+        env = {**bearing(server), "PYTHONPATH": str(tmp_path)}
+        outcome = xapi("request", "/", "--jq", ".[]", env=env)
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
+
+
+def test_a_body_that_is_too_large_for_libjq_exits_with_11(
+    xapi: Xapi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib, xapi_cli.request.filter as module\nmodule._MAX_BODY = 2**20\n"
+    )
+    body = b"[" + b" " * 2**20 + b"]"
+    with PageServer(lambda target: page(body)) as server:
+        env = {**bearing(server), "PYTHONPATH": str(tmp_path)}
+        outcome = xapi("request", "/", "--jq", ".", env=env)
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert "the body is larger than the 1 MiB that --jq reads with libjq; omit --jq" in outcome.err
 
 
 def test_without_an_engine_the_error_names_both(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
@@ -120,12 +259,13 @@ def test_the_program_is_not_searched_for_in_the_current_directory(xapi: Xapi, tm
 
 
 def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping[str, str], sandbox: Sandbox) -> None:
-    env = {**bearing(sandbox), **engine, "XAPI_PASSWORD": "canary-password", "MINE": "yes"}
+    env = {**bearing(sandbox), **engine, "XAPI_PASSWORD": "canary-password", "MINE": "yes", "NO_PROXY": "*"}
+    env |= {"ALL_PROXY": "http://user:canary@127.0.0.1:9"}
     outcome = xapi("request", "/x-api/me", "--jq", "$ENV", env=env)
 
     found = json.loads(outcome.out)
     assert (outcome.code, found["MINE"]) == (0, "yes")
-    assert not {"XAPI_TOKEN", "XAPI_PASSWORD"} & found.keys()
+    assert not {"XAPI_TOKEN", "XAPI_PASSWORD", "ALL_PROXY"} & found.keys()
     assert "canary" not in outcome.out
     assert TOKEN not in outcome.out
 

@@ -1,23 +1,27 @@
-"""A program of its own: applies the jq filter in its argument to the JSON documents on stdin, with libjq.
+"""A program of its own: applies a jq filter to the JSON documents on stdin, with libjq.
 
-Like `jq -rc`, it prints one result per line, strings without quotes. Its exit codes are those of jq. It imports nothing
-of xapi, so that it starts faster.
+Its arguments are the directory of the module jq, the filter as the user wrote it, for error messages, and the filter to
+apply, whose results are strings. It prints one result per line. If stdin is empty, it only compiles the filter. Its
+exit codes are those of jq. It imports nothing of xapi, so that it starts faster.
 """
 
 import os
 import sys
 
-COMPILE_ERROR, ERROR = 3, 5
+COMPILE_ERROR, ERROR, NO_LIBRARY = 3, 5, 4
 
 
-def main(text: str) -> int:
-    """Apply the filter *text*, or only compile it if stdin is empty; return the exit code."""
-    import jq
-
+def main(directory: str, text: str, full: str) -> int:
+    """Apply the filter *full*, or only compile *text* and it if stdin is empty; return the exit code."""
+    sys.path.append(directory)
+    try:
+        import jq
+    except ImportError as error:
+        sys.stderr.write(str(error))
+        return NO_LIBRARY
     try:
         jq.compile(text)
-        # Python objects would lose the notation of numbers, which `tostring` preserves. It does not change a string.
-        program = jq.compile(f"({text}\n) | tostring")
+        program = jq.compile(full)
     except ValueError as error:
         sys.stderr.write(str(error))
         return COMPILE_ERROR
@@ -36,6 +40,6 @@ def main(text: str) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1])
+    code = main(*sys.argv[1:])
     sys.stderr.flush()
     os._exit(code)  # without freeing the documents, which takes long
