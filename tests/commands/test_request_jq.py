@@ -397,6 +397,16 @@ def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, engine: Map
     assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n3\n4\n5\n6\n", "")
 
 
+def test_meta_counts_the_bytes_of_the_items_not_those_of_the_results(xapi: Xapi, tmp_path: Path) -> None:
+    meta = tmp_path / "meta"
+    with PageServer(numbered(2)) as server:
+        plain = xapi("request", "/items", "--paginate", env=bearing(server))
+        outcome = xapi("request", "/items", "--paginate", "--jq", ".id", "--meta", str(meta), env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, "1\n2\n3\n4\n")
+    assert json.loads(meta.read_text())["bytes"] == len(plain.out)
+
+
 def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(
     xapi: Xapi, engine: Mapping[str, str]
 ) -> None:

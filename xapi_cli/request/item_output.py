@@ -67,8 +67,7 @@ class ItemOutput:
     def _stdout(self) -> "Callable[[bytes], None]":
         return self._output.terminal.write if self._filter is None else self._output.text_writer()
 
-    def _write_counted(self, data: bytes) -> None:
-        self._output.size += len(data)
+    def _write_of_page(self, data: bytes) -> None:
         self._has_begun = True
         self._write(data)
 
@@ -77,11 +76,12 @@ class ItemOutput:
         if not self._buffer:
             return
         data, self._buffer = bytes(self._buffer), bytearray()
+        self._output.size += len(data)  # of the items, also if a filter prints something else
         if self._filter is None:
-            self._write_counted(data)
+            self._write_of_page(data)
             self._printed = self._added
         else:
-            self._filter.apply([data], self._write_counted)
+            self._filter.apply([data], self._write_of_page)
 
     def finish(self) -> None:
         """Write the end of the array and complete the file, after the last page."""
