@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.index import About, Index, decode, encode
+from xapi_cli.openapi.index import Index, IndexInfo, decode, encode
 from xapi_cli.openapi.operations import Operation
 
 SWAGGER: dict[str, Any] = {
@@ -73,7 +73,7 @@ def operation(node: Any, **members: Any) -> Operation:
 def index_of(document: Any) -> Index:
     """Return the index of *document*, after encoding and decoding."""
     compiler = Compiler(document)
-    return decode(encode(About(compiler.title, compiler.server_path(), "test"), compiler.operations()))
+    return decode(encode(IndexInfo(compiler.title, compiler.server_path(), "test"), compiler.operations()))
 
 
 def index_of_paths(*paths: str, server: str = "") -> Index:

@@ -7,12 +7,12 @@ import pytest
 from tests.openapi.documents import SWAGGER, openapi, operation
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.operations import Body, Operation, Parameter, Reply
+from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 
 
 def _fields(schema: Any, **members: Any) -> list[Parameter]:
     body = {"content": {"application/json": {"schema": schema}}}
-    return operation({"requestBody": body}, **members).at("body")
+    return operation({"requestBody": body}, **members).parameters_in("body")
 
 
 def test_a_swagger_document() -> None:
@@ -33,7 +33,7 @@ def test_a_swagger_document() -> None:
                 Parameter("view", "query", "string", required=True, values=("short", "full")),
                 Parameter("X-Trace", "header", "string"),
             ],
-            replies=[Reply("200", "a pet", "object")],
+            responses=[Response("200", "a pet", "object")],
         ),
         Operation(
             "PUT",
@@ -41,7 +41,7 @@ def test_a_swagger_document() -> None:
             "(deprecated)",
             parameters=[Parameter("id", "path", "integer", required=True), *pet],
             body=Body("application/json", required=True, type="object"),
-            replies=[],
+            responses=[],
         ),
         Operation(
             "POST",
@@ -53,7 +53,7 @@ def test_a_swagger_document() -> None:
                 Parameter("photo", "body", "file", required=True),
             ],
             body=Body("multipart/form-data", required=True, type="object"),
-            replies=[Reply("default", "done", "")],
+            responses=[Response("default", "done", "")],
         ),
     ]
 
@@ -175,7 +175,7 @@ def test_references_outside_the_document_are_not_followed() -> None:
         openapi({"/a": {"get": {"parameters": [{"$ref": each} for each in references]}}, "/b": {"$ref": "b.yaml"}})
     )
 
-    assert compiler.operations() == [Operation("GET", "/a", "", parameters=[], replies=[])]
+    assert compiler.operations() == [Operation("GET", "/a", "", parameters=[], responses=[])]
     assert compiler.skipped == len(references) + 1
 
 
@@ -200,7 +200,9 @@ def test_cycles_and_alternatives_without_an_end_are_bounded() -> None:
     paths = {f"/{name}": {"post": {"summary": name, "requestBody": body[name]}} for name in schemas}
 
     compiler = Compiler(openapi(paths, components={"schemas": schemas}))
-    fields = {each.path: [(field.name, field.type) for field in each.at("body")] for each in compiler.operations()}
+    fields = {
+        each.path: [(field.name, field.type) for field in each.parameters_in("body")] for each in compiler.operations()
+    }
 
     assert fields == {"/Self": [], "/Tree": [("left", "object"), ("n", "integer")], "/List": [], "/All": []}
     assert compiler.truncated == 1  # /All: its details are omitted
@@ -224,7 +226,7 @@ def test_all_text_is_one_printable_line() -> None:
         clean,
         parameters=[Parameter(clean, "query", "string", values=(clean,), text=clean)],
         body=Body(clean, required=False, type=clean),
-        replies=[Reply(clean, clean, "")],
+        responses=[Response(clean, clean, "")],
     )
 
 

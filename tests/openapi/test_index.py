@@ -11,17 +11,17 @@ from tests.openapi.documents import SWAGGER, index_of
 from xapi_cli.errors import OutputError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.index import About, InvalidIndex, decode, encode
+from xapi_cli.openapi.index import IndexInfo, InvalidIndex, decode, encode
 
 
 def _encoded(title: str = "Pets") -> bytes:
-    return encode(About(title, "/v2", "pets.json"), Compiler(SWAGGER).operations())
+    return encode(IndexInfo(title, "/v2", "pets.json"), Compiler(SWAGGER).operations())
 
 
 def test_an_index_contains_what_was_compiled() -> None:
     index, operations = decode(_encoded()), Compiler(SWAGGER).operations()
 
-    assert index.about == About("Pets", "/v2", "pets.json")
+    assert index.info == IndexInfo("Pets", "/v2", "pets.json")
     assert [(each.method, each.path, each.summary) for each in index.entries] == [
         (each.method, each.path, each.summary) for each in operations
     ]
@@ -56,7 +56,7 @@ def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
 
     found = [index_file.read(tmp_path, name) for name in names]
 
-    assert [each and each.about.title for each in found] == [str(number) for number in range(len(names))]
+    assert [each and each.info.title for each in found] == [str(number) for number in range(len(names))]
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "api"}
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "api").iterdir()} == {0o600}
     assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == len(names)

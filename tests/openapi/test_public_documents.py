@@ -6,7 +6,7 @@ from tests.openapi.documents import public_document
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.example import example
-from xapi_cli.openapi.index import About, Index, decode, encode
+from xapi_cli.openapi.index import Index, IndexInfo, decode, encode
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
 
@@ -14,7 +14,7 @@ from xapi_cli.request import items
 def load(name: str) -> tuple[Compiler, Index]:
     path = public_document(name)
     compiler = Compiler(parse(path.read_bytes(), path.name))
-    return compiler, decode(encode(About(compiler.title, compiler.server_path(), name), compiler.operations()))
+    return compiler, decode(encode(IndexInfo(compiler.title, compiler.server_path(), name), compiler.operations()))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_details_of_an_operation_of_a_public_api() -> None:
 
     operation = index.operation(entry)
 
-    assert index.about.server_path == "/v1"
+    assert index.info.server_path == "/v1"
     assert operation.body is not None
     assert (operation.body.media_type, operation.body.required) == ("application/json", True)
-    assert {"input", "model"} <= {each.name for each in operation.at("body") if each.required}
-    (encoding,) = [each for each in operation.at("body") if each.name == "encoding_format"]
+    assert {"input", "model"} <= {each.name for each in operation.parameters_in("body") if each.required}
+    (encoding,) = [each for each in operation.parameters_in("body") if each.name == "encoding_format"]
     assert list(encoding.values) == ["float", "base64"]

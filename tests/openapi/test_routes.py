@@ -44,8 +44,8 @@ def test_a_path_has_the_operations_of_its_most_specific_template(path: str, temp
 
 
 def test_a_parameter_at_the_end_may_take_the_rest_of_a_path() -> None:
-    assert [entry.path for entry in routes().find_with_rest("/files/a/b/c")] == ["/files/{path}"]
-    assert routes().find_with_rest("/users/7/x") == []  # /users/{id}/keys continues it
+    assert [entry.path for entry in routes().find_prefix("/files/a/b/c")] == ["/files/{path}"]
+    assert routes().find_prefix("/users/7/x") == []  # /users/{id}/keys continues it
 
 
 @pytest.mark.parametrize(

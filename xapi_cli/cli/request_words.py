@@ -83,9 +83,9 @@ def _parameters(index: "Index", routes: Routes, method: str | None, path: str) -
 
 def separator_of(parameter: "Parameter", operation: "Operation") -> str:
     """Return the separator of the ITEM for *parameter*, empty if it is not written as an ITEM."""
-    if parameter.place == "body":
+    if parameter.location == "body":
         return parameter.separator(is_form=operation.body is not None and operation.body.is_form)
-    return {"query": "==", "header": ":"}.get(parameter.place, "")
+    return {"query": "==", "header": ":"}.get(parameter.location, "")
 
 
 def _item_words(parameter: "Parameter", separator: str, given: Sequence[str], incomplete: str) -> Iterator[str]:

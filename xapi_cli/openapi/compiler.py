@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.openapi.operations import Body, Operation, Parameter, Reply
+from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
 
@@ -13,7 +13,7 @@ _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi 
 _PLACES = ("path", "query", "header", "cookie")
 _NOT_SENT_AS_PARAMETERS = frozenset({"accept", "authorization", "content-type"})  # OpenAPI 3.1, Parameter Object
 _PREFERRED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
-_MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_REPLIES = 20_000, 300, 50
+_MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 20_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # visits of schemas
 _SERVER = re.compile(r"(?:(https?://[^/?#]*)|//[^/?#]*)?([^?#]*)", re.IGNORECASE)
@@ -111,16 +111,18 @@ class Compiler:
         else:
             body, fields = self._body(node.get("requestBody"), schemas)
         return operation._replace(
-            parameters=[*parameters, *fields], body=body, replies=list(self._replies(node.get("responses"), schemas))
+            parameters=[*parameters, *fields],
+            body=body,
+            responses=list(self._responses(node.get("responses"), schemas)),
         )
 
     def _parameter(self, node: Mapping[str, Any], schemas: Schemas) -> Parameter:
         schema = node if self._is_swagger else node.get("schema")
         if schema is None:  # a parameter with a media type, such as a JSON text
             schema = next((self._references.resolve(each).get("schema") for each in _values(node.get("content"))), None)
-        place = node["in"]
-        required = node.get("required") is True or place == "path"
-        return schemas.parameter(node["name"], place, schema, required=required, text=node.get("description"))
+        location = node["in"]
+        required = node.get("required") is True or location == "path"
+        return schemas.parameter(node["name"], location, schema, required=required, text=node.get("description"))
 
     def _body(self, value: object, schemas: Schemas) -> tuple[Body | None, list[Parameter]]:
         node = self._references.resolve(value)
@@ -155,14 +157,14 @@ class Compiler:
         media_type = "multipart/form-data" if any(each.type == "file" for each in fields) else _PREFERRED[1]
         return Body(media_type, any(each.required for each in fields), "object"), fields
 
-    def _replies(self, value: object, schemas: Schemas) -> Iterator[Reply]:
-        for status, each in list(value.items())[:_MAX_REPLIES] if isinstance(value, dict) else ():
+    def _responses(self, value: object, schemas: Schemas) -> Iterator[Response]:
+        for status, each in list(value.items())[:_MAX_RESPONSES] if isinstance(value, dict) else ():
             node = self._references.resolve(each)
             schema = node.get("schema")
             for content in _values(node.get("content"))[:1]:
                 schema = self._references.resolve(content).get("schema")
             kind = "" if schema is None else schemas.type_of(schema)
-            yield Reply(clean_name(status), clean(node.get("description")), kind)
+            yield Response(clean_name(status), clean(node.get("description")), kind)
 
 
 def _is_swagger(document: Mapping[str, Any]) -> bool:

@@ -17,23 +17,25 @@ _PART_OF_SEPARATOR = ("=", "@", ":", "/", "\\")  # such a value would be read as
 
 def example(operation: Operation, path: str) -> list[str]:
     """Return an example call of *operation* at *path*, as words; a name in capitals stands for a value."""
-    known = {parameter.name: parameter for parameter in operation.at("path")}
+    known = {parameter.name: parameter for parameter in operation.parameters_in("path")}
     path = _PARAMETER.sub(lambda match: _value(known.get(match[1], Parameter(match[1], "path", "string"))), path)
     fields = _fields(operation)
     default = "POST" if fields or _needs_text(operation, fields) else "GET"
     words = ["xapi", "request", *([] if operation.method == default else [operation.method]), path]
-    for each in operation.at("query"):
+    for each in operation.parameters_in("query"):
         if each.required:
             words += _query_words(each)
     words += [
-        f"{each.name}:{_value(each)}" for each in operation.at("header") if each.required and _is_token(each.name)
+        f"{each.name}:{_value(each)}"
+        for each in operation.parameters_in("header")
+        if each.required and _is_token(each.name)
     ]
     return [*words, *_body_words(operation, fields)]
 
 
 def _fields(operation: Operation) -> list[Parameter]:
     """Return the fields that the example sends: those that are required, or else the first one; none if no ITEM can."""
-    fields = operation.at("body")
+    fields = operation.parameters_in("body")
     chosen = [each for each in fields if each.required] or (fields[:1] if operation.body else [])
     return chosen if all(each.name and not _NOT_IN_AN_ITEM.search(each.name) for each in chosen) else []
 

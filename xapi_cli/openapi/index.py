@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from xapi_cli.openapi.operations import Body, Operation, Parameter, Reply
+from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 
 _MAGIC = b"xapi-api 1 "
 _FIELDS = 5  # in the line of an operation
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     summary: str
 
 
-class About(NamedTuple):
+class IndexInfo(NamedTuple):
     """What the index was compiled from: the title of the API, and the path that all paths start with."""
 
     title: str
@@ -40,13 +40,13 @@ class About(NamedTuple):
 class Index:
     """The operations of an API; `entries` are in the order of the document."""
 
-    def __init__(self, about: About, entries: Sequence[Entry], details: bytes) -> None:
-        self.about, self.entries, self._details = about, entries, details
+    def __init__(self, info: IndexInfo, entries: Sequence[Entry], details: bytes) -> None:
+        self.info, self.entries, self._details = info, entries, details
 
     def operation(self, entry: Entry) -> Operation:
         """Return the operation of *entry* with its details; raises InvalidIndex if they are damaged."""
         try:
-            text, parameters, body, replies = json.loads(self._details[entry.start : entry.start + entry.length])
+            text, parameters, body, responses = json.loads(self._details[entry.start : entry.start + entry.length])
             return Operation(
                 entry.method,
                 entry.path,
@@ -54,17 +54,17 @@ class Index:
                 text,
                 [Parameter(*each) for each in parameters],
                 body and Body(*body),
-                [Reply(*each) for each in replies],
+                [Response(*each) for each in responses],
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidIndex("the details of an operation are damaged") from error
 
 
-def encode(about: About, operations: Iterable[Operation]) -> bytes:
+def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
     """Return the index of *operations* as bytes."""
-    head, details = [json.dumps(about)], bytearray()
+    head, details = [json.dumps(info)], bytearray()
     for each in operations:
-        content = json.dumps((each.text, each.parameters, each.body, each.replies), separators=(",", ":")).encode()
+        content = json.dumps((each.text, each.parameters, each.body, each.responses), separators=(",", ":")).encode()
         head.append(f"{each.method}\t{each.path}\t{len(details)}\t{len(content)}\t{each.summary}")
         details += content
     lines = "".join(f"{line}\n" for line in head).encode()
@@ -78,9 +78,9 @@ def decode(data: bytes) -> Index:
         if not first.startswith(_MAGIC):
             raise InvalidIndex("another version")
         length = int(first[len(_MAGIC) :])
-        about, *lines = rest[:length].decode().rstrip("\n").split("\n")
+        info, *lines = rest[:length].decode().rstrip("\n").split("\n")
         entries = [_entry(line) for line in lines]
-        return Index(About(*json.loads(about)), entries, rest[length:])
+        return Index(IndexInfo(*json.loads(info)), entries, rest[length:])
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidIndex("the index is damaged") from error
 

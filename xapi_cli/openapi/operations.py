@@ -7,14 +7,14 @@ _JSON_TYPES = ("integer", "number", "boolean", "object")
 
 
 class Parameter(NamedTuple):
-    """A parameter or a body field; *place* is `path`, `query`, `header`, `cookie` or `body`.
+    """A parameter or a body field; *location* is `path`, `query`, `header`, `cookie` or `body`.
 
     *type* is for readers, except that `file`, `string` and `boolean` decide how it is written as an ITEM. *values* are
     the values that are allowed, if they are few.
     """
 
     name: str
-    place: str
+    location: str
     type: str
     required: bool = False
     values: Sequence[str] = ()
@@ -40,7 +40,7 @@ class Body(NamedTuple):
         return self.media_type in ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """A response to an operation; *status* is a status code, `2XX` or `default`."""
 
     status: str
@@ -57,8 +57,8 @@ class Operation(NamedTuple):
     text: str = ""
     parameters: Sequence[Parameter] = ()
     body: Body | None = None
-    replies: Sequence[Reply] = ()
+    responses: Sequence[Response] = ()
 
-    def at(self, place: str) -> list[Parameter]:
-        """Return the parameters at *place*."""
-        return [parameter for parameter in self.parameters if parameter.place == place]
+    def parameters_in(self, location: str) -> list[Parameter]:
+        """Return the parameters in *location*."""
+        return [parameter for parameter in self.parameters if parameter.location == location]

@@ -15,7 +15,7 @@ class Routes:
 
     def __init__(self, index: Index, base_path: str) -> None:
         self._index = index
-        server, base = index.about.server_path, base_path.rstrip("/")
+        server, base = index.info.server_path, base_path.rstrip("/")
         self._prefix, self._removed = "", 0
         if f"{server}/".startswith(f"{base}/"):
             self._prefix = server[len(base) :]
@@ -42,7 +42,7 @@ class Routes:
                 ranked.setdefault(rank, []).append(entry)
         return ranked[max(ranked)] if ranked else []
 
-    def find_with_rest(self, path: str) -> list[Entry]:
+    def find_prefix(self, path: str) -> list[Entry]:
         """Return the operations with a parameter at the end of their template that takes the rest of *path*.
 
         OpenAPI does not allow a slash in a parameter, but many APIs do: `/contents/{path}`. A template that others

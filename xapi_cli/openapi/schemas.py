@@ -24,11 +24,11 @@ class Schemas:
         self._references = references
         self.left = budget  # visits
 
-    def parameter(self, name: str, place: str, schema: object, *, required: bool, text: object = None) -> Parameter:
+    def parameter(self, name: str, location: str, schema: object, *, required: bool, text: object = None) -> Parameter:
         """Return the parameter *name* with *schema*, whose description applies if *text* is not one."""
         node = self._visit(schema)
         about = clean(text) or clean(node.get("description"))
-        return Parameter(clean_name(name), place, self.type_of(schema), required, self.values_of(schema), about)
+        return Parameter(clean_name(name), location, self.type_of(schema), required, self.values_of(schema), about)
 
     def fields(self, schema: object) -> list[Parameter]:
         """Return the fields of the object *schema* that a client can send."""

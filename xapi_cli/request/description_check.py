@@ -42,7 +42,7 @@ def difference(index: "Index", base_url: str, method: str, url: str, items: Item
 
 def _unknown_path(routes: Routes, path: str) -> str | None:
     closest = routes.closest(path)
-    if closest is None and routes.find_with_rest(path):
+    if closest is None and routes.find_prefix(path):
         return None
     hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
     return f"the API description has no path {_shown(path)}; {hint}"
@@ -74,11 +74,11 @@ def _missing_names(operation: "Operation", url: str, items: Items, *, has_data: 
     names = [*(each.name for each in items.fields), *(each.name for each in items.uploads)]
     fields, body = {name.partition("[")[0] for name in names}, operation.body
     for parameter in operation.parameters:
-        if not parameter.required or (parameter.place == "body" and has_data):
+        if not parameter.required or (parameter.location == "body" and has_data):
             continue
-        if parameter.place == "query" and parameter.name not in query:
+        if parameter.location == "query" and parameter.name not in query:
             yield f"{parameter.name}=="
-        elif parameter.place == "header" and parameter.name.lower() not in headers:
+        elif parameter.location == "header" and parameter.name.lower() not in headers:
             yield f"{parameter.name}:"
-        elif parameter.place == "body" and body and parameter.name not in fields and (body.required or fields):
+        elif parameter.location == "body" and body and parameter.name not in fields and (body.required or fields):
             yield parameter.name + parameter.separator(is_form=body.is_form)

@@ -7,7 +7,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import MAX_SIZE, parse
-from xapi_cli.openapi.index import About, encode
+from xapi_cli.openapi.index import IndexInfo, encode
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def load(runtime: "Runtime", source: str) -> None:
         raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
     compiler = Compiler(parse(data, name), settings.base_url)
     operations = compiler.operations()
-    about = About(compiler.title, compiler.server_path(), name)
-    index_file.write(runtime.state_directory, settings.profile, encode(about, operations))
+    info = IndexInfo(compiler.title, compiler.server_path(), name)
+    index_file.write(runtime.state_directory, settings.profile, encode(info, operations))
     _report(runtime, compiler, len(operations))
 
 

@@ -52,7 +52,7 @@ def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bo
     path = path if path.startswith("/") else f"/{path}"
     entries = routes.find(path)
     if not entries and routes.closest(path) is None:
-        entries = routes.find_with_rest(path)
+        entries = routes.find_prefix(path)
     chosen = [each for each in entries if method in (None, each.method)]
     if not chosen:
         raise _not_found(method, path, entries, routes)
@@ -96,19 +96,21 @@ def _not_found(method: str | None, path: str, entries: Sequence[Entry], routes: 
 
 def _as_json(operation: "Operation", path: str) -> dict[str, Any]:
     body = operation.body
-    fields = [_parameter_as_json(each) for each in operation.at("body")]
+    fields = [_parameter_as_json(each) for each in operation.parameters_in("body")]
     return {
         "method": operation.method,
         "path": path,
         "summary": operation.summary,
         "description": operation.text,
         "parameters": [
-            {"in": each.place, **_parameter_as_json(each)} for each in operation.parameters if each.place != "body"
+            {"in": each.location, **_parameter_as_json(each)}
+            for each in operation.parameters
+            if each.location != "body"
         ],
         "body": body
         and {"media_type": body.media_type, "required": body.required, "type": body.type, "fields": fields},
         "responses": [
-            {"status": each.status, "description": each.text, "type": each.type} for each in operation.replies
+            {"status": each.status, "description": each.text, "type": each.type} for each in operation.responses
         ],
         "example": shlex.join(example(operation, path)),
     }
@@ -129,17 +131,17 @@ def _lines(operation: "Operation", path: str, style: "Style", width: int) -> Ite
     yield f"{style('strong', operation.method)} {style('name', path)}"
     texts = dict.fromkeys((operation.summary, operation.text))  # often the same
     yield from (_indented(text, width) for text in texts if text)
-    for place, heading in _HEADINGS.items():
-        yield from _section(heading, operation.at(place), style, width)
+    for location, heading in _HEADINGS.items():
+        yield from _section(heading, operation.parameters_in(location), style, width)
     if (body := operation.body) is not None:
         facts = ", ".join(filter(None, (body.media_type, body.type, "required" if body.required else "")))
         yield from ("", style("heading", f"Body ({facts})"))
-        yield from _rows(operation.at("body"), style, width)
-    if operation.replies:
+        yield from _rows(operation.parameters_in("body"), style, width)
+    if operation.responses:
         yield from ("", style("heading", "Responses"))
-    for reply in operation.replies:
-        kind = f"({reply.type})" if reply.type else ""
-        yield _indented(" ".join(filter(None, (reply.status, reply.text, kind))), width)
+    for response in operation.responses:
+        kind = f"({response.type})" if response.type else ""
+        yield _indented(" ".join(filter(None, (response.status, response.text, kind))), width)
     yield from ("", style("heading", "Example"), f"  {shlex.join(example(operation, path))}")
 
 
