@@ -127,6 +127,13 @@ def test_a_value_that_would_read_a_file_is_not_offered(xapi: Xapi, place: str, w
     )
 
 
+def test_a_path_that_bash_would_expand_is_not_offered(xapi: Xapi) -> None:
+    paths = ("/a{1..9}", "/{a,b}", "/{x..y}", "/{", "/{}", "/{a-b}/{c.d}")
+    load(xapi, openapi({path: {"get": {}} for path in paths}))
+
+    assert complete(xapi, "xapi request /").out == "/{a-b}/{c.d}\n"
+
+
 @pytest.mark.parametrize("damage", [b"", b"xapi-api 2 3\n", b"\xff\x00", b"xapi-api 1 999999\n[]\n"])
 def test_a_damaged_index_offers_nothing_and_prints_no_error(xapi: Xapi, damage: bytes) -> None:
     load(xapi)

@@ -1,5 +1,6 @@
 """Any document, also one with values of the wrong types everywhere, is an index of printable text or one error."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given
@@ -54,6 +55,56 @@ def _check(document: Any) -> None:
         assert "".join(example(found, routes.path(entry))).isprintable()
         routes.find(routes.path(entry))
         routes.closest(routes.path(entry) + "x")
+
+
+def test_a_short_document_has_no_large_index() -> None:
+    values = [f"{number:03}" + "v" * 190 for number in range(100)]
+    schema = {"properties": {f"f{number}": {"$ref": "#/P"} for number in range(1000)}}
+    body = {"content": {"application/json": {"schema": schema}}}
+    paths = {f"/p{number}": {"post": {"requestBody": {"$ref": "#/B"}}} for number in range(400)}
+    compiler = Compiler(openapi(paths, P={"enum": values, "description": "d" * 999, "type": "string"}, B=body))
+
+    operations = compiler.operations()
+
+    assert (len(operations), compiler.truncated) == (400, 400)
+    assert len(encode(IndexInfo("", "", ""), operations)) < 100_000
+
+
+def test_the_index_of_a_document_is_limited_as_a_whole() -> None:
+    parameters = [{"name": f"n{number}", "in": "query", "description": "d" * 999} for number in range(100)]
+    compiler = Compiler(openapi({f"/p{number}": {"get": {"parameters": parameters}} for number in range(200)}))
+
+    encoded = encode(IndexInfo("", "", ""), compiler.operations())
+
+    assert 0 < compiler.truncated < 200
+    assert 1_000_000 < len(encoded) < 16_000_000
+
+
+class _Counted(list[Any]):
+    """A long list that counts how many of its elements are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            _Counted.read += 1
+            yield each
+
+
+def test_no_long_list_is_read_again_for_each_reference() -> None:
+    _Counted.read = 0
+    names = _Counted(f"r{number}" for number in range(60_000))
+    parameters = _Counted({"name": f"n{number}", "in": "query"} for number in range(10_000))
+    schema = {"allOf": [{"$ref": "#/R"}] * 1000}
+    paths: dict[str, Any] = {f"/a{number}": {"$ref": "#/I"} for number in range(100)}
+    paths["/b"] = {"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
+    document = openapi(paths, R={"required": names}, I={"parameters": parameters, "get": {}})
+
+    operations = Compiler(document).operations()
+
+    assert len(operations) == 101
+    assert len(operations[0].parameters) == 300
+    assert _Counted.read < 100_000
 
 
 @given(_VALUES)

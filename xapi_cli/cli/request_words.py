@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xapi_cli.openapi.operations import Operation, Parameter
 
 # A shell evaluates or expands other characters, in a word or in the code that offers it; such words are not offered.
-_SAFE = re.compile(r"[A-Za-z0-9/_.:=@+%-][A-Za-z0-9/_.:=@+%{}~-]*")
+_PARAMETER = r"\{[A-Za-z_](?:[A-Za-z0-9_-]|\.(?!\.))*\}"  # not {a,b} or {a..z}, which bash expands
+_SAFE = re.compile(rf"[A-Za-z0-9/_.:=@+%-](?:[A-Za-z0-9/_.:=@+%~-]|{_PARAMETER})*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from xapi_cli.errors import UsageError
@@ -15,7 +16,9 @@ _NOT_SENT_AS_PARAMETERS = frozenset({"accept", "authorization", "content-type"})
 _PREFERRED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 20_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
-_BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # visits of schemas
+_BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
+_CHARACTERS, _CHARACTERS_OF_OPERATION = 16_000_000, 256_000  # in the index
+_MAX_MEDIA_TYPES = 100
 _SERVER = re.compile(r"(?:(https?://[^/?#]*)|//[^/?#]*)?([^?#]*)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
@@ -30,7 +33,7 @@ class Compiler:
         self._document, self._base_url = document, base_url
         self._is_swagger = _is_swagger(document)
         self._references = References(document)
-        self._left = _BUDGET
+        self._left, self._characters = _BUDGET, _CHARACTERS
         self.truncated = 0
 
     @property
@@ -84,23 +87,29 @@ class Compiler:
         summary = clean(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
         if node.get("deprecated") is True:
             summary = f"(deprecated) {summary}".rstrip()
-        operation = Operation(method, path, summary, clean(node.get("description")))
-        allowed = min(self._left, _BUDGET_OF_OPERATION)
-        schemas = Schemas(self._references, allowed)
+        operation = Operation(method, path, summary)
+        allowed, characters = min(self._left, _BUDGET_OF_OPERATION), min(self._characters, _CHARACTERS_OF_OPERATION)
+        schemas = Schemas(self._references, allowed, characters)
         try:
+            text = clean(node.get("description"))
+            schemas.store(text)
+            operation = operation._replace(text=text)
             return self._with_details(operation, schemas, item, node)
         except TooComplex:
             self.truncated += 1
             return operation
         finally:
-            self._left -= allowed - schemas.left
+            self._left = self._left - allowed + max(0, schemas.left)
+            self._characters = self._characters - characters + max(0, schemas.characters)
 
     def _with_details(
         self, operation: Operation, schemas: Schemas, item: Mapping[str, Any], node: Mapping[str, Any]
     ) -> Operation:
+        written = [value for each in (item, node) for value in _list(each.get("parameters"))[:_MAX_PARAMETERS]]
+        schemas.spend(len(written))
         nodes = {
             (each.get("in"), each.get("name")): each
-            for value in (*_list(item.get("parameters")), *_list(node.get("parameters")))
+            for value in written
             if isinstance((each := self._references.resolve(value)).get("name"), str)
             and isinstance(each.get("in"), str)
         }
@@ -119,7 +128,8 @@ class Compiler:
     def _parameter(self, node: Mapping[str, Any], schemas: Schemas) -> Parameter:
         schema = node if self._is_swagger else node.get("schema")
         if schema is None:  # a parameter with a media type, such as a JSON text
-            schema = next((self._references.resolve(each).get("schema") for each in _values(node.get("content"))), None)
+            content = _first(node.get("content"))
+            schema = self._references.resolve(content).get("schema")
         location = node["in"]
         required = node.get("required") is True or location == "path"
         return schemas.parameter(node["name"], location, schema, required=required, text=node.get("description"))
@@ -129,7 +139,7 @@ class Compiler:
         content = node.get("content")
         if not isinstance(content, dict) or not content:
             return None, []
-        media_type = _preferred(list(content))
+        media_type = _preferred(list(islice(content, _MAX_MEDIA_TYPES)))
         schema = self._references.resolve(content[media_type]).get("schema")
         is_required = node.get("required") is True
         fields = schemas.fields(schema)
@@ -139,7 +149,7 @@ class Compiler:
         self, listed: list[Mapping[str, Any]], node: Mapping[str, Any], schemas: Schemas
     ) -> tuple[Body | None, list[Parameter]]:
         consumes = _list(node.get("consumes")) or _list(self._document.get("consumes"))
-        types = [each for each in consumes if isinstance(each, str)]
+        types = [each for each in consumes[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
         for each in listed:
             if each.get("in") == "body":
                 schema, required = each.get("schema"), each.get("required") is True
@@ -158,13 +168,15 @@ class Compiler:
         return Body(media_type, any(each.required for each in fields), "object"), fields
 
     def _responses(self, value: object, schemas: Schemas) -> Iterator[Response]:
-        for status, each in list(value.items())[:_MAX_RESPONSES] if isinstance(value, dict) else ():
+        for status, each in islice(value.items(), _MAX_RESPONSES) if isinstance(value, dict) else ():
             node = self._references.resolve(each)
             schema = node.get("schema")
-            for content in _values(node.get("content"))[:1]:
+            if (content := _first(node.get("content"))) is not None:
                 schema = self._references.resolve(content).get("schema")
             kind = "" if schema is None else schemas.type_of(schema)
-            yield Response(clean_name(status), clean(node.get("description")), kind)
+            response = Response(clean_name(status), clean(node.get("description")), kind)
+            schemas.store(*response)
+            yield response
 
 
 def _is_swagger(document: Mapping[str, Any]) -> bool:
@@ -209,5 +221,6 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _values(value: object) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else []
+def _first(value: object) -> object:
+    """Return the first value of an object, None if there is none."""
+    return next(iter(value.values()), None) if isinstance(value, dict) else None

@@ -7,7 +7,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.index import Index, InvalidIndex, decode
 from xapi_cli.system import private_files
 
-_MAX_SIZE = 256 * 1024 * 1024  # bytes
+_MAX_SIZE = 32 * 1024 * 1024  # bytes
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -44,7 +44,7 @@ def write(state: Path, profile: str, data: bytes) -> None:
         raise UsageError("the index of the API description is too large", hint="load a smaller document")
     try:
         private_files.make_directory(path.parent)
-        private_files.replace(path, data, sync=False)
+        private_files.replace(path, data)
     except OSError as error:
         raise _failure("stored", error) from error
 

@@ -8,27 +8,34 @@ from xapi_cli.openapi.references import References
 from xapi_cli.system.render import printable
 
 _MAX_DEPTH = 16
-_MAX_VALUES, _MAX_FIELDS = 100, 1000
+_MAX_VALUES, _MAX_FIELDS, _MAX_TYPES = 100, 1000, 8
+_OVERHEAD = 64  # characters for each stored object
 _MAX_NAME, _MAX_TEXT = 200, 1000  # characters
 _ALTERNATIVES = ("allOf", "oneOf", "anyOf")
 
 
 class TooComplex(Exception):
-    """The schemas of a document take more steps than the budget allows."""
+    """The schemas of a document take more steps, or more characters in the index, than the budget allows."""
 
 
 class Schemas:
-    """The schemas of a document; raises TooComplex when *budget* schemas have been visited."""
+    """The schemas of a document; raises TooComplex after *budget* steps, or *characters* in parameters and responses.
 
-    def __init__(self, references: References, budget: int) -> None:
+    A short document can refer to one long description very often, so that its index would fill the memory.
+    """
+
+    def __init__(self, references: References, budget: int, characters: int) -> None:
         self._references = references
-        self.left = budget  # visits
+        self.left, self.characters = budget, characters
 
     def parameter(self, name: str, location: str, schema: object, *, required: bool, text: object = None) -> Parameter:
         """Return the parameter *name* with *schema*, whose description applies if *text* is not one."""
         node = self._visit(schema)
         about = clean(text) or clean(node.get("description"))
-        return Parameter(clean_name(name), location, self.type_of(schema), required, self.values_of(schema), about)
+        values = self.values_of(schema)
+        found = Parameter(clean_name(name), location, self.type_of(schema), required, values, about)
+        self.store(found.name, found.type, found.text, *values)
+        return found
 
     def fields(self, schema: object) -> list[Parameter]:
         """Return the fields of the object *schema* that a client can send."""
@@ -47,7 +54,7 @@ class Schemas:
         if node.get("format") == "binary" or node.get("contentMediaType") == "application/octet-stream":
             return "file"
         declared = node.get("type")
-        cleaned = [clean_name(name) for name in (declared if isinstance(declared, list) else [declared])]
+        cleaned = [clean_name(name) for name in (declared[:_MAX_TYPES] if isinstance(declared, list) else [declared])]
         names = [name for name in cleaned if name]
         if not names:
             return self._undeclared_type(node, depth)
@@ -72,25 +79,30 @@ class Schemas:
         node = self._visit(schema)
         listed = node.get("enum", [node["const"]] if "const" in node else None)
         if isinstance(listed, list):
-            values = dict.fromkeys(text for value in listed[: _MAX_VALUES + 1] if (text := _scalar(value)))
-            return tuple(values) if len(listed) <= _MAX_VALUES else ()
+            if len(listed) > _MAX_VALUES:
+                return ()
+            self.spend(len(listed))
+            return tuple(dict.fromkeys(text for value in listed if (text := _scalar(value))))
         if node.get("type") == "boolean":
             return ("true", "false")
         if depth == _MAX_DEPTH:
             return ()
         if node.get("type") == "array":
             return self.values_of(node.get("items"), depth=depth + 1)
-        found = dict.fromkeys(value for each in _alternatives(node) for value in self.values_of(each, depth=depth + 1))
+        found: dict[str, None] = {}
+        for each in _alternatives(node):
+            if len(found) < _MAX_VALUES:
+                found |= dict.fromkeys(self.values_of(each, depth=depth + 1))
         return tuple(found)[:_MAX_VALUES]
 
     def _collect(self, schema: object, properties: dict[str, object], required: set[str], depth: int) -> None:
         """Add the properties of *schema* and of its alternatives, and the names of those that are required."""
         node = self._visit(schema)
-        for name in _list(node.get("required")):
-            if isinstance(name, str):
-                required.add(name)
-        own = node.get("properties")
-        for name, value in own.items() if isinstance(own, dict) else ():
+        names, own = _list(node.get("required")), node.get("properties")
+        own = own if isinstance(own, dict) else {}
+        self.spend(len(names) + len(own))  # before the loops
+        required.update(name for name in names if isinstance(name, str))
+        for name, value in own.items():
             if len(properties) < _MAX_FIELDS:
                 properties.setdefault(name, value)
         if depth == _MAX_DEPTH:
@@ -101,11 +113,26 @@ class Schemas:
             for each in alternatives:
                 self._collect(each, properties, required if applies else set(), depth + 1)
 
-    def _visit(self, schema: object) -> Mapping[str, Any]:
-        self.left -= 1
+    def spend(self, steps: int) -> None:
+        """Subtract *steps* from the budget; raises TooComplex."""
+        self.left -= steps
         if self.left < 0:
             raise TooComplex
+
+    def store(self, *texts: str) -> None:
+        """Subtract the size of one object with *texts* in the index from the characters; raises TooComplex."""
+        self.characters -= _OVERHEAD + sum(size_of(text) for text in texts)
+        if self.characters < 0:
+            raise TooComplex
+
+    def _visit(self, schema: object) -> Mapping[str, Any]:
+        self.spend(1)
         return self._references.resolve(schema)
+
+
+def size_of(text: str) -> int:
+    """Return the largest number of bytes of *text* in JSON."""
+    return len(text) * (2 if text.isascii() else 4)
 
 
 def clean(text: object, limit: int = _MAX_TEXT) -> str:
