@@ -87,6 +87,21 @@ def test_yaml_without_the_extra_is_one_error(xapi: Xapi) -> None:
     assert process.returncode == 2
 
 
+def test_a_token_that_the_server_repeats_is_not_stored(xapi: Xapi) -> None:
+    token = "t0ken-" + "x" * 30
+    long = "a" * 990 + token  # would be cut within the token
+    document = openapi({f"/{token}": {"get": {"summary": token, "description": long, "operationId": token}}})
+    with Server([request(), send(response("200 OK", as_bytes(document)))]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": token}
+        assert xapi("api", "load", "/openapi.json?api_key=S3CRET", env=env).code == 0
+
+    (path,) = (xapi.state / "api").iterdir()
+    stored = path.read_text()
+    assert "/***" in stored
+    assert "t0ken" not in stored
+    assert "S3CRET" not in stored
+
+
 def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
     body = gzip.compress(as_bytes(SWAGGER))
     with Server([request(), send(response("200 OK", body, "Content-Encoding: gzip"))]) as server:
@@ -286,7 +301,7 @@ def test_a_damaged_index_is_one_error(xapi: Xapi) -> None:
     load(xapi)
     (path,) = (xapi.state / "api").iterdir()
     path.write_bytes(path.read_bytes()[:-200])
-    error = "xapi: error: the index of the API description is damaged; run `xapi api load` again\n"
+    error = "xapi: error: the API description of profile default cannot be used; run `xapi api load` again\n"
     assert xapi("api", "show", "POST", "/v2/pets/7/photo") == Outcome(2, "", error)
 
     path.write_bytes(b"\xff")

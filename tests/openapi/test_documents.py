@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi import documents, yaml_documents
-from xapi_cli.openapi.documents import MAX_SIZE, parse
+from xapi_cli.openapi.documents import MAX_SIZE, parse, redacted
 from xapi_cli.openapi.yaml_documents import InvalidYAML, read
 
 _BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
@@ -155,3 +155,14 @@ def test_any_bytes_are_an_object_or_one_error(data: bytes) -> None:
 
 def test_the_limits_are_as_documented() -> None:
     assert (documents.MAX_SIZE, documents.MAX_VALUES) == (50_000_000, 5_000_000)
+
+
+def test_secrets_are_redacted_in_every_text_and_name() -> None:
+    shared = {"secret-a": ["x secret y", 1, None]}
+    document = {"a": shared, "b": [shared, "secret"], "secret": True}
+
+    found = redacted(document, lambda text: text.replace("secret", "***"))
+
+    inner = {"***-a": ["x *** y", 1, None]}
+    assert found == {"a": inner, "b": [inner, "***"], "***": True}
+    assert list(found) == ["a", "b", "***"]

@@ -34,12 +34,23 @@ def test_an_index_contains_what_was_compiled() -> None:
 def test_any_damage_is_one_error(position: int, added: bytes, removed: int) -> None:
     data = _encoded()
     position %= len(data)
+    damaged = data[:position] + added + data[position + removed :]
     try:
-        index = decode(data[:position] + added + data[position + removed :])
-        for entry in index.entries:
-            index.operation(entry)
+        index = decode(damaged)
     except InvalidIndex:
-        pass
+        assert damaged != data
+        return
+    for entry, expected in zip(index.entries, decode(data).entries, strict=True):
+        assert index.operation(entry) == decode(data).operation(expected)
+
+
+def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
+    data = _encoded()
+    lines = data.split(b"\n")
+
+    for count in range(1, len(lines)):
+        with pytest.raises(InvalidIndex):
+            decode(b"\n".join(lines[:count]) + b"\n")
 
 
 @pytest.mark.parametrize("data", [b"", b"xapi-api 2 5\n", b"xapi-api 1 x\n", b"xapi-api 1 5\n[1]\n", b"\xff"])

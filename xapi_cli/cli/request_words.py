@@ -5,10 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
-from xapi_cli.openapi.index import InvalidIndex
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
 from xapi_cli.settings import config_file, paths, resolve
@@ -40,7 +38,7 @@ def request_words(params: dict[str, Any], incomplete: str) -> list[str]:
     """Return the words that begin with *incomplete* after the arguments in *params*; none without an index."""
     try:
         words = list(_words(params, list(params.get("arguments") or ()), incomplete))
-    except (UsageError, InvalidIndex, OSError):  # no error may reach the shell
+    except Exception:  # noqa: BLE001 - no error may reach the shell
         return []
     return [Word(word) for word in words if word.startswith(incomplete) and _SAFE.fullmatch(word)]
 

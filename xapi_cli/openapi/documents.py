@@ -1,6 +1,7 @@
 """Read an OpenAPI document as data: JSON, or YAML with the extra `yaml`; numbers stay text, as they were written."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from xapi_cli.errors import UsageError
@@ -31,6 +32,26 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         what = f"{shown} is not an OpenAPI document: the top level is not an object"
         raise UsageError(what, hint="check that it is the right file")
+    return document
+
+
+def redacted(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+    """Return *document* with *redact* applied to each text, also to names; objects and arrays are changed in place.
+
+    A server may repeat the token, and the texts are cut to a length later, which would leave a part of it.
+    """
+    left: list[Any] = [document]
+    seen = {id(document)}  # aliases of YAML
+    while left:
+        node = left.pop()
+        pairs = list(node.items() if isinstance(node, dict) else enumerate(node))
+        if isinstance(node, dict):
+            node.clear()
+        for key, value in pairs:
+            node[redact(key) if isinstance(key, str) else key] = redact(value) if isinstance(value, str) else value
+            if isinstance(value, dict | list) and id(value) not in seen:
+                seen.add(id(value))
+                left.append(value)
     return document
 
 

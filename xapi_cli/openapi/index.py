@@ -1,17 +1,19 @@
 """The index of an API description: one line for each operation, and its details, which are parsed only when needed.
 
-A file starts with `xapi-api VERSION LENGTH`. The head follows, of that many bytes: a line of JSON about the document,
-and for each operation a line `METHOD TAB PATH TAB START TAB LENGTH TAB SUMMARY`. START and LENGTH are the position of
-its details in the rest, in bytes. So completion of a path does not parse the details.
+A file starts with `xapi-api VERSION LENGTH CHECKSUM`; the checksum is the CRC-32 of all that follows. The head
+follows, of LENGTH bytes: a line of JSON about the document, and for each operation a line
+`METHOD TAB PATH TAB START TAB LENGTH TAB SUMMARY`. START and LENGTH are the position of its details in the rest, in
+bytes. So completion of a path does not parse the details.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 
-_MAGIC = b"xapi-api 1 "
+_MAGIC = b"xapi-api 2 "
 _FIELDS = 5  # in the line of an operation
 
 
@@ -68,7 +70,7 @@ def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
         head.append(f"{each.method}\t{each.path}\t{len(details)}\t{len(content)}\t{each.summary}")
         details += content
     lines = "".join(f"{line}\n" for line in head).encode()
-    return _MAGIC + b"%d\n" % len(lines) + lines + details
+    return _MAGIC + b"%d %d\n" % (len(lines), zlib.crc32(details, zlib.crc32(lines))) + lines + details
 
 
 def decode(data: bytes) -> Index:
@@ -77,7 +79,9 @@ def decode(data: bytes) -> Index:
     try:
         if not first.startswith(_MAGIC):
             raise InvalidIndex("another version")
-        length = int(first[len(_MAGIC) :])
+        length, checksum = map(int, first[len(_MAGIC) :].split())
+        if zlib.crc32(rest) != checksum:
+            raise InvalidIndex("the checksum is wrong")
         info, *lines = rest[:length].decode().rstrip("\n").split("\n")
         entries = [_entry(line) for line in lines]
         return Index(IndexInfo(*json.loads(info)), entries, rest[length:])

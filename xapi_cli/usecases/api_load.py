@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.documents import MAX_SIZE, parse
+from xapi_cli.openapi.documents import MAX_SIZE, parse, redacted
 from xapi_cli.openapi.index import IndexInfo, encode
+from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def load(runtime: "Runtime", source: str) -> None:
         data, name = _from_api(runtime, source), source
     else:
         raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
-    compiler = Compiler(parse(data, name), settings.base_url)
+    name = redact_url(name.partition("?")[0])
+    document = redacted(parse(data, name), runtime.terminal.redactor.redact)
+    compiler = Compiler(document, settings.base_url)
     operations = compiler.operations()
     info = IndexInfo(compiler.title, compiler.server_path(), name)
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations))
