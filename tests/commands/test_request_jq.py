@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import TOKEN, bearing, response
+from tests.commands.jq_engines import ENDLESS, busy_children, wait_until_ended, without_library
 from tests.commands.page_server import PageServer, numbered, page
 from tests.program import REAL, Xapi
 from tests.servers import Server, serve
@@ -18,7 +19,6 @@ from xapi_cli.errors import UsageError
 from xapi_cli.request import filter_engine
 from xapi_cli.sandbox import Sandbox
 
-ENDLESS = "def f: f; f"
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
 
 
@@ -26,11 +26,6 @@ NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]:
     """The environment that selects an engine; without the library, xapi uses the program."""
     return without_library(tmp_path) if request.param == "program" else {}
-
-
-def without_library(directory: Path) -> dict[str, str]:
-    (directory / "sitecustomize.py").write_text("import sys; sys.modules['jq'] = None\n")
-    return {"PYTHONPATH": str(directory)}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +189,7 @@ def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.
     monkeypatch.setattr(filter_engine, "_library_directory", lambda: None)
     env = _program(tmp_path, 'echo $$ >"$0.pid"; sleep 1000; :')
     with pytest.raises(UsageError, match="the filter was not compiled within"):
-        filter_engine.FilterEngine(".", env)
+        filter_engine.FilterEngine(".", env, warn=print)
 
     group = int((tmp_path / "program" / "jq.pid").read_text())
     _wait_for_end_of(group)
@@ -270,17 +265,6 @@ def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping
     assert TOKEN not in outcome.out
 
 
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process: more than it takes to start means that it runs the filter."""
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str, str], number: int, code: int) -> None:
     served = threading.Event()
@@ -293,7 +277,7 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str
         env = {**bearing(server), **engine}
         process = xapi.start("request", "/", "--jq", f'., ("x" | {ENDLESS})', env=env, argv=REAL)
         assert served.wait(20)
-        while not (children := [child for child in _children(process.pid) if _cpu_seconds(child) > 0.5]):
+        while not (children := busy_children(process.pid)):
             assert process.poll() is None
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
@@ -301,6 +285,18 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str
     assert (process.returncode, err) == (code, b"")
     assert out in (b"", b"[1]\n")
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **engine}, argv=REAL)
+        while not (children := busy_children(process.pid)):
+            assert process.poll() is None
+        process.kill()
+        process.communicate(timeout=10)
+
+    for child in children:
+        wait_until_ended(child)
 
 
 def test_max_time_ends_an_endless_filter(xapi: Xapi, engine: Mapping[str, str]) -> None:

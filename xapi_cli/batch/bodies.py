@@ -34,6 +34,8 @@ _MAX_PARSED_STEPS = 1000  # decoding steps for a body that is parsed as a whole
 _WHITESPACE = b" \t\r\n"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
+JSON_KEY = b'"json": '  # the first chunk of the member for a body that is JSON
+
 Chunks = Iterator[bytes]
 
 
@@ -54,7 +56,7 @@ def short_member(response: BufferedResponse) -> bytes | None:
         return None
     content_type = _content_type(response.head)
     if body and content_type.is_json and (text := _json(body)) is not None:
-        return b'"json": ' + text
+        return JSON_KEY + text
     if (content_type.is_text or not body) and (quoted := _quoted(body, content_type.charset)) is not None:
         return b'"text": ' + quoted
     return b'"base64": "%s"' % b64encode(body)
@@ -228,7 +230,7 @@ class _LongBody:
     # output chunks
 
     def _json(self, start: int, end: int) -> Chunks:
-        yield b'"json": '
+        yield JSON_KEY
         at = 0
         for block in self._utf8():
             yield block[max(0, start - at) : max(0, end - at)].translate(_ONE_LINE)

@@ -8,7 +8,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch.connection_pool import ConnectionPool
@@ -16,6 +16,8 @@ from xapi_cli.batch.connections import ClientConnection
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.fair_queue import FairQueue
+from xapi_cli.batch.filter_job import FilterJob
+from xapi_cli.batch.filter_pool import FilterPool
 from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
 from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.batch.memory_budget import MemoryBudget
@@ -29,9 +31,12 @@ from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
 
+if TYPE_CHECKING:
+    from xapi_cli.request.filter_engine import FilterEngine
+
 _TICK = 0.25  # seconds between two timeout checks
 
-Steps = Iterator[None]
+Steps = Iterator[FilterJob | None]
 OnDone = Callable[[InFlight, Outcome], Steps | None]
 
 
@@ -41,8 +46,9 @@ class Engine:
     *next_entry* returns None if there is currently nothing to send; `wake`, which is
     thread-safe, makes the engine call it again. *on_done* returns an iterator over the
     remaining steps if a response is long, else None; the engine interleaves these steps with
-    other work. With *ordered*, the result of a finished request may stay in the memory budget
-    until all earlier requests have finished. *limiter* decides when a request may be sent.
+    other work. A step that yields a job waits until *jq* has filtered its document. With
+    *ordered*, the result of a finished request may stay in the memory budget until all earlier
+    requests have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False
     after it. With *interactive*, a login may prompt the user; it then blocks the engine.
@@ -64,6 +70,7 @@ class Engine:
         ordered: bool = False,
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
+        jq: "FilterEngine | None" = None,
     ) -> None:
         self._network, self._policy, self._tokens = network, policy, tokens
         self._jobs, self._budget, self._is_ordered = jobs, budget, ordered
@@ -84,7 +91,8 @@ class Engine:
         self._order = count()
         self._unsent = SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
-        self._long_responses: FairQueue[InFlight] = FairQueue()
+        self._filters = FilterPool(jq, self._loop, budget, limit=timeout, jobs=jobs, note=policy.note)
+        self._long_responses: FairQueue[InFlight] = FairQueue(self._filter)
         self._is_stopping = False
         self._next_timeout_check = 0.0
 
@@ -136,13 +144,15 @@ class Engine:
                 self._pool.release(request.connection, is_reusable=False)
             self._finish(request, error)
         self._long_responses.clear()
+        self._filters.close()
         self._retries.clear()
         self._unsent.clear()
         self._gate.clear()
         self._pool.stop_waiting()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and end the filters."""
+        self._filters.close()
         self._loop.close()
 
     # the flow of a request
@@ -201,6 +211,15 @@ class Engine:
         self._budget.add(size)
         self._long_responses.add(request, steps)
 
+    def _filter(self, request: InFlight, steps: Steps, job: FilterJob) -> None:
+        """Filter the document of *job*; then continue with *steps* of *request*."""
+
+        def then() -> None:
+            request.memory += job.held
+            self._long_responses.add(request, steps)
+
+        self._filters.add(job, then)
+
     def _end(self, request: InFlight) -> None:
         self._requests.discard(request)
         self._budget.remove(request.memory)
@@ -229,6 +248,7 @@ class Engine:
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
             self._check_timeouts(now)
+        self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
         self._unsent.run()
@@ -238,7 +258,7 @@ class Engine:
         """Return the maximum time to wait for events, in seconds."""
         retry_time = self._retries[0][0] if self._retries else None
         send_time = self._unsent.next_time if self._unsent or self._held else None
-        times = (retry_time, send_time, self._pool.next_grace_end, self._policy.deadline)
+        times = (retry_time, send_time, self._pool.next_grace_end, self._policy.deadline, self._filters.next_check)
         seconds = min((each for each in times if each is not None), default=float("inf")) - time.monotonic()
         return max(0.0, min(_TICK, seconds))
 

@@ -23,6 +23,7 @@ class EventLoop:
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
         self._watched: dict[ClientConnection, int] = {}  # events of the selector; 0 if it is not registered there
+        self._pipes = set[int]()
 
     def wake(self) -> None:
         """Make `ready` return; thread-safe."""
@@ -47,11 +48,25 @@ class EventLoop:
         if self._watched.pop(connection, 0):
             self._selector.unregister(connection)
 
+    def watch_pipe(self, descriptor: int, events: int, on_ready: Callable[[], None]) -> None:
+        """Make `ready` call *on_ready* after *events* of the pipe *descriptor*."""
+        if descriptor not in self._pipes:
+            self._pipes.add(descriptor)
+            self._selector.register(descriptor, events, on_ready)
+
+    def unwatch_pipe(self, descriptor: int) -> None:
+        """Stop watching the pipe *descriptor*."""
+        if descriptor in self._pipes:
+            self._pipes.remove(descriptor)
+            self._selector.unregister(descriptor)
+
     def ready(self, timeout: float) -> Iterator[tuple[ClientConnection, int]]:
         """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads."""
         for key, events in self._selector.select(timeout):
             if key.fileobj is self._wakeups:
                 self._run_callbacks()
+            elif key.fileobj in self._pipes:
+                key.data()
             elif key.fileobj in self._watched:  # an earlier event may have removed it
                 yield key.fileobj, events
 

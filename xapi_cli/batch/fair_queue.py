@@ -2,9 +2,9 @@
 
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _TURN = 0.01  # seconds spent on one item before other work continues
 
@@ -12,16 +12,21 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Run the steps of items in turn; the item that has used the least time is next."""
+    """Run the steps of items in turn; the item that has used the least time is next.
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, T, Iterator[None]]] = []  # by the seconds used
+    An item whose step yields something other than None waits for it: it is removed, and passed to *on_wait* with the
+    remaining steps and what was yielded.
+    """
+
+    def __init__(self, on_wait: Callable[[T, Iterator[Any], Any], None]) -> None:
+        self._heap: list[tuple[float, int, T, Iterator[Any]]] = []  # by the seconds used
+        self._on_wait = on_wait
         self._order = count()
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def add(self, item: T, steps: Iterator[None]) -> None:
+    def add(self, item: T, steps: Iterator[Any]) -> None:
         """Add *item*, which is processed when *steps* ends."""
         heapq.heappush(self._heap, (0.0, next(self._order), item, steps))
 
@@ -31,9 +36,12 @@ class FairQueue(Generic[T]):
         start = now = time.monotonic()
         while now - start < _TURN:
             try:
-                next(steps)
+                awaited = next(steps)
             except StopIteration:
                 return item
+            if awaited is not None:
+                self._on_wait(item, steps, awaited)
+                return None
             now = time.monotonic()
         heapq.heappush(self._heap, (used + now - start, order, item, steps))
         return None

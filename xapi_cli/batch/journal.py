@@ -1,12 +1,13 @@
 """Store results in a file, so that the same command, run again, prints them without resending requests.
 
-The first line names the account and, with `--shard`, the shard. Each other line contains a result, the digest of
-the whole input, or a count of damaged lines. A result is stored before it is printed. A line that is damaged, or was
-truncated by a crash or a full disk, is ignored, so that its request is sent again.
+The first line names the account and, with `--shard` and `--jq`, the shard and the filter. Each other line contains a
+result, the digest of the whole input, or a count of damaged lines. A result is stored before it is printed. A
+line that is damaged, or was truncated by a crash or a full disk, is ignored, so that its request is sent again.
 """
 
 import hashlib
 import json
+import os
 import re
 import time
 from array import array
@@ -22,7 +23,7 @@ from xapi_cli.system.render import printable
 
 _SYNC_INTERVAL = 1.0  # seconds between calls of fsync()
 _RESULT = re.compile(
-    rb'\{"line": (\d{1,15}), "code": (0|2|4|5|10|11|12), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
+    rb'\{"line": (\d{1,15}), "code": ([0-5]|1[0-2]), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
 )
 _MAX_RESULT_START = 160  # bytes of a stored result before its output line
 _INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
@@ -36,11 +37,14 @@ class Journal:
     """The journal in the file *name*; it is locked while it is open.
 
     *account* is a text that identifies the account; *shard* is the shard of the input, or None if all lines are sent.
+    *jq* is the filter of --jq.
     """
 
-    def __init__(self, name: str, account: str, *, shard: str | None = None) -> None:
+    def __init__(self, name: str, account: str, *, shard: str | None = None, jq: str | None = None) -> None:
         self._shown, self._account = printable(name), account
+        self._filter = None if jq is None else hashlib.blake2b(os.fsencode(jq), digest_size=16).hexdigest()
         members = {"xapi-journal": int(_VERSION), "account": account} | ({"shard": shard} if shard else {})
+        members |= {"filter": self._filter} if self._filter else {}
         self._file = JournalFile(name, json.dumps(members).encode()[:-1])
         self._offsets = array("Q")  # by line number: offset of the stored result plus one, or zero
         self._lengths = array("I")
@@ -198,6 +202,11 @@ class Journal:
             return UsageError(
                 f"the journal {self._shown} belongs to another account or base URL",
                 hint="use that account, or pass another --journal",
+            )
+        if members.get("filter") != self._filter:
+            other = "another filter" if "filter" in members else "a batch without --jq"
+            return UsageError(
+                f"the journal {self._shown} belongs to {other}", hint="use the same --jq, or pass another --journal"
             )
         shard = members.get("shard")
         what, use = (f"shard {shard}", f"use --shard {shard}") if shard else ("a batch without --shard", "omit --shard")

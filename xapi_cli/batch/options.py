@@ -21,6 +21,7 @@ class BatchOptions:
     pauses: bool = True
     merge: bool = False
     input: str | None = None
+    filter: str | None = None
 
     def check(self) -> None:
         """Raise UsageError if options are combined that exclude each other."""
@@ -30,7 +31,7 @@ class BatchOptions:
         if not self.merge and self.input is not None:
             raise UsageError("--input requires --merge", hint="give the input file without --input")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
-        refused |= {"shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
+        refused |= {"filter": "--jq", "shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
         for field, option in refused.items() if self.merge else ():
             if getattr(self, field) != getattr(BatchOptions, field):
                 raise UsageError(f"--merge and {option} cannot be combined", hint=f"omit {option}")

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from xapi_cli.batch import bodies
 from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.filter_job import FilterJob
 from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
-from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
+from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, XapiError
 from xapi_cli.system.render import json_line
 
-_CODES = {"input": 2, "network": 11, "timeout": 12, "auth": 10, "size": 11}
+_CODES = {"input": 2, "network": 11, "timeout": 12, "auth": 10, "size": 11, "filter": 1}
+_STORED = ("size", "filter")  # of a request that got a response: it may have changed something
+_SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
+Steps = Generator[FilterJob | None, None, "Result"]
 
 
 @dataclass(slots=True)
@@ -43,37 +48,81 @@ class Result:
         return bool(self.code) or (self.kind.startswith("3") and self.kind != "304")
 
 
-def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Result | Generator[None, None, Result]:
+def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Result | Steps:
     """Return the line for a response or, if its body is long, a generator of the steps that return the line.
 
     Both raise NetworkError if the body cannot be decoded or is too large.
     """
-    head = response.head
-    start = b'{"id": %s, "line": %d, "status": %d, "headers": %s, ' % (
-        entry.id.encode(),
-        entry.number,
-        head.status,
-        head.json(),
-    )
-    end = b', "elapsed_ms": %d}' % elapsed_ms
-    result = Result(entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms)
+    line = _ResponseLine(entry, response, elapsed_ms)
     member = bodies.short_member(response)
-    if member is None:
-        return _long(result, start, response, end)
-    result.text = b"%s%s%s" % (start, member, end)
-    return result
+    return _long_line(line, response) if member is None else line.with_member(member)
 
 
-def _long(result: Result, start: bytes, response: BufferedResponse, end: bytes) -> Generator[None, None, Result]:
-    member = yield from bodies.long_member(response)
+def _long_line(line: "_ResponseLine", response: BufferedResponse) -> Steps:
+    return line.with_chunks((yield from bodies.long_member(response)), len(response.body))
 
-    def chunks() -> Iterator[bytes]:
-        yield start
-        yield from filter(None, member())
-        yield end
 
-    result.chunks, result.held = chunks, len(start) + len(response.body)
-    return result
+def filtered_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Steps:
+    """Yield steps that return the line with the results of the filter for a body that is JSON, else the usual line.
+
+    One step yields the job that must be done before the next step. Raises NetworkError as `response_line` does, and
+    FilterError.
+    """
+    line = _ResponseLine(entry, response, elapsed_ms)
+    member = bodies.short_member(response)
+    if member is not None:
+        if not member.startswith(bodies.JSON_KEY):
+            return line.with_member(member)
+        job = FilterJob(entry.number, iter((member.removeprefix(bodies.JSON_KEY) + b"\n",)))
+    else:
+        chunks = yield from bodies.long_member(response)
+        document = chunks()
+        if next(document) != bodies.JSON_KEY:
+            return line.with_chunks(chunks, len(response.body))
+        job = FilterJob(entry.number, chain(filter(None, document), (b"\n",)))
+    yield job
+    count, value = job.result()
+    if not count:
+        return line.with_member(None)
+    if len(value) > _SHORT:
+        return line.with_chunks(lambda: iter((bodies.JSON_KEY, bytes(value))), len(value))
+    return line.with_member(bodies.JSON_KEY + value)
+
+
+class _ResponseLine:
+    """The line for *response* to the call of *entry*, apart from the member for its body."""
+
+    def __init__(self, entry: Entry, response: BufferedResponse, elapsed_ms: int) -> None:
+        head = response.head
+        self._start = b'{"id": %s, "line": %d, "status": %d, "headers": %s, ' % (
+            entry.id.encode(),
+            entry.number,
+            head.status,
+            head.json(),
+        )
+        self._end = b'"elapsed_ms": %d}' % elapsed_ms
+        self._result = Result(
+            entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms
+        )
+
+    def with_member(self, member: bytes | None) -> Result:
+        """Return the line with *member*, or without a body."""
+        self._result.text = (
+            self._start + self._end if member is None else b"%s%s, %s" % (self._start, member, self._end)
+        )
+        return self._result
+
+    def with_chunks(self, member: Chunks, size: int) -> Result:
+        """Return the line with the chunks of *member*, which are generated from *size* bytes in memory."""
+        start, end = self._start, self._end
+
+        def chunks() -> Iterator[bytes]:  # without self: a reference cycle would keep the body in memory
+            yield start
+            yield from filter(None, member())
+            yield b", " + end
+
+        self._result.chunks, self._result.held = chunks, len(self._start) + size
+        return self._result
 
 
 def error_line(entry: Entry, error: XapiError, message: str) -> Result:
@@ -89,12 +138,14 @@ def invalid_line(entry: Entry) -> Result:
 def _error(entry: Entry, kind: str, message: str) -> Result:
     error = json_line({"kind": kind, "message": message})
     text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {error}}}'.encode()
-    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind == "size", message=message)
+    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind in _STORED, message=message)
 
 
 def _kind(error: XapiError) -> str:
     if isinstance(error, BodyTooLarge):
         return "size"
+    if isinstance(error, FilterError):
+        return "filter"
     if isinstance(error, NetworkError):
         return "network"
     return "timeout" if isinstance(error, TimeoutExpired) else "auth"

@@ -36,11 +36,18 @@ def size_of(source: BinaryIO) -> int | None:
 
 
 def open_journal(
-    name: str, identity: Identity, shard: Shard | None, source: BinaryIO, terminal: Terminal, stack: ExitStack
+    name: str,
+    identity: Identity,
+    shard: Shard | None,
+    source: BinaryIO,
+    terminal: Terminal,
+    stack: ExitStack,
+    *,
+    jq: str | None = None,
 ) -> Journal:
     """Return the journal *name* for requests of *identity* in *shard* of *source*; *stack* closes it.
 
-    Raises UsageError if the journal belongs to another account, shard or input, or is the input or stdout.
+    Raises UsageError if it belongs to another account, shard, filter *jq* or input, or is the input or stdout.
     """
     with suppress(OSError, ValueError):  # the file does not exist yet
         status = os.stat(name)
@@ -48,7 +55,7 @@ def open_journal(
             raise UsageError("FILE and --journal are the same file", hint="use two different files")
         if terminal.stdout_is(status):
             raise UsageError("stdout and --journal are the same file", hint="use two different files")
-    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None))
+    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, jq=jq))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal

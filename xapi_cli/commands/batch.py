@@ -48,6 +48,10 @@ NoPause = Annotated[
     bool,
     typer.Option("--no-pause", help="With --retry: let a 429 with Retry-After delay only its own line, not all lines."),
 ]
+Filter = Annotated[
+    str | None,
+    typer.Option("--jq", metavar="FILTER", help="Apply a jq filter to each JSON body with a status below 400."),
+]
 Merge = Annotated[bool, typer.Option("--merge", help="Merge outputs: print the lines of all FILEs in input order.")]
 Input = Annotated[
     str | None,
@@ -68,6 +72,7 @@ def batch(
     shard: Shard = None,
     rate: Rate = None,
     no_pause: NoPause = False,
+    jq: Filter = None,
     merge: Merge = False,
     input_: Input = None,
 ) -> None:
@@ -98,6 +103,7 @@ def batch(
         xapi batch
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
+      xapi batch --jq .items[0].id requests.jsonl
       xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
       xapi batch --merge --input requests.jsonl out-*.jsonl
     """
@@ -116,6 +122,7 @@ def batch(
         pauses=not no_pause,
         merge=merge,
         input=input_,
+        filter=jq,
     )
     options.check()
     if merge:

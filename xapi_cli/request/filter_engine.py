@@ -1,6 +1,6 @@
 """Choose an engine for a jq filter, libjq or the program jq, and run it in a child process.
 
-A child process can be killed at any time, while libjq ignores signals.
+A child process can be killed at any time, while libjq ignores signals. It ends with xapi, even if xapi is killed.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,22 +39,36 @@ def halt_error: halt_error(5); def halt: error("halt is not supported"); """
 # the exit code of jq 1.6 is that of the last document, so the text %s on stderr marks an error
 _FAIL = """def xapi_fail: "\\n%s: " + (if type == "string" then . else tojson end) + "\\n" | halt_error(5); """
 
+_CHANGED_NUMBER = re.compile(rb"[\s:,\[]-?\d+(?:\.\d*0|\d{16,})[\s,\]}]")
+_NO_INPUT = 'def input: error("No more inputs"); def inputs: empty; '
+_ONE_ANSWER = """
+)] | [length, if length == 1 then .[0] else . end]) catch {error: (if type == "string" then . else tojson end)})"""
+_KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
+
 
 class FilterEngine:
     """The engine for the jq filter *text*; *environ* is that of its processes, without secrets.
 
     A process reads JSON documents and prints their results, one per line, strings raw. If the filter fails, its exit
-    code is not 0, or a line on stderr begins with `failed`.
+    code is not 0, or a line on stderr begins with `failed`. *warn* takes a line about numbers that the program changes.
+
+    With *by_line*, each line that a process reads is a document, and it prints one line for it: `[N,RESULT]`, in which
+    RESULT is an array unless N, the number of results, is 1, or `{"error":TEXT}`.
 
     Raises UsageError if the filter cannot be compiled, or if there is neither libjq nor the program.
     """
 
-    def __init__(self, text: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, text: str, environ: Mapping[str, str], *, warn: Callable[[str], None], by_line: bool = False
+    ) -> None:
+        if by_line and os.name == "nt":  # the engine of a batch can wait for sockets only
+            raise UsageError("batch --jq is not available on Windows", hint="pass the output to the program jq")
+        self._warn, self._is_by_line = warn, by_line
         self._environ = {
             name: value for name, value in without_secrets(environ).items() if name.lower() not in _PROXIES
         }
         self.failed = b"%s %s" % (_ERROR.encode(), os.urandom(16).hex().encode())  # documents cannot contain it
-        self.lossy_version: str | None = None
+        self._lossy_version: str | None = None
         directory = _library_directory()
         self.is_library = directory is not None
         if directory is not None:
@@ -74,6 +88,14 @@ class FilterEngine:
             message = f"jq cannot be run: {error.strerror}"
             raise FilterError(message, hint="check the installation of jq") from error
 
+    def check_numbers(self, chunk: bytes) -> None:
+        """Warn if the program jq changes a number in *chunk*, a part of a document."""
+        if self._lossy_version and _CHANGED_NUMBER.search(chunk):
+            self._warn(
+                f"jq {self._lossy_version} changes numbers such as 1.10 and integers of more than 17 digits; "
+                "use jq 1.7, or `pip install 'xapi-cli[jq]'`"
+            )
+
     def _use_program(self, text: str, otherwise: str) -> None:
         try:
             program = programs.find("jq", self._environ)
@@ -82,7 +104,7 @@ class FilterEngine:
             raise UsageError(otherwise, hint=hint) from None
         try:
             self._command = self._checked(text, program=program)
-            self.lossy_version = self._old_version(program)
+            self._lossy_version = self._old_version(program)
         except (_Unusable, OSError, ValueError, subprocess.TimeoutExpired) as error:
             reason = error.message if isinstance(error, _Unusable) else "it does not print its version"
             raise UsageError(f"jq cannot be run: {reason}", hint="check the installation of jq") from error
@@ -105,12 +127,20 @@ class FilterEngine:
 
     def _commands(self, text: str, directory: str, program: str | None) -> list[list[str]]:
         """Return commands whose filter must compile: the first one for the error messages, the last one to be used."""
+        if self._is_by_line:
+            return self._line_commands(text, directory, program)
         if program is None:
             # Python objects would lose the notation of numbers, which `tostring` preserves. Strings stay as they are.
             full = _placed(text, f"{_NO_HALT}(", "\n) | tostring")
             return [[sys.executable, "-E", "-P", str(_CHILD), directory, text, full]]
         full = _placed(text, f"{_FAIL % self.failed.decode()}{_NO_HALT}try (", "\n) catch xapi_fail")
         return [[program, "-r", "-c", f" {part}"] for part in (text, full)]  # the space: it may begin with a hyphen
+
+    def _line_commands(self, text: str, directory: str, program: str | None) -> list[list[str]]:
+        full = _placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", _ONE_ANSWER)
+        if program is None:
+            return [[sys.executable, "-E", "-P", str(_CHILD), directory, text, f"{full} | tostring", "lines"]]
+        return [[program, "-c", "--unbuffered", f" {part}"] for part in (text, full)]
 
     def _old_version(self, program: str) -> str | None:
         """Return the version of *program* if it changes numbers."""
@@ -151,7 +181,10 @@ class FilterEngine:
 
 
 class FilterProcess(subprocess.Popen[bytes]):
-    """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started."""
+    """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
+
+    It is killed if this process is killed.
+    """
 
     def __init__(
         self, command: list[str], environ: Mapping[str, str], *, stdin: int, stdout: int = subprocess.PIPE
@@ -164,6 +197,7 @@ class FilterProcess(subprocess.Popen[bytes]):
             env=environ,
             process_group=0 if os.name != "nt" else None,  # Ctrl-C reaches xapi only, which kills it
         )
+        self._lifeline = None if os.name == "nt" else _lifeline(self.pid)
 
     def kill(self) -> None:
         """Kill the process and its child processes, unless it has ended: a jq may be a shell script."""
@@ -174,6 +208,11 @@ class FilterProcess(subprocess.Popen[bytes]):
 
     def end(self) -> None:
         """Kill the process if it is still running, and close its stdin."""
+        if self._lifeline is not None:  # first, so that it cannot kill a process that has the same id later
+            self._lifeline.kill()
+            self._lifeline.wait()
+            self._lifeline.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+            self._lifeline = None
         if self.returncode is None:
             self.kill()
             self.wait()
@@ -184,6 +223,25 @@ class FilterProcess(subprocess.Popen[bytes]):
 
 class _Unusable(XapiError):
     """The engine cannot be used."""
+
+
+def _lifeline(group: int) -> "subprocess.Popen[bytes] | None":
+    """Start a process that kills the process group *group* when this process has ended; return None if that fails.
+
+    It waits for the end of a pipe that only this process holds open. prctl(2) does the same without a process, but
+    only on Linux, and only if it is called in the child process before it runs the program.
+    """
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _KILL_AT_END_OF_FILE, "sh", str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            process_group=0,
+        )
+    except OSError:
+        return None
 
 
 def reason_of(errors: bytes, code: int = 0) -> str:

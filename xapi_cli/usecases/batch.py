@@ -2,14 +2,14 @@
 
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.batch import entries, rate_limiter, results, shards
-from xapi_cli.batch.engine import Engine
+from xapi_cli.batch import entries, filter_pool, rate_limiter, results, shards
+from xapi_cli.batch.engine import Engine, Steps
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.journal import Journal
@@ -25,6 +25,7 @@ from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
     AuthenticationError,
     ClientStatusError,
+    FilterError,
     Interrupted,
     NetworkError,
     ServerStatusError,
@@ -46,10 +47,16 @@ if TYPE_CHECKING:
 
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
-_ERRORS: dict[int, type[XapiError]] = {
-    each.exit_code: each
-    for each in (UsageError, ClientStatusError, ServerStatusError, AuthenticationError, NetworkError, TimeoutExpired)
-}
+_FAILURES = (
+    FilterError,
+    UsageError,
+    ClientStatusError,
+    ServerStatusError,
+    AuthenticationError,
+    NetworkError,
+    TimeoutExpired,
+)
+_ERRORS: dict[int, type[XapiError]] = {each.exit_code: each for each in _FAILURES}
 
 
 class Batch:
@@ -62,6 +69,7 @@ class Batch:
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
         self._tokens = TokenSource(runtime.credentials())
+        self._jq = filter_pool.line_filter(options.filter, runtime.environ, runtime.terminal.warn)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
@@ -96,10 +104,11 @@ class Batch:
     # setup
 
     def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
-        if self._options.journal is None:
+        name, jq = self._options.journal, self._options.filter
+        if name is None:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
-        return open_journal(self._options.journal, identity, self._shard, source, self._terminal, stack)
+        return open_journal(name, identity, self._shard, source, self._terminal, stack, jq=jq)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
@@ -128,6 +137,7 @@ class Batch:
             ordered=self._options.ordered,
             interactive=self._terminal.interactive,
             on_login=self._on_login,
+            jq=self._jq,
         )
         stack.callback(engine.close)
         return engine
@@ -212,14 +222,16 @@ class Batch:
 
     # output
 
-    def _finish(self, request: InFlight, outcome: Outcome) -> Iterator[None] | None:
-        """Print the result of *request*; if its body is long, return the steps that remain instead."""
+    def _finish(self, request: InFlight, outcome: Outcome) -> Steps | None:
+        """Print the result of *request*; if more is to be done, return the steps that remain instead."""
         entry = request.entry
         if isinstance(outcome, FinalResponse) and outcome.response.status == 401 and outcome.from_api:
             outcome = self._rejection(entry)
         if isinstance(outcome, XapiError):
             self._add_result(self._failure(entry, outcome))
             return None
+        if self._jq is not None and outcome.response.status < 400:
+            return self._add_long_result(entry, results.filtered_line(entry, outcome.response, request.elapsed_ms))
         try:
             result = results.response_line(entry, outcome.response, request.elapsed_ms)
         except NetworkError as error:  # the body cannot be decoded
@@ -229,10 +241,10 @@ class Batch:
             return None
         return self._add_long_result(entry, result)
 
-    def _add_long_result(self, entry: Entry, steps: Generator[None, None, Result]) -> Iterator[None]:
+    def _add_long_result(self, entry: Entry, steps: results.Steps) -> Steps:
         try:
             result = yield from steps
-        except NetworkError as error:  # the body cannot be decoded or is too large after decoding
+        except (NetworkError, FilterError) as error:  # for example, the body is too large after decoding
             result = self._failure(entry, error)
         self._add_result(result)
 

@@ -1,0 +1,49 @@
+"""The engines of --jq, and the processes that they run."""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ENDLESS = "def f: f; f"
+
+
+def without_library(directory: Path) -> dict[str, str]:
+    """Return the environment in which xapi uses the program jq instead of libjq; *directory* is on sys.path."""
+    (directory / "sitecustomize.py").write_text("import sys; sys.modules['jq'] = None\n")
+    return {"PYTHONPATH": str(directory)}
+
+
+def busy_children(pid: int) -> list[int]:
+    """Return the child processes of *pid* that have used more CPU time than it takes to start."""
+    found = set[int]()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found.update(map(int, task.read_text().split()))
+    return [child for child in found if _cpu_seconds(child) > 0.5]
+
+
+def wait_until_ended(pid: int, seconds: float = 10) -> None:
+    """Wait until the process *pid* has ended; a zombie that nobody waits for has."""
+    end = time.monotonic() + seconds
+    while _state(pid) not in ("", "Z"):
+        assert time.monotonic() < end, f"process {pid} is still running"
+        time.sleep(0.02)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = _fields(pid)
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _state(pid: int) -> str:
+    fields = _fields(pid)
+    return fields[0] if fields else ""
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name; none if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
