@@ -173,6 +173,9 @@ def test_a_process_that_is_traced_runs_without_the_agent(shell: Shell) -> None:
 
 
 def _other_user_can_run_python() -> bool:
-    """Return whether the directories of the interpreter allow another user to run it."""
-    command = ["setpriv", *_AS_OTHER_USER.split(), sys.executable, "-c", "import xapi_cli"]
+    """Return whether the directories of the interpreter allow another user to run it.
+
+    `env` starts it, because setpriv may still have the capabilities of root when it starts a program.
+    """
+    command = ["setpriv", *_AS_OTHER_USER.split(), "env", sys.executable, "-c", "import xapi_cli"]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0

@@ -1,8 +1,8 @@
 """`xapi request --paginate` streams its items, in constant memory, until it ends or is terminated."""
 
-import os
 import signal
 import subprocess
+import sys
 import threading
 import zlib
 
@@ -12,6 +12,14 @@ from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, lines, link, numbered, page
 from tests.program import REAL, Xapi
 from tests.servers import OK, Server, hang, request, send, serve
+
+# Runs a program and writes its maximum resident size, in KiB, to the end of stderr.
+_MEASURE = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
 
 
 def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(xapi: Xapi) -> None:
@@ -113,9 +121,10 @@ def test_a_page_of_60_mib_that_was_compressed_takes_little_memory(
 
 
 def _peak_memory(xapi: Xapi, *args: str, server: Server) -> int:
-    """Return the peak memory of a run, in bytes."""
-    process = subprocess.Popen([*REAL, *args], env=xapi.environment(bearing(server)), stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * 1024
+    """Return the peak memory of a run, in bytes; a child process would inherit the peak of the process of the tests."""
+    command = [sys.executable, "-c", _MEASURE, *REAL, *args]
+    measured = subprocess.run(
+        command, env=xapi.environment(bearing(server)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+    )
+    assert measured.returncode == 0, measured.stderr
+    return int(measured.stderr.splitlines()[-1]) * 1024
