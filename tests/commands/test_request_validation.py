@@ -124,3 +124,20 @@ def test_an_error_in_the_check_itself_is_a_warning(xapi: Xapi, sandbox: Sandbox)
 
     assert (shown.code, "email" in shown.out) == (0, True)
     assert shown.err.startswith("xapi: warning: the API description of profile default cannot be used;")
+
+
+def test_what_the_request_contains_in_another_form_is_not_missing(xapi: Xapi) -> None:
+    names = ("Accept", "Accept-Encoding", "User-Agent", "Host", "Content-Type", "Authorization")
+    headers = [{"name": name, "in": "header", "required": True} for name in names]
+    query = {"name": "filter", "in": "query", "required": True}
+    schema = {"required": ["ids[]"], "properties": {"ids[]": {"type": "string"}}}
+    body = {"required": True, "content": {"application/x-www-form-urlencoded": {"schema": schema}}}
+    item = {"parameters": [*headers, query], "get": {}}
+    load(
+        xapi,
+        openapi({"/a": item, "/b": {"post": {"requestBody": body}}, "/v/{n}": {"get": {}}, "/v/{n}:x": {"post": {}}}),
+    )
+    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "t"}
+
+    for arguments in ("/a filter[status]==x", "--form /b ids[]=1", "POST /v/1:x", "GET /v/1"):
+        assert xapi("request", "--curl", "--quiet", *arguments.split(), env=env).err == ""

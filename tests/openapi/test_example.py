@@ -35,6 +35,7 @@ def test_examples_of_a_swagger_document() -> None:
         (_required(a={"type": "integer"}, b={"type": "boolean"}), "application/json", ["a:=1", "b:=true"]),
         (_required(a={"type": "array"}, b={"type": "object"}), "application/json", ["a:=[]", "b:={}"]),
         (_required(**{"a=b:c": {"type": "string"}}), "application/json", [r"a\=b\:c=A_B_C"]),
+        (_required(a={"type": ["integer", "null"]}), "application/json", ["a:=1"]),
         (_required(a={"enum": ["x y"]}), "application/json", ["a=x y"]),
         (_required(a={"type": "integer"}), "application/x-www-form-urlencoded", ["--form", "a=1"]),
         ({"properties": {"a": {}, "b": {}}}, "application/json", ["a=A"]),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PARAMETER = r"\{[A-Za-z_](?:[A-Za-z0-9_-]|\.(?!\.))*\}"  # not {a,b} or {a..z}, which bash expands
 _SAFE = re.compile(rf"[A-Za-z0-9/_.:=@+%-](?:[A-Za-z0-9/_.:=@+%~-]|{_PARAMETER})*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
 
 
@@ -97,7 +98,12 @@ def _item_words(parameter: "Parameter", separator: str, given: Sequence[str], in
         return
     start = f"{name}{separator}"
     if incomplete.startswith(start):
-        values = parameter.values
+        values = [each for each in parameter.values if separator != ":=" or _is_json(parameter, each)]
         yield from (start + value for value in values if items.reads_as(start + value, name, separator, value))
     elif not any(each.startswith(tuple(f"{name}{other}" for other in _SEPARATORS)) for each in given):
         yield start
+
+
+def _is_json(parameter: "Parameter", value: str) -> bool:
+    """Return whether *value* can follow `:=`; the values of an array are those of its elements."""
+    return not parameter.type.startswith("array") and _JSON.fullmatch(value) is not None

@@ -57,7 +57,7 @@ class Compiler:
         else:
             servers = [_server(self._references.resolve(each)) for each in _list(self._document.get("servers"))]
             base = (self._base_url or "").lower()
-            ours = [path for origin, path in servers if origin and base.startswith(origin.lower())]
+            ours = [path for origin, path in servers if origin and f"{base}/".startswith(f"{origin.lower()}/")]
             path = (ours or [path for _, path in servers] or [""])[0]
         path = path.rstrip("/")
         return path if path.startswith("/") or not path else f"/{path}"

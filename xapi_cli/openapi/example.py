@@ -61,7 +61,9 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
 
 def _item(field: Parameter, body: Body) -> str:
     separator = field.separator(is_form=body.is_form)
-    value = {"@": "FILE", ":=": _JSON.get(field.type, "[]")}.get(separator) or _value(field)
+    value = {"@": "FILE", ":=": _JSON.get(field.type.removeprefix("null or ").partition(" or ")[0], "[]")}.get(
+        separator
+    ) or _value(field)
     return f"{_name(field)}{separator}{value}"
 
 

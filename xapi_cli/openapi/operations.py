@@ -24,7 +24,9 @@ class Parameter(NamedTuple):
         """Return the separator of the ITEM for this body field, in a form or in JSON."""
         if self.type == "file":
             return "@"
-        return ":=" if not is_form and (self.type in _JSON_TYPES or self.type.startswith("array")) else "="
+        types = set(self.type.split(" or ")) - {"null"}
+        is_json = bool(types) and all(each in _JSON_TYPES or each.startswith("array") for each in types)
+        return ":=" if is_json and not is_form else "="
 
 
 class Body(NamedTuple):

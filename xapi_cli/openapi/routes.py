@@ -1,9 +1,13 @@
 """Find the operation of a path: templates such as `/users/{id}` match paths such as `/users/7`."""
 
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from xapi_cli.openapi.index import Entry, Index
+
+_PARAMETER = re.compile(r"\{[^{}]*\}")
 
 
 class Routes:
@@ -33,12 +37,12 @@ class Routes:
     def find(self, path: str) -> list[Entry]:
         """Return the operations at *path*; of several templates that match, those of the most specific one."""
         segments = _segments(path)
-        ranked: dict[tuple[bool, ...], list[Entry]] = {}
+        ranked: dict[tuple[int, ...], list[Entry]] = {}
         for entry in self._index.entries:
             template = self.path(entry).split("/")
             if len(template) == len(segments) and all(map(_matches, template, segments)):
-                # A template that is written as it is comes first, then one with early literal segments.
-                rank = (template == segments, *("{" not in each for each in template))
+                # A template that is written as it is comes first, then one with early literal text: `{name}:cancel`.
+                rank = (template == segments, *map(_literal_length, template))
                 ranked.setdefault(rank, []).append(entry)
         return ranked[max(ranked)] if ranked else []
 
@@ -120,6 +124,11 @@ def _matches(template: str, segment: str) -> bool:
         return template == segment
     end = rest.rpartition("}")[2]
     return len(segment) > len(start) + len(end) and segment.startswith(start) and segment.endswith(end)
+
+
+def _literal_length(segment: str) -> int:
+    """Return the length of the text around the parameters of *segment*, or a larger number if it has none."""
+    return len(_PARAMETER.sub("", segment)) if "{" in segment else sys.maxsize
 
 
 def _filled(template: Sequence[str], segments: Sequence[str], kept: set[int]) -> str:

@@ -11,12 +11,13 @@ from xapi_cli.request.items import Items
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from xapi_cli.openapi.index import Entry, Index
     from xapi_cli.openapi.operations import Operation
 
 __all__ = ["difference", "read"]
+_SENT_BY_XAPI = frozenset({"accept", "accept-encoding", "authorization", "content-type", "host", "user-agent"})
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
 
 
@@ -68,11 +69,15 @@ def _missing(operation: "Operation", path: str, url: str, items: Items, *, has_d
     return f"the API description requires {', '.join(names)}, which the request does not contain; {see}"
 
 
+def _with_bases(names: "Iterable[str]") -> set[str]:
+    """Return *names*, and the parts before their brackets: `filter[status]` is written for the object `filter`."""
+    return {each for name in names for each in (name, name.partition("[")[0])}
+
+
 def _missing_names(operation: "Operation", url: str, items: Items, *, has_data: bool) -> "Iterator[str]":
-    query = {unquote_plus(each.partition("=")[0]) for each in url.partition("?")[2].split("&")}
-    headers = {name.lower() for name, value in items.headers if value is not None}
-    names = [*(each.name for each in items.fields), *(each.name for each in items.uploads)]
-    fields, body = {name.partition("[")[0] for name in names}, operation.body
+    query = _with_bases(unquote_plus(each.partition("=")[0]) for each in url.partition("?")[2].split("&"))
+    headers = {name.lower() for name, value in items.headers if value is not None} | _SENT_BY_XAPI
+    fields, body = _with_bases(each.name for each in items.parts), operation.body
     for parameter in operation.parameters:
         if not parameter.required or (parameter.location == "body" and has_data):
             continue
