@@ -60,7 +60,7 @@ def test_another_version_is_an_error(data: bytes) -> None:
 
 
 def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
-    names = ["default", "A", "a", "a.b", "a%2eb", "..", "x/y", "a+b@c", "é"]
+    names = ["default", "A", "a", "a.b", "a%2eb", "..", "x/y", "a+b@c", "é", "A" * 90, "A" * 91, "a" * 300]
     for name in names:
         assert not index_file.exists(tmp_path, name)
         index_file.write(tmp_path, name, _encoded(str(names.index(name))))

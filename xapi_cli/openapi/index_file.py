@@ -8,16 +8,23 @@ from xapi_cli.openapi.index import Index, InvalidIndex, decode
 from xapi_cli.system import private_files
 
 _MAX_SIZE = 32 * 1024 * 1024  # bytes
+_MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def index_path(state: Path, profile: str) -> Path:
     """Return the path of the index of *profile* in the directory *state*; different names have different paths.
 
-    Only lowercase letters, digits, - and _ are written as they are, because some file systems ignore the case.
+    Only lowercase letters, digits, - and _ are written as they are, because some file systems ignore the case. Of a
+    name that is too long for a file, the path has the hash.
     """
     encoded = profile.encode("utf-8", "surrogatepass")
-    return state / "api" / "".join(chr(byte) if chr(byte) in _KEPT else f"%{byte:02x}" for byte in encoded)
+    name = "".join(chr(byte) if chr(byte) in _KEPT else f"%{byte:02x}" for byte in encoded)
+    if len(name) > _MAX_NAME:
+        from hashlib import sha256
+
+        name = f"={sha256(encoded).hexdigest()}"
+    return state / "api" / name
 
 
 def exists(state: Path, profile: str) -> bool:
