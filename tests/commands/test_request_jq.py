@@ -73,6 +73,18 @@ def test_numbers_stay_as_sent_or_a_warning_says_that_they_do_not(
         assert (outcome.out, outcome.err) == (out, "")
 
 
+@pytest.mark.parametrize("body", ["1.10", "[1.10]", "-2.0", "0.12345678901234567", " 12345678901234567\n", "[2.50\n]"])
+def test_a_number_that_an_old_program_changes_is_warned_of_wherever_it_is(
+    xapi: Xapi, engine: Mapping[str, str], body: str
+) -> None:
+    with PageServer(lambda target: page(body.encode())) as server:
+        outcome = xapi("request", "/", "--jq", "tojson", env={**bearing(server), **engine})
+
+    assert outcome.code == 0
+    if outcome.out != body.replace("\n", "").strip() + "\n":
+        assert "changes numbers such as 1.10" in outcome.err
+
+
 @pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
 def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(
     xapi: Xapi, engine: Mapping[str, str], text: str
