@@ -280,6 +280,7 @@ def test_show_prints_json(xapi: Xapi) -> None:
     ("arguments", "error"),
     [
         (["/v2/pet/7"], "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
+        (["/pets/7"], "the API description has no path /pets/7; did you mean /v2/pets/7?"),
         (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
         (["DELETE", "/v2/pets/7"], "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
         (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),

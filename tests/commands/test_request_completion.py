@@ -86,6 +86,14 @@ def test_each_profile_offers_its_own_paths(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request -p none /p").out == ":nothing 0\n"
 
 
+def test_another_base_url_offers_no_paths(xapi: Xapi) -> None:
+    load(xapi, SWAGGER, XAPI_BASE_URL="https://api.test/v2")
+
+    assert complete(xapi, "xapi request --base-url https://api.test/v2/ /p").out == "/pets/{id}\n/pets/{id}/photo\n"
+    assert complete(xapi, "xapi request --base-url https://other.test/v2 /p").out == ":nothing 0\n"
+    assert complete(xapi, "xapi request /v2/p").out == "/v2/pets/{id}\n/v2/pets/{id}/photo\n"
+
+
 def test_completion_sends_nothing(xapi: Xapi) -> None:
     load(xapi)
     with Server([close()]) as server:

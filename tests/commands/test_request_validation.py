@@ -57,6 +57,33 @@ def test_a_difference_is_one_warning(xapi: Xapi, arguments: str, warning: str | 
     assert shown.err == (f"xapi: warning: {warning}\n" if warning else "")
 
 
+@pytest.mark.parametrize("other", ["https://staging.test", "https://api.test/v2", "http://api.test"])
+def test_a_request_to_another_base_url_is_not_compared(xapi: Xapi, other: str) -> None:
+    (xapi.home / "api.json").write_bytes(as_bytes(SWAGGER))
+    env = {"XAPI_TOKEN": "t"}
+    assert xapi("api", "load", "api.json", "--base-url", "https://API.test/").code == 0
+
+    warned = xapi("request", "--curl", "/x", "--base-url", "https://api.test", env=env)
+    shown = xapi("request", "--curl", "/x", "--base-url", other, env=env)
+
+    assert "warning: the API description has no path /x" in warned.err
+    assert (shown.code, "API description" in shown.err) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "path", "suggestion"),
+    [("https://api.test", "/pets/7", "/v2/pets/7"), ("https://api.test/v2", "/v2/pets/7", "/pets/7")],
+)
+def test_a_path_without_the_server_path_gets_a_suggestion(
+    xapi: Xapi, base_url: str, path: str, suggestion: str
+) -> None:
+    load(xapi)
+
+    shown = xapi("request", "--curl", path, env={"XAPI_BASE_URL": base_url, "XAPI_TOKEN": "t"})
+
+    assert f"warning: the API description has no path {path}; did you mean {suggestion}?\n" in shown.err
+
+
 def test_a_placeholder_is_reported(xapi: Xapi) -> None:
     load(xapi)
     env = {"XAPI_BASE_URL": "https://api.test/v2", "XAPI_TOKEN": "t"}

@@ -52,9 +52,10 @@ def _words(params: dict[str, Any], given: list[str], incomplete: str) -> Iterato
     config = config_file.load(paths.config_path(os.environ))
     name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
     index = index_file.read(state, name)
-    if index is None:
+    base_url = _base_url(params, config.profiles.get(name, {}))
+    if index is None or (base_url and not index.describes(base_url)):
         return
-    routes = Routes(index, _base_path(params, config.profiles.get(name, {})))
+    routes = Routes(index, urls.path_of(base_url) if base_url else "")
     method = given[0].upper() if given and given[0].upper() in items.METHODS else None
     if given == [] or (method and len(given) == 1):
         yield from routes.completions(incomplete, method)
@@ -64,9 +65,9 @@ def _words(params: dict[str, Any], given: list[str], incomplete: str) -> Iterato
         yield from _item_words(parameter, separator, rest, incomplete)
 
 
-def _base_path(params: dict[str, Any], profile: Any) -> str:
+def _base_url(params: dict[str, Any], profile: Any) -> str | None:
     url = params.get("base_url") or os.environ.get("XAPI_BASE_URL") or profile.get("base_url")
-    return urls.path_of(urls.base_url(url)) if isinstance(url, str) else ""
+    return urls.base_url(url) if isinstance(url, str) else None
 
 
 def _parameters(index: "Index", routes: Routes, method: str | None, path: str) -> "Iterator[tuple[Parameter, str]]":

@@ -32,11 +32,15 @@ class Entry(NamedTuple):
 
 
 class IndexInfo(NamedTuple):
-    """What the index was compiled from: the title of the API, and the path that all paths start with."""
+    """What the index was compiled from: the title of the API, and the path that all paths start with.
+
+    *base_url* is the one that was selected when the document was loaded, empty if there was none.
+    """
 
     title: str
     server_path: str
     source: str
+    base_url: str = ""
 
 
 class Index:
@@ -44,6 +48,10 @@ class Index:
 
     def __init__(self, info: IndexInfo, entries: Sequence[Entry], details: bytes) -> None:
         self.info, self.entries, self._details = info, entries, details
+
+    def describes(self, base_url: str) -> bool:
+        """Return whether the index is for the API at *base_url*; one that was loaded without a base URL is for any."""
+        return self.info.base_url in ("", base_url)
 
     def operation(self, entry: Entry) -> Operation:
         """Return the operation of *entry* with its details; raises InvalidIndex if they are damaged."""

@@ -20,7 +20,7 @@ class Routes:
     def __init__(self, index: Index, base_path: str) -> None:
         self._index = index
         server, base = index.info.server_path, base_path.rstrip("/")
-        self._prefix, self._removed = "", 0
+        self._base, self._prefix, self._removed = base, "", 0
         if f"{server}/".startswith(f"{base}/"):
             self._prefix = server[len(base) :]
         elif all(entry.path.startswith(f"{base}/") for entry in index.entries):
@@ -64,9 +64,11 @@ class Routes:
         return found
 
     def closest(self, path: str) -> str | None:
-        """Return a path that differs from *path* in one misspelled segment, or in the slash at its end."""
-        if self.find(toggled := path[:-1] if path.endswith("/") else f"{path}/"):
-            return toggled
+        """Return a path that differs from *path* in one misspelled segment, the last slash, or the server path."""
+        toggled = path[:-1] if path.endswith("/") else f"{path}/"
+        for other in (toggled, self._prefix + path, path.removeprefix(self._base)):
+            if other != path and self.find(other):
+                return other
         from difflib import get_close_matches
 
         segments, candidates = _segments(path), {}

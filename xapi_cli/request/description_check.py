@@ -24,8 +24,11 @@ _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it 
 def difference(index: "Index", base_url: str, method: str, url: str, items: Items, *, has_data: bool) -> str | None:
     """Return how the request differs from its description in *index*, as one sentence with a suggestion; None if not.
 
+    A request to another base URL than that of the document is not compared.
     *has_data* is whether the body is given as a whole, so that its fields are unknown. Raises InvalidIndex.
     """
+    if not index.describes(base_url):
+        return None
     base_path, path = urls.path_of(base_url), urls.path_of(url)
     if not f"{path}/".startswith(f"{base_path}/"):
         return None  # a URL beside the base path

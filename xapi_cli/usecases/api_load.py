@@ -38,7 +38,7 @@ def load(runtime: "Runtime", source: str) -> None:
     document = redacted(parse(data, name), runtime.terminal.redactor.redact)
     compiler = Compiler(document, settings.base_url)
     operations = compiler.operations()
-    info = IndexInfo(compiler.title, compiler.server_path(), name)
+    info = IndexInfo(compiler.title, compiler.server_path(), name, settings.base_url or "")
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations))
     _report(runtime, compiler, len(operations))
 
