@@ -189,6 +189,13 @@ def test_max_pages_ends_early_and_names_the_next_page(xapi: Xapi) -> None:
     assert len(server.targets) == 2
 
 
+def test_max_pages_of_one_is_singular(xapi: Xapi) -> None:
+    with PageServer(numbered(9)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--max-pages", "1", env=bearing(server))
+
+    assert outcome.err == f"xapi: stopped after 1 page; to continue, request {server.url}/items?page=2\n"
+
+
 def test_max_pages_prints_no_note_at_the_end(xapi: Xapi) -> None:
     with PageServer(numbered(2)) as server:
         outcome = xapi("request", "/items", "--paginate", "--max-pages", "2", env=bearing(server))

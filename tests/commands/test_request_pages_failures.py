@@ -23,10 +23,10 @@ def _failing(third: bytes, last: int = 3) -> Respond:
 @pytest.mark.parametrize(
     "third, code, problem",
     [
-        (page({"no": 1}, status="500 No"), 5, "{url}/items responded with 500 No"),
-        (page({"no": 1}, status="404 No"), 4, "{url}/items responded with 404 No"),
+        (page({"no": 1}, status="500 No"), 5, "{url}/items?page=3 responded with 500 No"),
+        (page({"no": 1}, status="404 No"), 4, "{url}/items?page=3 responded with 404 No"),
         (b"", 11, "closed the connection without a response"),
-        (response("302 Found", b"moved"), 3, "{url}/items responded with 302 Found"),
+        (response("302 Found", b"moved"), 3, "{url}/items?page=3 responded with 302 Found"),
         (page(b'[1, "\xff"]'), 11, "the page is not valid JSON: it is not valid UTF-8"),
         (page(b"<html>"), 11, "the page is not valid JSON: neither a number nor true, false or null at character 1"),
         (page(b'[{"id": 5}, '), 11, "the page is not valid JSON: it is truncated after"),
@@ -50,6 +50,26 @@ def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_continue_with(
     message = outcome.err.splitlines()[-1]
     assert problem.format(url=server.url) in message
     assert message.endswith(f"; to continue, request {server.url}/items?page=3")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "problem"),
+    [
+        (
+            "text/html; charset=utf-8",
+            "the response is not JSON (Content-Type text/html); check PATH, or omit --paginate",
+        ),
+        ("application/problem+json", "the page is not valid JSON: neither a number nor true, false or null"),
+        ("Application/JSON;charset=utf-8", "the page is not valid JSON: neither a number nor true, false or null"),
+    ],
+)
+def test_a_page_of_another_media_type_is_named(xapi: Xapi, content_type: str, problem: str) -> None:
+    received = response("200 OK", b"<html>", f"Content-Type: {content_type}")
+    with PageServer(lambda target: received) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert outcome.err.startswith(f"xapi: error: {problem}")
 
 
 def test_the_items_continue_at_the_url_that_the_error_names(xapi: Xapi) -> None:

@@ -70,7 +70,8 @@ class Pages:
             next_call = self._page(call)
             self.count += 1
             if next_call is not None and self.count == self._options.max_pages:
-                self._note(f"stopped after {self.count} pages; {self._how_to_continue(next_call)}")
+                pages = "page" if self.count == 1 else "pages"
+                self._note(f"stopped after {self.count} {pages}; {self._how_to_continue(next_call)}")
                 break
             if next_call is not None:
                 self._sender.begin_next_call()
@@ -108,7 +109,7 @@ class Pages:
         if outcome.response.status_code == 304:
             self._not_modified()
             return None
-        text = "" if outcome.response.status_code == 204 else _text(body)
+        text = "" if outcome.response.status_code == 204 else _text(body, outcome.response)
         if text:
             for item in self._spans(text, json.whole(text)):
                 self._items.add(json.compact(text, item))
@@ -123,7 +124,8 @@ class Pages:
         while True:
             outcome = self._sender.send(call)
             self._received(outcome)
-            error = status_error(outcome, self._credentials)
+            shown = printable(redact_page_url(str(outcome.response.url), self._given)) if self.count else None
+            error = status_error(outcome, self._credentials, shown=shown)
             if error is not None:
                 self._write_error(outcome)
                 raise error
@@ -255,13 +257,17 @@ def _body(response: "httpx.Response") -> bytearray:
     return page
 
 
-def _text(page: bytearray) -> str:
-    """Return the *page* as a document; raises NetworkError."""
+def _text(page: bytearray, response: "httpx.Response") -> str:
+    """Return the *page*, the body of *response*, as a document; raises NetworkError."""
     if len(page) > MAX_PAGE:
         raise _error("the page is larger than 64 MiB", "request smaller pages, or omit --paginate")
     try:
         return json.document(page)
     except InvalidJSON as error:
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        if kind and not kind.lower().endswith(("/json", "+json")):
+            problem = f"the response is not JSON (Content-Type {printable(kind)[:80]})"
+            raise _error(problem, "check PATH, or omit --paginate to see it") from None
         raise _error(f"the page is not valid JSON: {error}", "omit --paginate to see it") from None
 
 

@@ -189,13 +189,15 @@ def is_rejection(outcome: Outcome) -> bool:
     return outcome.from_api and outcome.response.status_code == 401
 
 
-def status_error(outcome: Outcome, credentials: Credentials | None, *, check_status: bool = True) -> XapiError | None:
+def status_error(
+    outcome: Outcome, credentials: Credentials | None, *, check_status: bool = True, shown: str | None = None
+) -> XapiError | None:
     """Return the error for the status of *outcome*, or None for success.
 
-    Without *check_status*, only a 401 is an error.
+    Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message.
     """
     response = outcome.response
-    status, url = response.status_code, displayed(str(response.url).partition("?")[0])
+    status, url = response.status_code, shown or displayed(str(response.url).partition("?")[0])
     message = f"{response.request.method} {url} responded with {status}{_reason(response)}"
     if is_rejection(outcome):
         if credentials is None:
