@@ -373,12 +373,20 @@ def test_the_installed_script_completes_in_the_next_shell(xapi: Xapi, shell: str
     (xapi.home / ".zshenv").write_text(
         "fpath=(${fpath:#/usr/local/*})\n"
     )  # compinit may prompt because of the owners of these directories
+    for name in (".bashrc", ".zshrc"):
+        (xapi.home / name).write_bytes(b"# \xff")  # not UTF-8, and without a line end
     request = [require(shell), "-c", "xapi --install-completion; true"]
     shown = subprocess.run(
         request, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert f"{shell} completion installed in {xapi.home}" in shown.stdout, shown
     where = {"bash": ".bash_completions/xapi.sh", "zsh": ".zfunc/_xapi", "fish": ".config/fish/completions/xapi.fish"}
+    startup = {"bash": (".bashrc", f"source '{xapi.home}/.bash_completions/xapi.sh'")}
+    startup["zsh"] = (".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
+    if shell in startup:
+        name, line = startup[shell]
+        assert (xapi.home / name).read_bytes() == f"# \xff\n{line}\n".encode("latin-1")
+        assert f"added to {xapi.home / name}: {line}\n" in shown.stdout
     installed = (xapi.home / where[shell]).read_text()
     assert installed.rstrip("\n") == completion(shell).rstrip("\n")
 

@@ -55,6 +55,9 @@ ERRORS = {
         "token show --format jsn", TOKEN, 2,
         "--format: 'jsn' is not a valid value; use token, header, json, env or exec-credential",
     ),
+    "a second KEY": Error(
+        "profile unset a b", {}, 2, "unexpected argument; usage: `xapi profile unset KEY`"
+    ),
     "an unexpected argument": Error("login hunter2", {}, 2, "unexpected argument; see `xapi login --help`"),
     "conflicting options": Error(
         "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be used together; use only one of them"

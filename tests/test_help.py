@@ -316,6 +316,15 @@ def test_synonyms_name_existing_commands() -> None:
                 assert args[1] in COMMANDS[args[0]]
 
 
+@pytest.mark.parametrize(
+    ("word", "command"), [("pages", "request"), ("Paginate", "request"), ("jq", "request"), ("openapi", "api")]
+)
+def test_a_subject_leads_to_the_page_that_describes_it(xapi: Xapi, word: str, command: str) -> None:
+    assert xapi("help", word) == Outcome(
+        2, "", f"xapi: error: unknown command or topic; did you mean `xapi help {command}`?\n"
+    )
+
+
 def test_options_after_the_command_of_exec_belong_to_it(xapi: Xapi) -> None:
     outcome = xapi("exec", "echo", "-u", "--profile", "--help", env={"XAPI_TOKEN": "abc"})
 

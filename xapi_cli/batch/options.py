@@ -29,7 +29,7 @@ class BatchOptions:
             hint = "use --merge to merge outputs, or cat to concatenate inputs"
             raise UsageError("only one FILE is allowed without --merge", hint=hint)
         if not self.merge and self.input is not None:
-            raise UsageError("--input requires --merge", hint="give the input file without --input")
+            raise UsageError("--input requires --merge", hint="write `xapi batch FILE`")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
         refused |= {"filter": "--jq", "shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
         for field, option in refused.items() if self.merge else ():

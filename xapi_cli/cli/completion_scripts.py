@@ -4,7 +4,12 @@ Typer's scripts do not complete `--flag=value`, the file in `name@file` or the c
 bash they fail for `~/bin/xapi`, and print an error into the command line. In zsh, the first Tab after startup has no
 effect if the script is autoloaded. In fish, they start the program twice. The variables through which a script calls
 the program are Typer's, and `completion_replies` has the replies. PowerShell uses Typer's script unchanged.
+
+In bash and zsh, the functions that install a script are not Typer's either: those of Typer rewrite the startup file of
+the shell, and in zsh also add a style that changes the completion of all programs.
 """
+
+from pathlib import Path
 
 # `$2` is the text that bash replaces: the part of the word after the last `=` or `:`, or from the last `@` on.
 _BASH = r"""_xapi_completion() {
@@ -133,7 +138,44 @@ complete --command xapi --no-files --arguments "(__xapi_completion)"
 
 def fix_scripts() -> None:
     """Make Typer print and install these scripts instead of its own."""
+    from typer import _completion_shared as shared
     from typer._completion_shared import _completion_scripts
 
     for shell, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH)):
         _completion_scripts[shell] = script.replace("%", "%%")  # Typer formats the scripts with the % operator
+    shared.install_bash, shared.install_zsh = _install_bash, _install_zsh
+
+
+def _install_bash(*, prog_name: str, complete_var: str, shell: str) -> Path:
+    """Write the script, and a line to `~/.bashrc` that loads it; return the path of the script."""
+    script = Path.home() / ".bash_completions" / f"{prog_name}.sh"
+    _write(script, prog_name, complete_var, shell)
+    _add_line(Path.home() / ".bashrc", f"source '{script}'")
+    return script
+
+
+def _install_zsh(*, prog_name: str, complete_var: str, shell: str) -> Path:
+    """Write the script, and a line to `~/.zshrc` that makes zsh find it; return the path of the script."""
+    script = Path.home() / ".zfunc" / f"_{prog_name}"
+    _write(script, prog_name, complete_var, shell)
+    _add_line(Path.home() / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
+    return script
+
+
+def _write(script: Path, prog_name: str, complete_var: str, shell: str) -> None:
+    from typer._completion_shared import get_completion_script
+
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(get_completion_script(prog_name=prog_name, complete_var=complete_var, shell=shell))
+
+
+def _add_line(file: Path, line: str) -> None:
+    """Append *line* to *file* unless it contains it, and print what was added; the rest of the file is unchanged."""
+    from typer import echo
+
+    content = file.read_bytes() if file.exists() else b""
+    if line.encode() in content:
+        return
+    with file.open("ab") as startup:
+        startup.write(b"\n" * (bool(content) and not content.endswith(b"\n")) + f"{line}\n".encode())
+    echo(f"added to {file}: {line}")

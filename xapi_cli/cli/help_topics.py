@@ -38,7 +38,7 @@ TOPICS: Mapping[str, Topic] = {
                 "1",
                 (
                     "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, "
-                    "or a `--merge` whose output is incomplete or ambiguous"
+                    "a filter of `--jq` that failed, or a `--merge` whose output is incomplete or ambiguous"
                 ),
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),

@@ -52,6 +52,12 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("rm", "del", "delete"), "remove"),
     },
 }
+# Words for what the help page of a command describes, and that command.
+_SUBJECTS = {
+    **dict.fromkeys(("pages", "page", "paginate", "pagination"), "request"),
+    **dict.fromkeys(("jq", "filter", "filters", "download", "downloads", "upload", "uploads", "retry"), "request"),
+    **dict.fromkeys(("openapi", "swagger", "description"), "api"),
+}
 _DESTRUCTIVE = frozenset({"logout", "remove", "unset"})  # suggested only for a command of another tool, not for a typo
 # Options of curl, wget and HTTPie that xapi expresses differently.
 _EQUIVALENTS = {
@@ -97,7 +103,7 @@ def unknown_command(
 
 def unknown_topic(path: str, word: str, names: Sequence[str]) -> UsageError:
     """Return the error for *word*, which is not one of the topics *names* of `xapi help`, under the command *path*."""
-    suggestion = closest(word, names)
+    suggestion = closest(word, names) if path != "xapi" else _SUBJECTS.get(word.lower()) or closest(word, names)
     corrected = " ".join(filter(None, ("xapi help", path.partition(" ")[2], suggestion)))
     hint = f"did you mean `{corrected}`?" if suggestion else "see `xapi help` for the commands and topics"
     return UsageError("unknown command or topic", hint=hint)
@@ -120,7 +126,8 @@ def _as_usage_error(error: TyperException, ctx: Any) -> UsageError:
         case "BadParameter":
             return UsageError(f"{_name(error)}: {_reason(error)}", hint=_accepted(error) or see_help)
     if "unexpected extra argument" in str(error):
-        return UsageError("unexpected argument", hint=see_help)
+        usage = " ".join(ctx.command.collect_usage_pieces(ctx)[1:])
+        return UsageError("unexpected argument", hint=f"usage: `{ctx.command_path} {usage}`" if usage else see_help)
     return UsageError(printable(error.format_message()), hint=see_help)
 
 
