@@ -21,7 +21,7 @@ TOOLS := $(VENV)/.tools-$(HERE)
 DEVELOPMENT := $(VENV)/.ready-$(HERE)
 DEPENDENCIES := $(PROGRAM)/.dependencies-$(HERE)
 INSTALLED := $(PROGRAM)/.installed-$(HERE)
-SOURCES := pyproject.toml $(wildcard README.md LICENSE xapi-cli.cdx.json docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
+SOURCES := pyproject.toml $(wildcard README.md LICENSE docs/xapi-cli.cdx.json docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1

@@ -71,7 +71,7 @@ def check_wheel(wheel: Path, root: Path) -> None:
     if dict(scripts["console_scripts"]) != SCRIPTS:
         raise Refused(f"{wheel.name} has other commands than {', '.join(SCRIPTS)}; check pyproject.toml")
     if json.loads(contents[f"{information}/sboms/xapi-cli.cdx.json"])["metadata"]["component"]["version"] != version:
-        raise Refused("xapi-cli.cdx.json is of another version; run `python -m tests.release.sbom`")
+        raise Refused("docs/xapi-cli.cdx.json is of another version; run `python -m tests.release.sbom`")
 
 
 def _expected(root: Path, version: str) -> dict[str, bytes | None]:
@@ -84,5 +84,5 @@ def _expected(root: Path, version: str) -> dict[str, bytes | None]:
         **{f"{manual}/{path.name}": path.read_bytes() for path in root.glob("docs/man/*.1")},
         **dict.fromkeys((f"{information}/{name}" for name in _METADATA), None),
         f"{information}/licenses/LICENSE": (root / "LICENSE").read_bytes(),
-        f"{information}/sboms/xapi-cli.cdx.json": (root / "xapi-cli.cdx.json").read_bytes(),
+        f"{information}/sboms/xapi-cli.cdx.json": (root / "docs/xapi-cli.cdx.json").read_bytes(),
     }

@@ -16,7 +16,7 @@ from tests.documents import ROOT
 from tests.release.dependencies import PAGE, Facts, facts_in
 from tests.release.locks import USERS, Pin, read_lock
 
-SBOM = ROOT / "xapi-cli.cdx.json"
+SBOM = ROOT / "docs/xapi-cli.cdx.json"
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {Requirement(each).name for extra in _PROJECT["optional-dependencies"].values() for each in extra}

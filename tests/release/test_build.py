@@ -89,7 +89,7 @@ def test_the_wheel_of_a_release_contains_the_bill_of_materials(released: tuple[s
         data = archive.read(f"xapi_cli-{VERSION}.dist-info/sboms/xapi-cli.cdx.json")
         record = archive.read(f"xapi_cli-{VERSION}.dist-info/RECORD").decode()
 
-    assert data == (ROOT / "xapi-cli.cdx.json").read_bytes()
+    assert data == (ROOT / "docs/xapi-cli.cdx.json").read_bytes()
     assert json.loads(data)["metadata"]["component"]["version"] == VERSION
     assert f"xapi_cli-{VERSION}.dist-info/sboms/xapi-cli.cdx.json,sha256=" in record
 
