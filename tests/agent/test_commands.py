@@ -222,7 +222,7 @@ def test_the_memory_counts_shared_pages_once(agent: Agent) -> None:
 def test_only_this_user_can_reach_the_agent(agent: Agent) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in agent.directory.iterdir()}
 
-    assert modes == {**dict.fromkeys(modes, 0o600), "rehearsal": 0o700}
+    assert modes == {**dict.fromkeys(modes, 0o600), "warm-up": 0o700}
     assert {"agent", "control", "lock"} <= modes.keys()
     assert stat.S_IMODE(agent.directory.stat().st_mode) == 0o700
 

@@ -50,15 +50,15 @@ def slow(*args):
     return wait(*args)
 os.waitpid = slow
 """
-_REHEARSAL_FAILS = """
-rehearse, main = preload.rehearse, os.getpid()
+_WARM_UP_FAILS = """
+warm_up, main = preload.warm_up, os.getpid()
 def fail(directory):
-    if os.getpid() != main and (flags / "no-rehearsal").exists():
+    if os.getpid() != main and (flags / "no-warm-up").exists():
         with (flags / "attempts").open("a") as file:
             file.write("x")
-        raise RuntimeError("no rehearsal")
-    rehearse(directory)
-preload.rehearse = fail
+        raise RuntimeError("no warm-up")
+    warm_up(directory)
+preload.warm_up = fail
 """
 
 
@@ -145,28 +145,28 @@ def test_a_worker_that_is_killed_as_soon_as_it_has_reported_its_command(stopped:
 
 
 def test_workers_that_fail_are_started_again_after_growing_delays(stopped: Agent, tmp_path: Path) -> None:
-    agent = Replaced(stopped, tmp_path, _REHEARSAL_FAILS)
+    agent = Replaced(stopped, tmp_path, _WARM_UP_FAILS)
     agent.await_ready()
-    (tmp_path / "no-rehearsal").touch()
+    (tmp_path / "no-warm-up").touch()
     for worker in stopped.workers():
         os.kill(worker, signal.SIGKILL)
     attempts = tmp_path / "attempts"
     wait_until(lambda: attempts.exists() and attempts.stat().st_size >= 4, "workers have failed")
 
-    assert stopped.status()["last_failure"] == "worker: RuntimeError: no rehearsal"
+    assert stopped.status()["last_failure"] == "worker: RuntimeError: no warm-up"
     assert stopped.status()["failures"] == pytest.approx(attempts.stat().st_size + 2, abs=2)
     call = stopped.xapi.start(*SHOW, env=TOKEN, argv=REAL)  # a forked program would wait longer for a worker
     assert (call.communicate(timeout=30)[0], call.returncode) == (b"t0ken\n", 0)
-    assert b"a process of the agent failed: worker: RuntimeError: no rehearsal\n" in agent.stop()
+    assert b"a process of the agent failed: worker: RuntimeError: no warm-up\n" in agent.stop()
 
 
 def test_a_start_fails_if_the_first_worker_fails(stopped: Agent, tmp_path: Path) -> None:
-    (tmp_path / "no-rehearsal").touch()
-    agent = Replaced(stopped, tmp_path, _REHEARSAL_FAILS)
+    (tmp_path / "no-warm-up").touch()
+    agent = Replaced(stopped, tmp_path, _WARM_UP_FAILS)
     out, err = agent.process.communicate(timeout=30)
 
     assert (agent.process.returncode, out) == (1, b"")
-    assert b"the agent failed to start: worker: RuntimeError: no rehearsal" in err
+    assert b"the agent failed to start: worker: RuntimeError: no warm-up" in err
 
 
 def test_a_start_ends_when_the_services_run(stopped: Agent) -> None:

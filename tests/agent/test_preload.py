@@ -1,4 +1,4 @@
-"""What is rehearsed before a command arrives."""
+"""What a worker does before a command arrives."""
 
 import subprocess
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 from tests.program import PYTHON, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
-_REHEARSE = """
+_WARM_UP = """
 import gc, os, socket, sys
 from xapi_cli.agent import preload
 for _ in range(20):
-    preload.rehearse(sys.argv[1])
+    preload.warm_up(sys.argv[1])
     for each in gc.get_objects():
         if type(each) is socket.socket and each.fileno() >= 0:
             os.fstat(each.fileno())  # raises OSError if it is closed
 """
-# Prints the exit codes of the rehearsals, and then those of two commands, and the modules that these import.
+# Prints the exit codes of the warm-up requests, and then those of two commands, and the modules that these import.
 _RUN = """
 import os, sys
 from xapi_cli.agent import preload
@@ -28,7 +28,7 @@ def run(command, runtime):
 
 codes, real, main.run = [], main.run, run
 preload.load(sys.argv[1])
-print("rehearsals:", set(codes), flush=True)
+print("warm-up:", set(codes), flush=True)
 main.run = real
 loaded = set(sys.modules)
 codes = [main.run(command, Runtime(dict(os.environ))) for command in (["token", "show"], ["request", "/x-api/me"])]
@@ -36,11 +36,11 @@ print(codes, sorted(set(sys.modules) - loaded))
 """
 
 
-def test_a_rehearsal_leaves_no_socket_that_would_close_a_descriptor_of_the_command(tmp_path: Path) -> None:
-    subprocess.run([PYTHON, "-Pc", _REHEARSE, tmp_path], timeout=60, check=True)
+def test_a_warm_up_request_leaves_no_socket_that_would_close_a_descriptor_of_the_command(tmp_path: Path) -> None:
+    subprocess.run([PYTHON, "-Pc", _WARM_UP, tmp_path], timeout=60, check=True)
 
 
-def test_rehearsals_succeed_and_then_a_command_with_a_config_file_and_a_stored_token_imports_nothing(
+def test_warm_up_requests_succeed_and_then_a_command_with_a_config_file_and_a_stored_token_imports_nothing(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     password = {"XAPI_PASSWORD": MASTER.password}
@@ -52,5 +52,5 @@ def test_rehearsals_succeed_and_then_a_command_with_a_config_file_and_a_stored_t
         env=xapi.environment(), timeout=60, check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    assert ended.stdout.startswith("rehearsals: {0}\n")
+    assert ended.stdout.startswith("warm-up: {0}\n")
     assert ended.stdout.endswith("[0, 0] []\n")

@@ -12,7 +12,7 @@ _CHILDREN = """
 import json, os, random, secrets, ssl, sys, tempfile, uuid
 from xapi_cli.agent import preload
 
-rehearsal = os.path.dirname(sys.argv[1])
+directory = os.path.dirname(sys.argv[1])
 
 def client_random():
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -34,12 +34,12 @@ def values():
     }
 
 context = ssl.create_default_context()
-preload.load(rehearsal)
+preload.load(directory)
 values()  # everything has a state that a child could inherit
 for _ in range(3):
     sys.stdout.flush()
     if os.fork() == 0:
-        preload.rehearse(rehearsal)
+        preload.warm_up(directory)
         with open(sys.argv[1], "a") as file:
             file.write(json.dumps(values()) + "\\n")
         os._exit(0)

@@ -116,7 +116,7 @@ def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callabl
         if is_reachable():  # what is there otherwise may belong to another agent
             for name in names:
                 listener.remove(f"{directory}/{name}")
-            shutil.rmtree(Path(directory, preload.REHEARSAL), ignore_errors=True)
+            shutil.rmtree(Path(directory, preload.WARM_UP_DIRECTORY), ignore_errors=True)
         os.close(held)
 
     build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed

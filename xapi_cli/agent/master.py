@@ -168,15 +168,15 @@ class Master:
         if protocol.build() != self._station.build:
             self._stop()  # new workers would mix the modules of two versions
         elif is_wanted and not self._idle_workers:
-            self._start_worker(rehearse=False)
+            self._start_worker(warm_up=False)
         elif not self._busy or time.monotonic() >= self._refill_at:
             while len(self._idle_workers) < _IDLE_WORKERS and self._may_start_worker:
-                self._start_worker(rehearse=True)
+                self._start_worker(warm_up=True)
 
-    def _start_worker(self, *, rehearse: bool) -> None:
+    def _start_worker(self, *, warm_up: bool) -> None:
         def serve() -> None:
             self._services.close()
-            worker.serve(self._station, rehearse=rehearse)
+            worker.serve(self._station, warm_up=warm_up)
 
         if (pid := self._fork("worker", serve)) is not None:
             self._idle_workers.add(pid)

@@ -1,4 +1,4 @@
-"""What a worker has done before a command arrives: imports, and a rehearsal of the usual path."""
+"""What a worker has done before a command arrives: imports, and warm-up requests that take the usual path."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system import private_files
 
-REHEARSAL = "rehearsal"  # the directory of the account, beside the sockets of the agent
+WARM_UP_DIRECTORY = "warm-up"  # of the account of the warm-up requests, beside the sockets of the agent
 _NOT_LOADED = (
     "xapi_cli.sandbox",
     "xapi_cli.openapi.yaml_documents",  # requires an extra
@@ -30,20 +30,20 @@ _NOT_LOADED = (
     "xapi_cli.agent.__main__",
 )
 _STREAMS = range(3)
-_REHEARSALS = 12  # Python optimizes a function at its eighth call, and its instructions when they run afterwards
+_ROUNDS = 12  # Python optimizes a function at its eighth call, and its instructions when they run afterwards
 _NOWHERE = "/nonexistent"
-_BASE_URL = "https://rehearsal.invalid"
+_BASE_URL = "https://warm-up.invalid"
 _TIMEOUT = 1.0  # seconds
-_NAME = "rehearsal"  # of the user, as the password, and as the token
-_BODY = b'{"access_token":"rehearsal","token_type":"bearer","expires_in":3600000}'
+_NAME = "warm-up"  # of the user, as the password, and as the token
+_BODY = b'{"access_token":"warm-up","token_type":"bearer","expires_in":3600000}'
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 _LOAN = Loan("TLSv1.3", ("GET", 200), is_relayed=True, peer=_NAME, trace="")
 
 
 def load(directory: str) -> None:
-    """Import the package with its libraries, and rehearse; spares the objects from garbage collection in workers.
+    """Import the package with its libraries, and warm up; spares the objects from garbage collection in workers.
 
-    *directory* is that of the agent's sockets; REHEARSAL there gets a config file and a token for rehearsals.
+    *directory* is that of the agent's sockets; WARM_UP_DIRECTORY there gets a config file and a token.
     """
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
@@ -52,14 +52,14 @@ def load(directory: str) -> None:
     for name, subcommands in main.COMMANDS.items():
         main.command(name, subcommands)
     gc.collect()
-    gc.freeze()  # the rehearsals collect only what they leave
+    gc.freeze()  # the warm-up requests collect only what they leave
     streams = [os.dup(number) for number in _STREAMS]
-    _prepare(Path(directory, REHEARSAL))
-    for _ in range(_REHEARSALS):
-        rehearse(directory)
+    _prepare(Path(directory, WARM_UP_DIRECTORY))
+    for _ in range(_ROUNDS):
+        warm_up(directory)
         with _isolated(), suppress(OSError), _server() as base_url:
-            _run(Path(directory, REHEARSAL), ["token", "show"])
-            _run(Path(directory, REHEARSAL), ["request", "/rehearsal"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
+            _run(Path(directory, WARM_UP_DIRECTORY), ["token", "show"])
+            _run(Path(directory, WARM_UP_DIRECTORY), ["request", "/warm-up"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
     for number, stream in zip(_STREAMS, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
@@ -76,14 +76,14 @@ def _load(name: str) -> None:
             raise
 
 
-def rehearse(directory: str) -> None:
+def warm_up(directory: str) -> None:
     """Send a request over https with the account that `load` stored in *directory*, without effects on others.
 
     The pages of memory that a command changes are copied then, rather than while a client waits. A second request, over
     http, would copy few more, and take a quarter of the time of a new worker, which delays calls in quick succession.
     """
     with _isolated(), suppress(OSError), _lender():
-        _run(Path(directory, REHEARSAL), ["request", "/rehearsal"])
+        _run(Path(directory, WARM_UP_DIRECTORY), ["request", "/warm-up"])
 
 
 def _prepare(directory: Path) -> None:

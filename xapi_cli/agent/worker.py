@@ -53,12 +53,12 @@ class _Call(NamedTuple):
     streams: list[int]
 
 
-def serve(station: Station, *, rehearse: bool) -> NoReturn:
+def serve(station: Station, *, warm_up: bool) -> NoReturn:
     """Run one command of a client, and end this process."""
     garbage_collection.delay()
-    if rehearse:
-        preload.rehearse(station.directory)
-        _rehearse_adoption(station.start)
+    if warm_up:
+        preload.warm_up(station.directory)
+        _warm_up_adoption(station.start)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     report(station, b"R")
@@ -175,7 +175,7 @@ def _start_with(argv: list[str], environ: Mapping[bytes, bytes]) -> None:
     process_hardening.apply()
 
 
-def _rehearse_adoption(start: fidelity.Start) -> None:
+def _warm_up_adoption(start: fidelity.Start) -> None:
     """Adopt the state of this process, so that the pages that this changes are copied before a client waits."""
     content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False)
     argv, environ, _ = protocol.parse_request(content)
