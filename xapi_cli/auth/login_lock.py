@@ -24,7 +24,7 @@ class LoginLock:
     margin = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
 
     def __init__(self, lock: Path) -> None:
-        self._lock = lock
+        self.path = lock
 
     @contextlib.contextmanager
     def acquired(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[bool]:
@@ -34,11 +34,11 @@ class LoginLock:
         whether this process holds the lock. With *stop_on_login*, raises AnotherLoggedIn as soon as another process has
         stored a token.
         """
-        end, before = time.monotonic() + timeout, private_files.modified_at(self._lock)
+        end, before = time.monotonic() + timeout, private_files.modified_at(self.path)
 
         def left() -> float:
             nonlocal before
-            now = private_files.modified_at(self._lock)
+            now = private_files.modified_at(self.path)
             if before is not None and now != before and stop_on_login:
                 raise AnotherLoggedIn
             before = now  # the first process creates the file
@@ -47,7 +47,7 @@ class LoginLock:
         with contextlib.ExitStack() as stack:
             is_held = True
             try:
-                stack.enter_context(locked(self._lock, timeout=left))
+                stack.enter_context(locked(self.path, timeout=left))
             except LockTimeout:
                 if required:
                     raise
@@ -57,13 +57,4 @@ class LoginLock:
     def notify_login(self) -> None:
         """Notify waiting processes that there is a new token."""
         with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
-            private_files.touch(self._lock)
-
-    def machine(self) -> str:
-        """Return a name of this lock that no other machine uses, or an empty text if there is none."""
-        try:
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()  # of the kernel: Linux only
-            status = self._lock.stat()
-        except (OSError, ValueError):
-            return ""
-        return f"{boot}:{status.st_dev:x}:{status.st_ino:x}"
+            private_files.touch(self.path)

@@ -1,22 +1,31 @@
 """The login lock of a store that machines share: one process on all machines logs in to an account at a time.
 
-A process first acquires the lock of its own machine. At most one process of each machine therefore polls the store, and
-a killed process does not block the others of its machine: the process that holds the lock of a machine can replace a
-shared lock that the same machine left behind. The shared lock of a machine that fails expires.
+A process first acquires the lock of its own machine. At most one process of each machine therefore polls the store.
+
+Each acquisition has an owner of its own, a random text, and only that owner releases the shared lock: names of machines
+and processes are not unique, because virtual machines that are resumed from one snapshot have the same boot ID, inode
+numbers and process IDs. The holder of the lock of the machine records the owner in the state directory until it has
+released the shared lock, so that the next process of the machine can release it after a kill. The shared lock of a
+machine that fails expires.
 """
 
 import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
+from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockAttempt, SharedStore
+from xapi_cli.system import private_files
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.tokens import Identity
 
 _EXTRA_LIFETIME = 15.0  # seconds that the lock lasts beyond the timeout of one login
 _FIRST_POLL, _LAST_POLL = 0.02, 0.25  # seconds between two attempts, which grow
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux only
+_MAX_OWNER_FILE = 256  # bytes
 
 
 class SharedLoginLock:
@@ -29,6 +38,7 @@ class SharedLoginLock:
 
     def __init__(self, local: LoginLock, store: SharedStore, identity: Identity, login_limit: float) -> None:
         self._local, self._store, self._identity = local, store, identity
+        self._owner_file = OwnerFile(local.path.with_suffix(".owner"))
         self._lifetime = login_limit + _EXTRA_LIFETIME
 
     @contextlib.contextmanager
@@ -41,34 +51,88 @@ class SharedLoginLock:
         """
         end = time.monotonic() + timeout
         with contextlib.ExitStack() as stack:
-            machine = ""
+            is_local = False
             with contextlib.suppress(LockUnavailable):  # the shared lock is sufficient
                 local = self._local.acquired(timeout, stop_on_login=stop_on_login, required=required)
-                machine = self._local.machine() if stack.enter_context(local) else ""
-            self._acquire(end, machine, stop_on_login=stop_on_login, required=required)
-            stack.callback(self._store.unlock, self._identity)
+                is_local = stack.enter_context(local)
+            owner = stack.enter_context(self._owner(is_local=is_local))
+            self._acquire(end, owner, stop_on_login=stop_on_login, required=required)
             yield True
 
     def notify_login(self) -> None:
         """Notify the waiting processes of this machine; those of other machines see the new record."""
         self._local.notify_login()
 
-    def _acquire(self, end: float, machine: str, *, stop_on_login: bool, required: bool) -> None:
-        attempt, pause = self._attempt(machine), _FIRST_POLL
+    @contextlib.contextmanager
+    def _owner(self, *, is_local: bool) -> Iterator[str]:
+        """Return a new owner, and release its lock afterwards; record it if this process holds the lock *is_local*."""
+        if is_local and (previous := self._owner_file.read()):
+            self._store.unlock(self._identity, previous)  # its process was killed, or could not release it
+        # virtual machines that are resumed from one snapshot may get the same random bytes, but not at the same time
+        owner = f"{os.urandom(16).hex()}-{time.time_ns():x}"
+        if is_local:
+            self._owner_file.write(owner)
+        try:
+            yield owner
+        finally:
+            with contextlib.suppress(StoreError):  # the next process of this machine releases it, or it expires
+                self._store.unlock(self._identity, owner)
+                if is_local:
+                    self._owner_file.remove()
+
+    def _acquire(self, end: float, owner: str, *, stop_on_login: bool, required: bool) -> None:
+        attempt, pause = self._attempt(owner), _FIRST_POLL
         before = attempt.version
         while not attempt.is_acquired:
             left = end - time.monotonic()
             if left <= 0:
                 if required:
                     raise LockTimeout(self._identity.key)
-                attempt = self._attempt(machine, force=True)
+                attempt = self._attempt(owner, force=True)
                 continue
             time.sleep(min(left, pause * (0.5 + os.urandom(1)[0] / 255)))  # jitter spreads the attempts of machines
             pause = min(pause * 1.5, _LAST_POLL)
-            attempt = self._attempt(machine)
+            attempt = self._attempt(owner)
             if attempt.version != before and stop_on_login and not attempt.is_acquired:
                 self._local.notify_login()
                 raise AnotherLoggedIn
 
-    def _attempt(self, machine: str, *, force: bool = False) -> LockAttempt:
-        return self._store.try_lock(self._identity, lifetime=self._lifetime, machine=machine, force=force)
+    def _attempt(self, owner: str, *, force: bool = False) -> LockAttempt:
+        return self._store.try_lock(self._identity, owner, lifetime=self._lifetime, force=force)
+
+
+class OwnerFile:
+    """The file *path* with the owner of the shared lock that a process of this machine holds, or was about to acquire.
+
+    An owner counts only until the machine is booted again: if the state directory is in a network file system that
+    locks for each machine separately, the owner of another machine may be that of a running process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> str:
+        """Return the owner, or an empty text if there is none."""
+        data = b""
+        with contextlib.suppress(OSError):
+            data = private_files.read(self._path, limit=_MAX_OWNER_FILE) or b""
+        boot, _, owner = data.decode("ascii", "replace").partition("\n")
+        return owner if boot and boot == _boot_id() else ""
+
+    def write(self, owner: str) -> None:
+        """Record *owner*, if possible."""
+        with contextlib.suppress(OSError):
+            private_files.replace(self._path, f"{_boot_id()}\n{owner}".encode(), sync=False)
+
+    def remove(self) -> None:
+        """Remove the file, if possible."""
+        with contextlib.suppress(OSError):
+            private_files.remove(self._path)
+
+
+def _boot_id() -> str:
+    """Return the ID of the boot of this machine, or an empty text if it is unknown."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""

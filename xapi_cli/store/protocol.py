@@ -76,7 +76,7 @@ class LockLost(StoreError):
 class SharedStore(Store, Protocol):
     """A store whose machines also share the login lock, the logouts and the login failures of an account.
 
-    The login lock belongs to the store object that has acquired it, and expires automatically.
+    The login lock belongs to its owner, and expires automatically.
     """
 
     failures: Failures
@@ -84,15 +84,14 @@ class SharedStore(Store, Protocol):
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
 
-    def try_lock(self, identity: Identity, *, lifetime: float, machine: str = "", force: bool = False) -> LockAttempt:
-        """Acquire the login lock for *lifetime* seconds unless another process holds it.
+    def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
+        """Acquire the login lock for *lifetime* seconds unless it has another owner; with *force*, take it over.
 
-        The caller is the only process of *machine* that may hold it: a lock of the same machine is stale. With *force*,
-        the lock of any other process is taken over.
+        *owner* is a text that no other acquisition of the lock has; repeated attempts have the same one.
         """
 
-    def unlock(self, identity: Identity) -> None:
-        """Release the login lock if this store still holds it; if that fails, the lock expires."""
+    def unlock(self, identity: Identity, owner: str) -> None:
+        """Release the login lock if *owner* still has it."""
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store *record* and release the login lock, in one step.

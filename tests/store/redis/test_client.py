@@ -156,7 +156,7 @@ _OPERATIONS: dict[str, Callable[[SharedStore], object]] = {
     "read": lambda store: store.read(ME),
     "marker": lambda store: store.logout_marker(ME),
     "delete": lambda store: store.delete(ME),
-    "lock": lambda store: store.try_lock(ME, lifetime=60),
+    "lock": lambda store: store.try_lock(ME, "owner", lifetime=60),
     "write": lambda store: store.write_locked(ME, Record(Token("a-token")), ""),
     "now": lambda store: store.failures.now(),
     "failure": lambda store: store.failures.read(ME, "failed"),

@@ -28,17 +28,25 @@ def second(opened: Open) -> SharedStore:
     return cast("SharedStore", opened("redis"))
 
 
-def _lock(store: SharedStore, *, lifetime: float = 60, machine: str = "", force: bool = False) -> bool:
-    return store.try_lock(ME, lifetime=lifetime, machine=machine, force=force).is_acquired
+def _lock(store: SharedStore, *, lifetime: float = 60, force: bool = False) -> bool:
+    return store.try_lock(ME, _owner(store), lifetime=lifetime, force=force).is_acquired
+
+
+def _unlock(store: SharedStore) -> None:
+    store.unlock(ME, _owner(store))
+
+
+def _owner(store: SharedStore) -> str:
+    return f"owner-{id(store)}"
 
 
 def test_one_store_at_a_time_holds_the_lock(first: SharedStore, second: SharedStore) -> None:
     assert _lock(first)
     assert _lock(first)  # a repeated attempt, whose first reply was lost
     assert not _lock(second)
-    second.unlock(ME)  # it does not hold it
+    _unlock(second)  # it does not hold it
     assert not _lock(second)
-    first.unlock(ME)
+    _unlock(first)
     assert _lock(second)
 
 
@@ -50,7 +58,7 @@ def test_a_lock_expires(first: SharedStore, second: SharedStore, shared_redis: R
         time.sleep(0.01)
     with pytest.raises(LockLost):
         first.write_locked(ME, RECORD, "")
-    first.unlock(ME)
+    _unlock(first)
     assert second.write_locked(ME, Record(Token("second")), "")
     assert second.read(ME) == Record(Token("second"))
 
@@ -60,23 +68,6 @@ def test_the_lock_lasts_as_long_as_requested(first: SharedStore, shared_redis: R
     (key,) = cast("Any", shared_redis.oracle.keys("*:lock"))
 
     assert 40_000 < cast("Any", shared_redis.oracle.pttl(key)) <= 45_000
-
-
-def test_a_process_of_the_same_machine_replaces_a_lock_that_was_left_over(
-    first: SharedStore, second: SharedStore
-) -> None:
-    assert _lock(first, machine="here")
-    assert not _lock(second, machine="elsewhere")
-    second.unlock(ME)
-    assert _lock(second, machine="here")
-    with pytest.raises(LockLost):
-        first.write_locked(ME, RECORD, "")
-
-
-def test_a_lock_without_a_machine_is_not_taken_for_left_over(first: SharedStore, second: SharedStore) -> None:
-    assert _lock(first)
-    assert not _lock(second)
-    assert not _lock(second, machine="here")
 
 
 def test_an_explicit_login_takes_the_lock_over(first: SharedStore, second: SharedStore) -> None:
@@ -97,13 +88,13 @@ def test_a_write_stores_the_token_and_releases_the_lock_in_one_step(
 
 
 def test_the_version_changes_with_each_record(first: SharedStore, second: SharedStore) -> None:
-    versions = [second.try_lock(ME, lifetime=60).version]
-    second.unlock(ME)
+    versions = [second.try_lock(ME, _owner(second), lifetime=60).version]
+    _unlock(second)
     for token in ("one", "two"):
         assert _lock(first)
         assert first.write_locked(ME, Record(Token(token)), None)
-        versions.append(first.try_lock(ME, lifetime=60).version)
-        first.unlock(ME)
+        versions.append(first.try_lock(ME, _owner(first), lifetime=60).version)
+        _unlock(first)
 
     assert len(set(versions)) == 3
 

@@ -4,12 +4,11 @@ The keys of one account have the same hash tag, so that a cluster stores them on
 them in one step:
 
     PREFIX{KEY}:record            the record
-    PREFIX{KEY}:lock              the owner of the login lock; expires
+    PREFIX{KEY}:lock              the owner of the login lock, a random text; expires
     PREFIX{KEY}:logout            a random text that each logout changes; expires after an hour
     PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -31,8 +30,7 @@ _FAILURE_LIFETIME = 60_000  # milliseconds
 _TRY_LOCK = """
 local holder, record = redis.call('get', KEYS[1]), redis.call('get', KEYS[2])
 local version = record and redis.sha1hex(record) or ''
-local is_stale = holder and ARGV[3] ~= '' and string.sub(holder, 1, #ARGV[3]) == ARGV[3]
-if holder and holder ~= ARGV[1] and not is_stale and ARGV[4] == '0' then return {0, version} end
+if holder and holder ~= ARGV[1] and ARGV[3] == '0' then return {0, version} end
 redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
 return {1, version}
 """
@@ -105,7 +103,7 @@ class RedisStore:
     def write(self, identity: Identity, record: Record) -> None:
         """Take over the login lock and store the token of *record*."""
         records.encode(identity, record)  # raises StoreError if it is too long, before the lock is taken
-        self.try_lock(identity, lifetime=60, force=True)
+        self.try_lock(identity, os.urandom(16).hex(), lifetime=60, force=True)
         self.write_locked(identity, record, None)
 
     def delete(self, identity: Identity) -> bool:
@@ -118,23 +116,20 @@ class RedisStore:
         data = self._client.command("GET", self._key(identity, "logout"), form=optional_bytes)
         return (data or b"").decode("ascii", "replace")
 
-    def try_lock(self, identity: Identity, *, lifetime: float, machine: str = "", force: bool = False) -> LockAttempt:
-        """Acquire the login lock unless another process holds it; see `protocol.SharedStore`."""
-        place = f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}/" if machine else ""
-        owner = self._owners.get(identity, "")  # of an earlier attempt, whose reply may have been lost
-        if not owner.startswith(place or "/"):
-            owner = f"{place or '/'}{os.urandom(16).hex()}"
-        self._owners[identity] = owner
+    def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
+        """Acquire the login lock unless it has another owner; see `protocol.SharedStore`."""
         keys = (self._key(identity, "lock"), self._key(identity, "record"))
-        arguments = (owner, round(lifetime * 1000), place, int(force))
+        arguments = (owner, round(lifetime * 1000), int(force))
         is_acquired, version = self._client.script(_TRY_LOCK, keys, *arguments, form=number_and_text)
+        if is_acquired:
+            self._owners[identity] = owner
         return LockAttempt(is_acquired == 1, version)
 
-    def unlock(self, identity: Identity) -> None:
-        """Release the login lock if this store still holds it; if that fails, the lock expires."""
-        if owner := self._owners.pop(identity, None):
-            with suppress(StoreError):
-                self._client.script(_UNLOCK, (self._key(identity, "lock"),), owner)
+    def unlock(self, identity: Identity, owner: str) -> None:
+        """Release the login lock if *owner* still has it."""
+        if self._owners.get(identity) == owner:
+            del self._owners[identity]
+        self._client.script(_UNLOCK, (self._key(identity, "lock"),), owner)
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""

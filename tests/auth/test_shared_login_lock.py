@@ -1,0 +1,150 @@
+"""The login lock that machines share: only its owner releases it, also if machines look the same."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.redis_server import RedisServer
+from xapi_cli.auth.login_lock import LoginLock
+from xapi_cli.auth.shared_login_lock import SharedLoginLock
+from xapi_cli.store.protocol import SharedStore, StoreOptions
+from xapi_cli.store.redis.store import RedisStore
+from xapi_cli.system.lock import LockTimeout
+from xapi_cli.tokens import Identity, Record, Token
+
+ME = Identity("https://api.test", "me@example.com")
+
+Machine = Callable[..., "tuple[SharedLoginLock, SharedStore]"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, shared_redis: RedisServer) -> Machine:
+    """Return the lock and the store of a machine, which is a state directory: `machine("a")`."""
+
+    def on(name: str, server: RedisServer = shared_redis) -> "tuple[SharedLoginLock, SharedStore]":
+        settings = {"redis_url": server.url, "redis_prefix": "test:"}
+        options = StoreOptions(tmp_path / name, dict(os.environ), warn=pytest.fail, settings=settings)
+        store = cast("SharedStore", RedisStore(options))
+        return SharedLoginLock(LoginLock(_locks(tmp_path, name) / "login.lock"), store, ME, 30.0), store
+
+    return on
+
+
+@pytest.fixture
+def clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give all files the same device and inode number, as the same file has in machines resumed from one snapshot.
+
+    The machines of a test are in one process, so they also have the same boot ID and process ID.
+    """
+    for name in ("stat", "lstat", "fstat"):
+        monkeypatch.setattr(os, name, _with_same_inode(getattr(os, name)))
+
+
+def _with_same_inode(real: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+    def stat(*arguments: Any, **options: Any) -> os.stat_result:
+        kind, (values, more) = cast("Any", real(*arguments, **options).__reduce__())
+        result: os.stat_result = kind((values[0], 1, 1, *values[3:]), more)
+        return result
+
+    return stat
+
+
+def _locks(directory: Path, name: str) -> Path:
+    return directory / name / "locks"
+
+
+def _killed_in_a_login(lock: SharedLoginLock, directory: Path, name: str) -> str:
+    """Leave what a process leaves that is killed while it holds the lock; return the owner."""
+    killed = directory / "killed"
+    with lock.acquired(0):
+        shutil.copytree(_locks(directory, name), killed)
+        owner = (killed / "login.owner").read_text().partition("\n")[2]
+    shutil.copytree(killed, _locks(directory, name), dirs_exist_ok=True)
+    return owner
+
+
+@pytest.mark.usefixtures("clones")
+def test_machines_that_look_the_same_exclude_each_other(machine: Machine) -> None:
+    (lock, store), (other, _) = machine("a"), machine("b")
+    with lock.acquired(0):
+        for _ in range(2):
+            with pytest.raises(LockTimeout), other.acquired(0):
+                pass
+        assert store.write_locked(ME, Record(Token("a-token")), None)
+    with other.acquired(0):
+        pass
+
+
+@pytest.mark.usefixtures("clones")
+def test_a_copy_of_the_state_directory_does_not_release_the_lock_of_the_original(
+    machine: Machine, tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    (lock, store), (other, _) = machine("a"), machine("b")
+    owner = _killed_in_a_login(lock, tmp_path, "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", owner)  # of the killed process
+
+    with lock.acquired(0):
+        with pytest.raises(LockTimeout), other.acquired(0):
+            pass
+        assert store.write_locked(ME, Record(Token("a-token")), None)
+
+
+def test_the_next_process_of_the_machine_releases_the_lock_of_a_killed_one(
+    machine: Machine, tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    (lock, _), (other, _) = machine("a"), machine("b")
+    owner = _killed_in_a_login(lock, tmp_path, "a")
+    shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", owner)
+
+    with pytest.raises(LockTimeout), other.acquired(0):
+        pass
+    with lock.acquired(0):
+        pass
+    assert sorted(path.name for path in _locks(tmp_path, "a").iterdir()) == ["login.lock"]
+    assert shared_redis.keys() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n%b", b"another-boot\n%b", b"%b", b"\xff\n%b", b"\x00" * 5000], ids=repr)
+def test_an_owner_of_another_boot_or_garbage_releases_nothing(
+    machine: Machine, tmp_path: Path, shared_redis: RedisServer, content: bytes
+) -> None:
+    """With a network file system that locks for each machine separately, it may be that of another machine."""
+    lock, _ = machine("a")
+    shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", "running")
+    _locks(tmp_path, "a").mkdir(parents=True)
+    (_locks(tmp_path, "a") / "login.owner").write_bytes(content.replace(b"%b", b"running"))
+
+    with pytest.raises(LockTimeout), lock.acquired(0):
+        pass
+    assert shared_redis.oracle.get(f"test:{{{ME.key}}}:lock") == b"running"
+
+
+def test_a_lock_that_could_not_be_released_is_released_by_the_next_process(
+    machine: Machine, redis_server: RedisServer
+) -> None:
+    (lock, _), (other, _) = machine("a", redis_server), machine("b", redis_server)
+    with lock.acquired(0):
+        redis_server.oracle.replicaof("127.0.0.1", "1")  # refuses the release
+    redis_server.oracle.replicaof("no", "one")
+
+    with pytest.raises(LockTimeout), other.acquired(0):
+        pass
+    with lock.acquired(0):
+        pass
+    with other.acquired(0):
+        pass
+
+
+def test_without_a_state_directory_the_shared_lock_suffices(tmp_path: Path, machine: Machine) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "locks").write_text("not a directory")
+    (lock, _), (other, _) = machine("a"), machine("b")
+    with lock.acquired(0), pytest.raises(LockTimeout), other.acquired(0):
+        pass
+    with other.acquired(0):
+        pass
