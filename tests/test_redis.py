@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -680,10 +682,7 @@ def test_a_server_of_another_protocol_is_an_error(xapi: Xapi, sandbox: Sandbox) 
 def test_a_node_of_a_cluster_refers_to_the_node_that_has_the_keys(xapi: Xapi, sandbox: Sandbox) -> None:
     required()
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
-    first, second = RedisServer(*options, port=free_port()), RedisServer(*options, port=free_port())
-    for server in (first, second):
-        server._command.extend(["--cluster-port", str(free_port())])  # noqa: SLF001 - by default, port + 10000
-    with first, second:
+    with RedisServer(*options, port=_port_of_node()) as first, RedisServer(*options, port=_port_of_node()) as second:
         _join(first, second)
         env: Env = {**sandbox.settings, "XAPI_STORAGE": "redis"}
         for server in (first, second):
@@ -694,11 +693,18 @@ def test_a_node_of_a_cluster_refers_to_the_node_that_has_the_keys(xapi: Xapi, sa
         assert (first.keys(), second.keys()) == ([], ["record"])
 
 
+def _port_of_node() -> int:
+    """Return a port of loopback; a node also listens on the port that is greater by 10,000, and Redis 6 on no other."""
+    while True:
+        port = free_port()
+        with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 10_000)):
+            return port
+
+
 def _join(first: RedisServer, second: RedisServer) -> None:
     """Make a cluster of both servers, in which *second* has all slots."""
-    second.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-    port: Any = second.oracle.config_get("cluster-port")
-    first.execute("CLUSTER", "MEET", "127.0.0.1", second.port, int(port["cluster-port"]))
+    second.execute("CLUSTER", "ADDSLOTS", *range(16384))
+    first.execute("CLUSTER", "MEET", "127.0.0.1", second.port)
 
     def refers() -> bool:
         import redis
