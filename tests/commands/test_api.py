@@ -302,12 +302,14 @@ def test_a_damaged_index_is_one_error(xapi: Xapi) -> None:
     load(xapi)
     (path,) = (xapi.state / "api").iterdir()
     path.write_bytes(path.read_bytes()[:-200])
-    error = "xapi: error: the API description of profile default cannot be used; run `xapi api load` again\n"
-    assert xapi("api", "show", "POST", "/v2/pets/7/photo") == Outcome(2, "", error)
+    error = "xapi: error: the API description of profile default cannot be used: {}; run `xapi api load` again\n"
+    assert xapi("api", "show", "POST", "/v2/pets/7/photo") == Outcome(2, "", error.format("it is damaged"))
 
     path.write_bytes(b"\xff")
-    error = "xapi: error: the API description of profile default cannot be used; run `xapi api load` again\n"
-    assert xapi("api", "list") == Outcome(2, "", error)
+    assert xapi("api", "list") == Outcome(2, "", error.format("it is damaged"))
+
+    path.write_bytes(b"xapi-api 2 70 12345\n")
+    assert xapi("api", "list") == Outcome(2, "", error.format("another version of xapi wrote it"))
 
 
 def test_control_characters_of_a_document_reach_no_output(xapi: Xapi) -> None:

@@ -1,5 +1,6 @@
 """`xapi request` warns of a request that differs from the API description, and sends it in any case."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,17 +118,30 @@ def test_the_warnings_can_be_switched_off(xapi: Xapi, sandbox: Sandbox, how: str
     assert (shown.code, shown.err) == (0, "")
 
 
-def test_a_damaged_index_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: b"x", "it is damaged"),
+        (lambda data: data[:-1], "it is damaged"),
+        (lambda data: data[:20], "it is damaged"),
+        (lambda data: data + b"x", "it is damaged"),
+        (lambda data: b"", "it is damaged"),
+        (lambda data: data.replace(b"xapi-api 3", b"xapi-api 2"), "another version of xapi wrote it"),
+    ],
+)
+def test_a_damaged_index_is_a_warning(
+    xapi: Xapi, sandbox: Sandbox, damage: Callable[[bytes], bytes], reason: str
+) -> None:
     load(xapi)
     (path,) = (xapi.state / "api").iterdir()
-    path.write_bytes(b"x")
+    path.write_bytes(damage(path.read_bytes()))
 
     shown = xapi("request", "/x-api/me", env=bearing(sandbox))
 
     assert shown == Outcome(
         0,
         shown.out,
-        "xapi: warning: the API description of profile default cannot be used; "
+        f"xapi: warning: the API description of profile default cannot be used: {reason}; "
         "run `xapi api load` again, or use --no-validate\n",
     )
     assert "email" in shown.out
@@ -150,7 +164,7 @@ def test_an_error_in_the_check_itself_is_a_warning(xapi: Xapi, sandbox: Sandbox)
     shown = xapi("request", "/x-api/me", env=bearing(sandbox))
 
     assert (shown.code, "email" in shown.out) == (0, True)
-    assert shown.err.startswith("xapi: warning: the API description of profile default cannot be used;")
+    assert shown.err.startswith("xapi: warning: the API description of profile default cannot be used: it is damaged;")
 
 
 def test_what_the_request_contains_in_another_form_is_not_missing(xapi: Xapi) -> None:

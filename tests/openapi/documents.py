@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,16 @@ def operation(node: Any, **members: Any) -> Operation:
 def index_of(document: Any) -> Index:
     """Return the index of *document*, after encoding and decoding."""
     compiler = Compiler(document)
-    return decode(encode(IndexInfo(compiler.title, compiler.server_path(), "test"), compiler.operations()))
+    operations = compiler.operations()
+    info = IndexInfo(
+        compiler.title, compiler.server_path(), "test", "", compiler.other_servers(), is_partial=compiler.is_partial
+    )
+    return decoded(encode(info, operations))
+
+
+def decoded(data: bytes) -> Index:
+    """Return the index in *data*."""
+    return decode(BytesIO(data))
 
 
 def index_of_paths(*paths: str, server: str = "") -> Index:

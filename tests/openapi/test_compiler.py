@@ -149,11 +149,13 @@ def test_of_several_media_types_json_is_used_then_forms() -> None:
         ([{"url": "/"}], ""),
         ([{"url": "https://other.example/v1/"}], "/v1"),
         ([{"url": "https://other.example/v1"}, {"url": "https://API.test/v2"}], "/v2"),
-        ([{"url": "v3"}], "/v3"),
-        ([{"url": "./v3?x#y"}], "/v3"),
+        ([{"url": "v3"}], "/x/v3"),
+        ([{"url": "./v3?x#y"}], "/x/v3"),
+        ([{"url": "../v3"}], "/v3"),
+        ([{"url": "/v3/"}], "/v3"),
         ([{"url": "//host/v4"}], "/v4"),
         ([{"url": "https://{h}.test/{v}", "variables": {"h": {"default": "a"}, "v": {"default": "v5"}}}], "/v5"),
-        ([{"url": "https://h/{v}/a"}], "//a"),
+        ([{"url": "https://h/{v}/a"}], "/a"),
         ([{"url": 5}, "x"], ""),
         ("x", ""),
     ],
@@ -245,7 +247,7 @@ def test_another_kind_of_document_is_rejected(document: dict[str, Any], problem:
         Compiler(document)
 
 
-@pytest.mark.parametrize("paths", [None, [], {}, {"/a": None}, {"a": {"get": {}}}, {"/a": {"trace": {}, "get": 5}}])
+@pytest.mark.parametrize("paths", [None, [], {}, {"/a": None}, {"x-a": {"get": {}}}, {"/a": {"trace": {}, "get": 5}}])
 def test_a_document_without_operations_is_rejected(paths: Any) -> None:
     with pytest.raises(UsageError, match="contains no operations"):
         Compiler(openapi(paths)).operations()

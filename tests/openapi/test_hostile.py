@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.openapi.documents import SWAGGER, as_bytes, openapi
+from tests.openapi.documents import SWAGGER, as_bytes, decoded, openapi
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.example import example
-from xapi_cli.openapi.index import IndexInfo, decode, encode
+from xapi_cli.openapi.index import IndexInfo, encode
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.sandbox.description import DOCUMENT
 
@@ -45,7 +45,7 @@ def _check(document: Any) -> None:
     except UsageError as error:
         assert str(error).isprintable()
         return
-    index = decode(encode(IndexInfo(compiler.title, compiler.server_path(), "x"), operations))
+    index = decoded(encode(IndexInfo(compiler.title, compiler.server_path(), "x"), operations))
     routes = Routes(index, "/base")
     assert list(routes.completions("/")) == routes.paths()
     for entry, compiled in zip(index.entries, operations, strict=True):

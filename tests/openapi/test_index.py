@@ -1,13 +1,14 @@
 """The index: encoded, decoded, stored for a profile; damage is an error of its own."""
 
 import os
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.openapi.documents import SWAGGER, index_of
+from tests.openapi.documents import SWAGGER, decoded, index_of, openapi
 from xapi_cli.errors import OutputError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
@@ -18,11 +19,16 @@ def _encoded(title: str = "Pets") -> bytes:
     return encode(IndexInfo(title, "/v2", "pets.json"), Compiler(SWAGGER).operations())
 
 
+def _title(state: Path, profile: str) -> str | None:
+    with index_file.opened(state, profile) as index:
+        return index.info.title if index else None
+
+
 def test_an_index_contains_what_was_compiled() -> None:
-    index, operations = decode(_encoded()), Compiler(SWAGGER).operations()
+    index, operations = decoded(_encoded()), Compiler(SWAGGER).operations()
 
     assert index.info == IndexInfo("Pets", "/v2", "pets.json")
-    assert [(each.method, each.path, each.summary) for each in index.entries] == [
+    assert [(each.method, each.path, index.summary(each)) for each in index.entries] == [
         (each.method, each.path, each.summary) for each in operations
     ]
     for entry, expected in zip(index.entries, operations, strict=True):
@@ -36,12 +42,12 @@ def test_any_damage_is_one_error(position: int, added: bytes, removed: int) -> N
     position %= len(data)
     damaged = data[:position] + added + data[position + removed :]
     try:
-        index = decode(damaged)
+        index = decoded(damaged)
+        operations = [index.operation(entry) for entry in index.entries]
     except InvalidIndex:
         assert damaged != data
         return
-    for entry, expected in zip(index.entries, decode(data).entries, strict=True):
-        assert index.operation(entry) == decode(data).operation(expected)
+    assert operations == [decoded(data).operation(entry) for entry in decoded(data).entries]
 
 
 def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
@@ -50,13 +56,50 @@ def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
 
     for count in range(1, len(lines)):
         with pytest.raises(InvalidIndex):
-            decode(b"\n".join(lines[:count]) + b"\n")
+            decoded(b"\n".join(lines[:count]) + b"\n")
 
 
-@pytest.mark.parametrize("data", [b"", b"xapi-api 2 5\n", b"xapi-api 1 x\n", b"xapi-api 1 5\n[1]\n", b"\xff"])
-def test_another_version_is_an_error(data: bytes) -> None:
-    with pytest.raises(InvalidIndex):
-        decode(data)
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is damaged"),
+        (b"\xff", "it is damaged"),
+        (b"xapi-api", "it is damaged"),
+        (b"xapi-api 3 x\n", "it is damaged"),
+        (b"xapi-api 3          5 00000000          5\n[1]\n", "it is damaged"),
+        (b"xapi-api 3         -5 00000000          5\n[1]\n", "it is damaged"),
+        (b"xapi-api 2 5 7\n[1]\n", "another version of xapi wrote it"),
+        (b"xapi-api 40 5\n", "another version of xapi wrote it"),
+    ],
+)
+def test_another_version_is_an_error_of_its_own(data: bytes, reason: str) -> None:
+    with pytest.raises(InvalidIndex, match=f"^{reason}$"):
+        decoded(data)
+
+
+class _Counted(BytesIO):
+    """A file that counts the bytes that are read."""
+
+    bytes_read = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.bytes_read += len(data)
+        return data
+
+
+def test_only_the_head_and_one_record_are_read() -> None:
+    nodes = {f"/p{number}": {"get": {"description": "d" * 900}} for number in range(500)}
+    data = encode(IndexInfo("", "", ""), Compiler(openapi(nodes)).operations())
+    file = _Counted(data)
+
+    index = decode(file)
+    head = file.bytes_read
+    (entry,) = index.at("/p250")
+
+    assert index.operation(entry).text == "d" * 900
+    assert head < 20_000 < len(data)
+    assert file.bytes_read - head == entry.length < 1100
 
 
 def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
@@ -65,9 +108,7 @@ def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
         assert not index_file.exists(tmp_path, name)
         index_file.write(tmp_path, name, _encoded(str(names.index(name))))
 
-    found = [index_file.read(tmp_path, name) for name in names]
-
-    assert [each and each.info.title for each in found] == [str(number) for number in range(len(names))]
+    assert [_title(tmp_path, name) for name in names] == [str(number) for number in range(len(names))]
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "api"}
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "api").iterdir()} == {0o600}
     assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == len(names)
@@ -88,15 +129,15 @@ def test_a_directory_that_cannot_be_written_is_an_output_error(tmp_path: Path) -
 
     with pytest.raises(OutputError, match="the API description cannot be stored"):
         index_file.write(tmp_path, "p", _encoded())
-    assert index_file.read(tmp_path, "p") is None
+    assert _title(tmp_path, "p") is None
 
 
 def test_something_else_in_place_of_an_index_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "api").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "api" / "p")
 
-    with pytest.raises(InvalidIndex):
-        index_file.read(tmp_path, "p")
+    with pytest.raises(InvalidIndex, match="it cannot be read"):
+        _title(tmp_path, "p")
 
 
 def test_the_index_of_a_document_is_small() -> None:

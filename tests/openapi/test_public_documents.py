@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.openapi.documents import public_document
+from tests.openapi.documents import decoded, public_document
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.example import example
-from xapi_cli.openapi.index import Index, IndexInfo, decode, encode
+from xapi_cli.openapi.index import Index, IndexInfo, encode
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
 
@@ -14,7 +14,7 @@ from xapi_cli.request import items
 def load(name: str) -> tuple[Compiler, Index]:
     path = public_document(name)
     compiler = Compiler(parse(path.read_bytes(), path.name))
-    return compiler, decode(encode(IndexInfo(compiler.title, compiler.server_path(), name), compiler.operations()))
+    return compiler, decoded(encode(IndexInfo(compiler.title, compiler.server_path(), name), compiler.operations()))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.openapi.documents import index_of_paths
-from xapi_cli.openapi.routes import Routes, placeholders
+from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.templates import placeholders
 
 API = (
     "/users",

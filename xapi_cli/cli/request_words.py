@@ -51,10 +51,13 @@ def _words(params: dict[str, Any], given: list[str], incomplete: str) -> Iterato
     private_files.check_directory(state)
     config = config_file.load(paths.config_path(os.environ))
     name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
-    index = index_file.read(state, name)
     base_url = _base_url(params, config.profiles.get(name, {}))
-    if index is None or (base_url and not index.describes(base_url)):
-        return
+    with index_file.opened(state, name) as index:
+        if index is not None and (not base_url or index.describes(base_url)):
+            yield from _words_of(index, base_url, given, incomplete)
+
+
+def _words_of(index: "Index", base_url: str | None, given: list[str], incomplete: str) -> Iterator[str]:
     routes = Routes(index, urls.path_of(base_url) if base_url else "")
     method = given[0].upper() if given and given[0].upper() in items.METHODS else None
     if given == [] or (method and len(given) == 1):

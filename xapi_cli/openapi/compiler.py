@@ -1,6 +1,5 @@
 """Compile an OpenAPI 3 or Swagger 2 document into operations."""
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -9,32 +8,43 @@ from xapi_cli.errors import UsageError
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
+from xapi_cli.openapi.servers import Server, normalized, server
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
 _PLACES = ("path", "query", "header", "cookie")
-_NOT_SENT_AS_PARAMETERS = frozenset({"accept", "authorization", "content-type"})  # OpenAPI 3.1, Parameter Object
+_NOT_PARAMETERS = frozenset({
+    "accept", "authorization", "content-type",  # OpenAPI 3.1, Parameter Object
+    "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",  # xapi's
+})  # fmt: skip
 _PREFERRED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 20_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
 _CHARACTERS, _CHARACTERS_OF_OPERATION = 16_000_000, 256_000  # in the index
-_MAX_MEDIA_TYPES = 100
-_SERVER = re.compile(r"(?:(https?://[^/?#]*)|//[^/?#]*)?([^?#]*)", re.IGNORECASE)
-_VARIABLE = re.compile(r"\{([^{}]*)\}")
+_MAX_MEDIA_TYPES, _MAX_SERVERS = 100, 20
 
 
 class Compiler:
     """Compiles *document*; raises UsageError if it is of another kind or describes no operation.
 
-    `skipped` counts references to other documents, and `truncated` operations whose schemas are too complex.
+    *location* is the path of the document's URL, if it came from the API. `skipped` counts references to other
+    documents, and `truncated` operations whose schemas are too complex. With `is_partial`, the document has paths that
+    are not compiled, because they are in other documents or too long.
     """
 
-    def __init__(self, document: Mapping[str, Any], base_url: str | None = None) -> None:
-        self._document, self._base_url = document, base_url
+    def __init__(
+        self, document: Mapping[str, Any], base_url: str | None = None, *, location: str | None = None
+    ) -> None:
+        self._document, self._base_url = document, base_url or ""
+        self._base_path = normalized(self._base_url.partition("://")[2].partition("/")[2])
+        self._location = location or f"{self._base_path}/"
         self._is_swagger = _is_swagger(document)
         self._references = References(document)
         self._left, self._characters = _BUDGET, _CHARACTERS
+        self._servers = [] if self._is_swagger else self._servers_of(document)
+        self._other_servers: list[Server] = []
         self.truncated = 0
+        self.is_partial = False
 
     @property
     def skipped(self) -> int:
@@ -50,17 +60,25 @@ class Compiler:
     def server_path(self) -> str:
         """Return the path that all paths start with, according to the document; without a slash at its end.
 
-        Of several servers, the one with the origin of the base URL counts, otherwise the first one.
+        Of several servers, one with the origin of the base URL counts, if possible one with its path, too; otherwise
+        the first one.
         """
         if self._is_swagger:
-            path = clean_name(self._document.get("basePath"))
-        else:
-            servers = [_server(self._references.resolve(each)) for each in _list(self._document.get("servers"))]
-            base = (self._base_url or "").lower()
-            ours = [path for origin, path in servers if origin and f"{base}/".startswith(f"{origin.lower()}/")]
-            path = (ours or [path for _, path in servers] or [""])[0]
-        path = path.rstrip("/")
-        return path if path.startswith("/") or not path else f"/{path}"
+            return normalized(f"/{clean_name(self._document.get('basePath'))}")
+        base = f"{self._base_url.lower()}/"
+        ours = [each for each in self._servers if each.origin and base.startswith(f"{each.origin}/")]
+        paths = [each.path for each in ours or self._servers] or [""]
+        return self._base_path if self._base_path in paths else paths[0]
+
+    def other_servers(self) -> list[str]:
+        """Return the paths of all servers, with their variables as parameters; known after `operations`."""
+        servers = [*self._servers, *self._other_servers]
+        paths = dict.fromkeys(path for each in servers for path in (each.path, each.template))
+        return [path for path in paths if path != self.server_path()][:_MAX_SERVERS]
+
+    def _servers_of(self, node: Mapping[str, Any]) -> list[Server]:
+        listed = _list(node.get("servers"))[:_MAX_SERVERS]
+        return [server(self._references.resolve(each), self._location) for each in listed]
 
     def operations(self) -> list[Operation]:
         """Return all operations, in the order of the document."""
@@ -76,12 +94,23 @@ class Compiler:
     def _operations(self) -> Iterator[Operation]:
         paths = self._document.get("paths")
         for path, value in paths.items() if isinstance(paths, dict) else ():
-            if not path.startswith("/") or len(path) > _MAX_PATH:
+            if path.startswith("x-"):
                 continue
             item = self._references.resolve(value)
+            if len(path) > _MAX_PATH or (isinstance(value, dict) and "$ref" in value and not item):
+                self.is_partial = True
+                continue
+            written = clean(path if path.startswith("/") else f"/{path}", _MAX_PATH + 1)
             for name in _METHODS:
                 if isinstance(item.get(name), dict):
-                    yield self._operation(name.upper(), clean(path, _MAX_PATH), item, item[name])
+                    self._add_servers(item, item[name])
+                    yield self._operation(name.upper(), written, item, item[name])
+
+    def _add_servers(self, *nodes: Mapping[str, Any]) -> None:
+        """Remember the servers of a path or an operation, which apply to it instead of those of the document."""
+        for node in nodes:
+            if "servers" in node and len(self._other_servers) < _MAX_SERVERS and not self._is_swagger:
+                self._other_servers += self._servers_of(node)
 
     def _operation(self, method: str, path: str, item: Mapping[str, Any], node: Mapping[str, Any]) -> Operation:
         summary = clean(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
@@ -108,7 +137,7 @@ class Compiler:
         written = [value for each in (item, node) for value in _list(each.get("parameters"))[:_MAX_PARAMETERS]]
         schemas.spend(len(written))
         nodes = {
-            (each.get("in"), each.get("name")): each
+            _key(each): each
             for value in written
             if isinstance((each := self._references.resolve(value)).get("name"), str)
             and isinstance(each.get("in"), str)
@@ -192,20 +221,13 @@ def _is_swagger(document: Mapping[str, Any]) -> bool:
 
 
 def _is_parameter(node: Mapping[str, Any]) -> bool:
-    return node["in"] in _PLACES and not (node["in"] == "header" and node["name"].lower() in _NOT_SENT_AS_PARAMETERS)
+    return node["in"] in _PLACES and not (node["in"] == "header" and node["name"].lower() in _NOT_PARAMETERS)
 
 
-def _server(node: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the origin of a server, empty if its URL is relative, and its path; variables have their defaults."""
-    variables = node.get("variables")
-
-    def default(match: re.Match[str]) -> str:
-        variable = variables.get(match[1]) if isinstance(variables, dict) else None
-        return clean_name(variable.get("default")) if isinstance(variable, dict) else ""
-
-    match = _SERVER.fullmatch(_VARIABLE.sub(default, clean(node.get("url"))).partition("?")[0].partition("#")[0])
-    path = match[2] if match else ""
-    return (match[1] or "") if match else "", path.removeprefix(".")
+def _key(node: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what identifies a parameter, so that one of the operation replaces that of the path."""
+    place, name = node["in"], node["name"]
+    return place, name.lower() if place == "header" else "" if place == "body" else name
 
 
 def _preferred(media_types: list[str]) -> str:

@@ -1,6 +1,8 @@
 """The index of each profile: a file `api/NAME` in the state directory."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from xapi_cli.errors import OutputError, UsageError
@@ -32,16 +34,21 @@ def exists(state: Path, profile: str) -> bool:
     return os.path.exists(index_path(state, profile))
 
 
-def read(state: Path, profile: str) -> Index | None:
-    """Return the index of *profile*, None if there is none.
+@contextmanager
+def opened(state: Path, profile: str) -> Iterator[Index | None]:
+    """Open the index of *profile*, None if there is none; its operations are read when they are needed.
 
     Raises InvalidIndex if it is damaged or cannot be read, and Unsafe for a directory that others can write to.
     """
     try:
-        data = private_files.read(index_path(state, profile), limit=_MAX_SIZE)
+        descriptor = private_files.open_existing(index_path(state, profile))
     except OSError as error:
-        raise InvalidIndex(error.strerror or type(error).__name__) from error
-    return None if data is None else decode(data)
+        raise InvalidIndex(f"it cannot be read: {error.strerror or type(error).__name__}") from error
+    if descriptor is None:
+        yield None
+        return
+    with open(descriptor, "rb", buffering=0) as file:
+        yield decode(file)
 
 
 def write(state: Path, profile: str, data: bytes) -> None:

@@ -1,13 +1,19 @@
-"""Find the operation of a path: templates such as `/users/{id}` match paths such as `/users/7`."""
+"""Find the operations of a path: templates such as `/users/{id}` match paths such as `/users/7`."""
 
-import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from urllib.parse import unquote
+from collections.abc import Iterator, Sequence
 
 from xapi_cli.openapi.index import Entry, Index
-
-_PARAMETER = re.compile(r"\{[^{}]*\}")
+from xapi_cli.openapi.templates import (
+    PARAMETER,
+    is_placeholder,
+    matches,
+    matches_all,
+    matches_spanning,
+    segments,
+    spans_segments,
+    without_query,
+)
 
 
 class Routes:
@@ -21,30 +27,60 @@ class Routes:
         self._index = index
         server, base = index.info.server_path, base_path.rstrip("/")
         self._base, self._prefix, self._removed = base, "", 0
+        self._is_elsewhere = False  # the server path and the base path differ, so that a proxy may replace one of them
         if f"{server}/".startswith(f"{base}/"):
             self._prefix = server[len(base) :]
-        elif all(entry.path.startswith(f"{base}/") for entry in index.entries):
+        elif all(path.startswith(f"{base}/") for path in index.paths()):
             self._removed = len(base)
+        else:
+            self._is_elsewhere = not f"{base}/".endswith(f"{server}/")
 
     def path(self, entry: Entry) -> str:
         """Return PATH for *entry*, as a user writes it."""
-        return self._prefix + entry.path[self._removed :]
+        return self._written(entry.path)
 
     def paths(self, method: str | None = None) -> list[str]:
         """Return the different paths, of operations with *method* only if it is given."""
-        return list(dict.fromkeys(self.path(entry) for entry in self._index.entries if method in (None, entry.method)))
+        return list(map(self._written, self._index.paths(method)))
 
     def find(self, path: str) -> list[Entry]:
         """Return the operations at *path*; of several templates that match, those of the most specific one."""
-        segments = _segments(path)
-        ranked: dict[tuple[int, ...], list[Entry]] = {}
-        for entry in self._index.entries:
-            template = self.path(entry).split("/")
-            if len(template) == len(segments) and all(map(_matches, template, segments)):
-                # A template that is written as it is comes first, then one with early literal text: `{name}:cancel`.
-                rank = (template == segments, *map(_literal_length, template))
-                ranked.setdefault(rank, []).append(entry)
-        return ranked[max(ranked)] if ranked else []
+        return next(self.matches(path), [])
+
+    def matches(self, path: str) -> Iterator[list[Entry]]:
+        """Yield the operations at *path*, once for each template that matches; the most specific one comes first.
+
+        Templates that are equally specific, such as `/users/{id}` and `/users/{name}`, count as one.
+        """
+        for candidate in dict.fromkeys(self._in_document(path)):
+            yield from self._matches(candidate)
+
+    def _matches(self, path: str) -> Iterator[list[Entry]]:
+        below = path.partition("?")[0]
+        given = segments(below)
+        ranked: dict[tuple[int, ...], list[str]] = {}
+        for listed in self._index.paths():
+            template = without_query(listed) if "?" in listed or "#" in listed else listed
+            if (rank := _rank(template, below, given)) is not None:
+                ranked.setdefault((listed == path, *rank), []).append(listed)
+        for rank in sorted(ranked, reverse=True):
+            yield [entry for listed in ranked[rank] for entry in self._index.at(listed)]
+
+    def _in_document(self, path: str) -> Iterator[str]:
+        """Yield the paths that *path* may be in the document."""
+        info = self._index.info
+        if self._removed:
+            yield self._base + path
+        elif path.startswith(self._prefix):
+            yield path[len(self._prefix) :]
+        servers = (info.server_path, *info.other_servers)
+        for full in (self._base + path, path) if self._is_elsewhere else (self._base + path,):
+            for server in servers:
+                if (below := _below(server, full)) is not None:
+                    yield below
+
+    def _written(self, path: str) -> str:
+        return self._prefix + path[self._removed :]
 
     def find_prefix(self, path: str) -> list[Entry]:
         """Return the operations with a parameter at the end of their template that takes the rest of *path*.
@@ -52,15 +88,14 @@ class Routes:
         OpenAPI does not allow a slash in a parameter, but many APIs do: `/contents/{path}`. A template that others
         continue, such as `/users/{id}/keys`, has no such parameter.
         """
-        segments = _segments(path)
-        continued = {template.rpartition("/")[0] for template in self.paths()}
+        given, listed = segments(path), self._index.paths()
+        continued = {template.rpartition("/")[0] for template in listed}
         found = []
-        for entry in self._index.entries:
-            template = self.path(entry)
-            parts = template.split("/")
-            is_open = len(parts) < len(segments) and is_placeholder(parts[-1]) and template not in continued
-            if is_open and all(map(_matches, parts, segments)):  # compares as many segments as the template has
-                found.append(entry)
+        for template in listed:
+            parts = self._written(template).split("/")
+            is_open = len(parts) < len(given) and is_placeholder(parts[-1]) and template not in continued
+            if is_open and all(map(matches, parts, given)):  # compares as many segments as the template has
+                found += self._index.at(template)
         return found
 
     def closest(self, path: str) -> str | None:
@@ -71,17 +106,17 @@ class Routes:
                 return other
         from difflib import get_close_matches
 
-        segments, candidates = _segments(path), {}
+        given, candidates = segments(path), {}
         for template in {tuple(each.split("/")) for each in self.paths()}:
-            if len(template) != len(segments):
+            if len(template) != len(given):
                 continue
-            different = [number for number, each in enumerate(template) if not _matches(each, segments[number])]
+            different = [number for number, each in enumerate(template) if not matches(each, given[number])]
             if len(different) == 1 and "{" not in template[different[0]]:
                 candidates[different[0], template[different[0]]] = template
-        for number, word in enumerate(segments):
+        for number, word in enumerate(given):
             words = sorted(word for position, word in candidates if position == number)
-            if matches := get_close_matches(word, words, n=1):
-                return _filled(candidates[number, matches[0]], segments, {number})
+            if found := get_close_matches(word, words, n=1):
+                return _filled(candidates[number, found[0]], path.split("/"), {number})
         return None
 
     def completions(self, incomplete: str, method: str | None = None) -> Iterator[str]:
@@ -93,48 +128,50 @@ class Routes:
         literal: dict[str, None] = {}
         open_: dict[str, None] = {}
         for path in self.paths(method):
+            if path.startswith(incomplete):
+                literal[path] = None
+                continue
+            if path.count("/") < len(done):
+                continue
             template = path.split("/")
-            if len(template) <= len(done) or not all(map(_matches, template, done)):
+            if not all(map(matches, template, done)):
                 continue
             segment, rest = template[len(done)], template[len(done) + 1 :]
             if segment.startswith(last):
                 literal["/".join((*done, segment, *rest))] = None
-            elif _matches(segment, last):
+            elif matches(segment, last):
                 open_["/".join((*done, last, *rest))] = None
         yield from literal or open_
 
 
-def is_placeholder(segment: str) -> bool:
-    """Return whether *segment* of a template consists of a parameter."""
-    return segment.startswith("{") and segment.endswith("}")
+def _below(server: str, path: str) -> str | None:
+    """Return the rest of *path* below *server*, a path that may contain parameters; None if it is elsewhere."""
+    parts, given = server.split("/"), path.split("/")
+    if len(given) <= len(parts) or not all(map(matches, parts, segments("/".join(given[: len(parts)])))):
+        return None
+    return "/" + "/".join(given[len(parts) :])
 
 
-def placeholders(path: str, templates: Iterable[str]) -> list[str]:
-    """Return the parameters of *templates* that *path* contains as they are, instead of values."""
-    segments = set(path.split("/"))
-    return [each for template in templates for each in template.split("/") if is_placeholder(each) and each in segments]
+def _rank(template: str, path: str, given: Sequence[str]) -> tuple[int, ...] | None:
+    """Return how specific *template* is for *path* with the segments *given*; None if it does not match.
 
-
-def _segments(path: str) -> list[str]:
-    return [unquote(segment) for segment in path.split("/")]
-
-
-def _matches(template: str, segment: str) -> bool:
-    """Return whether *segment* is the literal *template*, or has a value for each parameter in it."""
-    start, brace, rest = template.partition("{")
-    if not brace:
-        return template == segment
-    end = rest.rpartition("}")[2]
-    return len(segment) > len(start) + len(end) and segment.startswith(start) and segment.endswith(end)
+    A template that is written as it is comes first, then one with early literal text: `{name}:cancel`.
+    """
+    if template.count("/") == len(given) - 1:
+        parts = segments(template)
+        if all(map(matches, parts, given)):
+            return (parts == given, all(map(matches_all, parts, given)), *map(_literal_length, parts))
+    if spans_segments(template) and matches_spanning(template, path):
+        return (-1, len(PARAMETER.sub("", template)))
+    return None
 
 
 def _literal_length(segment: str) -> int:
     """Return the length of the text around the parameters of *segment*, or a larger number if it has none."""
-    return len(_PARAMETER.sub("", segment)) if "{" in segment else sys.maxsize
+    return len(PARAMETER.sub("", segment)) if "{" in segment else sys.maxsize
 
 
-def _filled(template: Sequence[str], segments: Sequence[str], kept: set[int]) -> str:
-    """Return *template* with the values of *segments* for its parameters, except at the positions *kept*."""
-    return "/".join(
-        each if number in kept or "{" not in each else segments[number] for number, each in enumerate(template)
-    )
+def _filled(template: Sequence[str], given: Sequence[str], kept: set[int]) -> str:
+    """Return *template* with the segments *given* for its parameters, except at the positions *kept*."""
+    filled = (each if n in kept or "{" not in each else given[n] for n, each in enumerate(template))
+    return "/".join(filled)

@@ -1,13 +1,13 @@
 """What users can write for a JSON schema: its type in words, its allowed values, and the fields of an object."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from xapi_cli.openapi.operations import Parameter
 from xapi_cli.openapi.references import References
 from xapi_cli.system.render import printable
 
-_MAX_DEPTH = 16
+_MAX_DEPTH, _MAX_DEPTH_OF_READ_ONLY = 16, 3
 _MAX_VALUES, _MAX_FIELDS, _MAX_TYPES = 100, 1000, 8
 _OVERHEAD = 64  # characters for each stored object
 _MAX_NAME, _MAX_TEXT = 200, 1000  # characters
@@ -16,6 +16,18 @@ _ALTERNATIVES = ("allOf", "oneOf", "anyOf")
 
 class TooComplex(Exception):
     """The schemas of a document take more steps, or more characters in the index, than the budget allows."""
+
+
+class _Fields(NamedTuple):
+    """The properties of an object by name, and the names of those that are required or that only the server sends."""
+
+    properties: dict[str, object]
+    required: set[str]
+    read_only: set[str]
+
+    def optional(self) -> "_Fields":
+        """Return these fields for an alternative, whose required properties are not required in general."""
+        return self._replace(required=set())
 
 
 class Schemas:
@@ -29,8 +41,12 @@ class Schemas:
         self.left, self.characters = budget, characters
 
     def parameter(self, name: str, location: str, schema: object, *, required: bool, text: object = None) -> Parameter:
-        """Return the parameter *name* with *schema*, whose description applies if *text* is not one."""
+        """Return the parameter *name* with *schema*, whose description applies if *text* is not one.
+
+        One with a default value can be omitted, except in a path.
+        """
         node = self._visit(schema)
+        required = required and (location == "path" or "default" not in node)
         about = clean(text) or clean(node.get("description"))
         values = self.values_of(schema)
         found = Parameter(clean_name(name), location, self.type_of(schema), required, values, about)
@@ -39,13 +55,12 @@ class Schemas:
 
     def fields(self, schema: object) -> list[Parameter]:
         """Return the fields of the object *schema* that a client can send."""
-        properties: dict[str, object] = {}
-        required: set[str] = set()
-        self._collect(schema, properties, required, depth=0)
+        found = _Fields({}, set(), set())
+        self._collect(schema, found, depth=0)
         return [
-            self.parameter(name, "body", value, required=name in required)
-            for name, value in properties.items()
-            if self._visit(value).get("readOnly") is not True
+            self.parameter(name, "body", value, required=name in found.required)
+            for name, value in found.properties.items()
+            if name not in found.read_only
         ]
 
     def type_of(self, schema: object, *, depth: int = 0) -> str:
@@ -95,23 +110,34 @@ class Schemas:
                 found |= dict.fromkeys(self.values_of(each, depth=depth + 1))
         return tuple(found)[:_MAX_VALUES]
 
-    def _collect(self, schema: object, properties: dict[str, object], required: set[str], depth: int) -> None:
-        """Add the properties of *schema* and of its alternatives, and the names of those that are required."""
+    def _collect(self, schema: object, found: "_Fields", depth: int) -> None:
+        """Add the properties of *schema* and of its alternatives to *found*."""
         node = self._visit(schema)
         names, own = _list(node.get("required")), node.get("properties")
         own = own if isinstance(own, dict) else {}
         self.spend(len(names) + len(own))  # before the loops
-        required.update(name for name in names if isinstance(name, str))
+        found.required.update(name for name in names if isinstance(name, str))
         for name, value in own.items():
-            if len(properties) < _MAX_FIELDS:
-                properties.setdefault(name, value)
+            if len(found.properties) < _MAX_FIELDS:
+                found.properties.setdefault(name, value)
+                if self._is_read_only(value):
+                    found.read_only.add(name)
         if depth == _MAX_DEPTH:
             return
         for keyword in _ALTERNATIVES:
             alternatives = _list(node.get(keyword))
             applies = keyword == "allOf" or len(alternatives) == 1
             for each in alternatives:
-                self._collect(each, properties, required if applies else set(), depth + 1)
+                self._collect(each, found if applies else found.optional(), depth + 1)
+
+    def _is_read_only(self, schema: object, *, depth: int = 0) -> bool:
+        """Return whether only the server sends *schema*: `readOnly` is there, beside its `$ref`, or in its `allOf`."""
+        beside = isinstance(schema, dict) and schema.get("readOnly") is True
+        node = self._visit(schema)
+        if beside or node.get("readOnly") is True:
+            return True
+        parts = _list(node.get("allOf")) if depth < _MAX_DEPTH_OF_READ_ONLY else []
+        return any(self._is_read_only(each, depth=depth + 1) for each in parts)
 
     def spend(self, steps: int) -> None:
         """Subtract *steps* from the budget; raises TooComplex."""

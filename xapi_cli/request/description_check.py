@@ -5,88 +5,128 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
 
 from xapi_cli.http import urls
-from xapi_cli.openapi.index_file import read
-from xapi_cli.openapi.routes import Routes, placeholders
+from xapi_cli.openapi import index_file
+from xapi_cli.openapi.index import Entry, Index, InvalidIndex
+from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.templates import as_typed, placeholders
 from xapi_cli.request.items import Items
-from xapi_cli.system.render import printable
+from xapi_cli.request.options import RequestOptions
+from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from xapi_cli.openapi.index import Entry, Index
-    from xapi_cli.openapi.operations import Operation
+    from xapi_cli.openapi.operations import Operation, Parameter
 
-__all__ = ["difference", "read"]
-_SENT_BY_XAPI = frozenset({"accept", "accept-encoding", "authorization", "content-type", "host", "user-agent"})
+_SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
 
 
-def difference(index: "Index", base_url: str, method: str, url: str, items: Items, *, has_data: bool) -> str | None:
-    """Return how the request differs from its description in *index*, as one sentence with a suggestion; None if not.
+def warning(
+    state: "Callable[[], Path]",
+    profile: str,
+    base_url: str,
+    method: str | None,
+    url: str,
+    items: Items,
+    options: RequestOptions,
+) -> str | None:
+    """Return how the request differs from the API description of *profile*, with a suggestion; None if it does not.
 
-    A request to another base URL than that of the document is not compared.
-    *has_data* is whether the body is given as a whole, so that its fields are unknown. Raises InvalidIndex.
+    *state* returns the state directory. This check is only advice, so whatever is wrong, the request is sent: an error
+    is a warning too. A request to another base URL than that of the document is not compared.
     """
-    if not index.describes(base_url):
-        return None
+    method = method or ("GET" if options.data is None and not items.parts else "POST")
+    try:
+        with index_file.opened(state(), profile) as index:
+            if index is None or not index.describes(base_url):
+                return None
+            return _difference(index, base_url, method, url, _Request(url, items, options))
+    except Exception as error:  # noqa: BLE001 - see above
+        reason = f": {error}" if isinstance(error, InvalidIndex) else ""
+        hint = "run `xapi api load` again, or use --no-validate"
+        return f"the API description of profile {printable(profile)} cannot be used{reason}; {hint}"
+
+
+def _difference(index: Index, base_url: str, method: str, url: str, request: "_Request") -> str | None:
     base_path, path = urls.path_of(base_url), urls.path_of(url)
     if not f"{path}/".startswith(f"{base_path}/"):
         return None  # a URL beside the base path
     routes, path = Routes(index, base_path), path[len(base_path) :] or "/"
-    entries = routes.find(path)
-    if not entries:
-        return _unknown_path(routes, path)
-    if left := placeholders(unquote(path), [routes.path(entry) for entry in entries]):
+    found = list(routes.matches(path))
+    if not found:
+        return None if index.info.is_partial else _unknown_path(routes, path)
+    if left := placeholders(unquote(path), [routes.path(entry) for entry in found[0]]):
         return f"PATH contains {left[0]}, a placeholder of the API description; write a value in its place"
-    chosen = [entry for entry in entries if entry.method == method]
-    if not chosen:
-        return _unknown_method(entries, method, path)
-    return _missing(index.operation(chosen[0]), routes.path(chosen[0]), url, items, has_data=has_data)
+    chosen = next((each for entries in found if (each := [e for e in entries if e.method == method])), None)
+    if chosen is None:
+        return _unknown_method(found[0], method, path)
+    missing = [(entry, request.missing(index.operation(entry))) for entry in chosen]
+    entry, names = min(missing, key=lambda each: len(each[1]))
+    if not names:
+        return None
+    see = f"see `xapi api show {method} {pasteable(routes.path(entry))}`"
+    return f"the API description requires {', '.join(names)}, which the request does not contain; {see}"
 
 
 def _unknown_path(routes: Routes, path: str) -> str | None:
     closest = routes.closest(path)
     if closest is None and routes.find_prefix(path):
         return None
-    hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
-    return f"the API description has no path {_shown(path)}; {hint}"
+    hint = f"did you mean {pasteable(as_typed(closest))}?" if closest else "see `xapi api list`"
+    return f"the API description has no path {as_typed(path)}; {hint}"
 
 
 def _unknown_method(entries: "Sequence[Entry]", method: str, path: str) -> str | None:
     if method in _IMPLIED:
         return None
-    methods = ", ".join(entry.method for entry in entries)
-    return f"{method} is not listed for {_shown(path)} in the API description; it lists {methods}"
+    methods = ", ".join(dict.fromkeys(entry.method for entry in entries))
+    return f"{method} is not listed for {as_typed(path)} in the API description; it lists {methods}"
 
 
-def _shown(path: str) -> str:
-    """Return *path* as a user writes it: without percent-encoding, except of slashes."""
-    return printable("%2F".join(unquote(part) for part in re.split("%2F", path, flags=re.IGNORECASE)))
+class _Request:
+    """The names of what a request contains."""
+
+    def __init__(self, url: str, items: Items, options: RequestOptions) -> None:
+        self._query = _bases(unquote_plus(each.partition("=")[0]) for each in url.partition("?")[2].split("&"))
+        self._headers = {name.lower() for name, value in items.headers if value is not None} | _SENT_BY_XAPI
+        self._fields = _bases(each.name for each in items.parts)
+        self._has_data, self._is_form = options.data is not None, options.form or bool(items.uploads)
+
+    def missing(self, operation: "Operation") -> list[str]:
+        """Return what *operation* requires and the request does not contain, as the starts of ITEMs.
+
+        Cookies are not compared, because a proxy or a session may add them.
+        """
+        return list(self._missing(operation))
+
+    def _missing(self, operation: "Operation") -> "Iterator[str]":
+        body = operation.body
+        has_fields = body is not None and not self._has_data and (body.required or bool(self._fields))
+        # Another kind of body than the one in the index may have other fields.
+        has_fields = has_fields and (not self._fields or (body is not None and body.is_form == self._is_form))
+        for parameter in operation.parameters:
+            name, base = parameter.name, _base(parameter.name)
+            if not parameter.required:
+                continue
+            if parameter.location == "query" and not _is_spread(parameter) and base not in self._query:
+                yield f"{name}=="
+            elif parameter.location == "header" and name.lower() not in self._headers:
+                yield f"{name}:"
+            elif parameter.location == "body" and has_fields and base not in self._fields:
+                yield name + parameter.separator(is_form=body is not None and body.is_form)
 
 
-def _missing(operation: "Operation", path: str, url: str, items: Items, *, has_data: bool) -> str | None:
-    names = list(_missing_names(operation, url, items, has_data=has_data))
-    if not names:
-        return None
-    see = f"see `xapi api show {operation.method} {path}`"
-    return f"the API description requires {', '.join(names)}, which the request does not contain; {see}"
+def _base(name: str) -> str:
+    """Return the part of *name* before its brackets: `filter[status]` is a member of the object `filter`."""
+    return name.partition("[")[0] or name
 
 
-def _with_bases(names: "Iterable[str]") -> set[str]:
-    """Return *names*, and the parts before their brackets: `filter[status]` is written for the object `filter`."""
-    return {each for name in names for each in (name, name.partition("[")[0])}
+def _bases(names: "Iterable[str]") -> set[str]:
+    return {_base(re.sub(r"\\(.)", r"\1", name)) for name in names}
 
 
-def _missing_names(operation: "Operation", url: str, items: Items, *, has_data: bool) -> "Iterator[str]":
-    query = _with_bases(unquote_plus(each.partition("=")[0]) for each in url.partition("?")[2].split("&"))
-    headers = {name.lower() for name, value in items.headers if value is not None} | _SENT_BY_XAPI
-    fields, body = _with_bases(each.name for each in items.parts), operation.body
-    for parameter in operation.parameters:
-        if not parameter.required or (parameter.location == "body" and has_data):
-            continue
-        if parameter.location == "query" and parameter.name not in query:
-            yield f"{parameter.name}=="
-        elif parameter.location == "header" and parameter.name.lower() not in headers:
-            yield f"{parameter.name}:"
-        elif parameter.location == "body" and body and parameter.name not in fields and (body.required or fields):
-            yield parameter.name + parameter.separator(is_form=body.is_form)
+def _is_spread(parameter: "Parameter") -> bool:
+    """Return whether the members of an object may be sent as parameters of their own (style `form`, `explode`)."""
+    return not {"any", "object"}.isdisjoint(parameter.type.split(" or "))

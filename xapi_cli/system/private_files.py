@@ -57,27 +57,30 @@ def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | Non
     file that other users can access is changed to 0600. *notify* is called with a message about such a file, and about
     a directory that other users can access.
     """
+    descriptor = open_existing(path, notify=notify)
+    if descriptor is None:
+        return None
+    with open(descriptor, "rb") as stream:
+        return stream.read(limit + 1)
+
+
+def open_existing(path: Path, *, notify: Notify | None = None) -> int | None:
+    """Return the descriptor of the private file *path*, opened for reading, or None if it does not exist.
+
+    Raises the exceptions of `read`, and calls *notify* as it does.
+    """
     try:
         with _checked_path(path) as file:
             _notify_of_directory(file, notify)
-            descriptor = file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            return _restricted(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), path, notify)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    with open(descriptor, "rb") as stream:
-        restrict_mode(descriptor, path, notify=notify)
-        return stream.read(limit + 1)
 
 
 def open_private(path: Path, flags: int) -> int:
     """Return the descriptor of the private file *path*, opened with *flags*; creates missing parent directories."""
     with _checked_path(path, make=True) as file:
-        descriptor = file.open(flags | getattr(os, "O_NONBLOCK", 0))
-    try:
-        restrict_mode(descriptor, path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return _restricted(file.open(flags | getattr(os, "O_NONBLOCK", 0)), path, None)
 
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -195,6 +198,16 @@ def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) 
             os.fchmod(descriptor, 0o600)
         if notify and _is_accessible_to_others(status):
             _notify_of_file(path, notify, is_still_accessible=_is_accessible_to_others(os.fstat(descriptor)))
+
+
+def _restricted(descriptor: int, path: Path, notify: Notify | None) -> int:
+    """Return *descriptor* after `restrict_mode`; close it if that fails."""
+    try:
+        restrict_mode(descriptor, path, notify=notify)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def check_status(status: os.stat_result, what: str, path: Path, *, variable: str) -> None:

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
+from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import MAX_SIZE, parse, redacted
@@ -27,18 +28,25 @@ def load(runtime: "Runtime", source: str) -> None:
     """
     settings = runtime.settings
     if source == _STDIN:
-        data, name = _from_stdin(runtime), "stdin"
+        data, name, location = _from_stdin(runtime), "stdin", None
     elif os.path.exists(path := os.path.expanduser(source)) and not os.path.isdir(path):
-        data, name = _from_file(path), source
+        data, name, location = _from_file(path), source, None
     elif source.startswith(("/", "http:", "https:")):
-        data, name = _from_api(runtime, source), source
+        data, name, location = _from_api(runtime, source), source, urls.path_of(urls.resolve(runtime.base_url, source))
     else:
         raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
     name = redact_url(name.partition("?")[0])
     document = redacted(parse(data, name), runtime.terminal.redactor.redact)
-    compiler = Compiler(document, settings.base_url)
+    compiler = Compiler(document, settings.base_url, location=location)
     operations = compiler.operations()
-    info = IndexInfo(compiler.title, compiler.server_path(), name, settings.base_url or "")
+    info = IndexInfo(
+        compiler.title,
+        compiler.server_path(),
+        name,
+        settings.base_url or "",
+        compiler.other_servers(),
+        compiler.is_partial,
+    )
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations))
     _report(runtime, compiler, len(operations))
 
@@ -74,7 +82,6 @@ def _from_file(path: str) -> bytes:
 
 def _from_api(runtime: "Runtime", path: str) -> bytes:
     """Return the body of the response to a GET request for *path*; raises XapiError for an error status."""
-    from xapi_cli.http import urls
     from xapi_cli.http.content_coding import decode
     from xapi_cli.request.calls import Call
     from xapi_cli.request.send import Sender, status_error

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import UsageError
@@ -10,9 +11,10 @@ from xapi_cli.openapi import index_file
 from xapi_cli.openapi.example import example
 from xapi_cli.openapi.index import Entry, Index, InvalidIndex
 from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.templates import as_typed
 from xapi_cli.request import items
 from xapi_cli.system.layout import Cell, columns, wrapped
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
     from xapi_cli.openapi.operations import Operation, Parameter
@@ -26,9 +28,9 @@ _RELOAD = "run `xapi api load` again"
 
 def list_operations(runtime: "Runtime", word: str | None, *, as_json: bool) -> None:
     """Print the operations whose method, path or summary contains *word*; raises UsageError if nothing is loaded."""
-    index, routes = _loaded(runtime)
     wanted = (word or "").lower()
-    rows = [(each.method, routes.path(each), each.summary) for each in index.entries]
+    with _loaded(runtime) as (index, routes):
+        rows = [(each.method, routes.path(each), index.summary(each)) for each in index.entries]
     rows = [row for row in rows if any(wanted in cell.lower() for cell in row)]
     terminal = runtime.terminal
     if as_json:
@@ -48,18 +50,9 @@ def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bo
     if len(before) > 1:
         raise UsageError("too many arguments", hint="write for example: xapi api show POST /x-api/echo")
     method = items.method(before[0]) if before else None
-    index, routes = _loaded(runtime)
     path = path if path.startswith("/") else f"/{path}"
-    entries = routes.find(path)
-    if not entries and routes.closest(path) is None:
-        entries = routes.find_prefix(path)
-    chosen = [each for each in entries if method in (None, each.method)]
-    if not chosen:
-        raise _not_found(method, path, entries, routes)
-    try:
-        operations = [(index.operation(each), routes.path(each)) for each in chosen]
-    except InvalidIndex as error:
-        raise UsageError("the index of the API description is damaged", hint=_RELOAD) from error
+    with _loaded(runtime) as (index, routes):
+        operations = [(index.operation(each), routes.path(each)) for each in _chosen(routes, method, path)]
     terminal = runtime.terminal
     if as_json:
         terminal.print_json([_as_json(each, template) for each, template in operations])
@@ -69,18 +62,29 @@ def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bo
     terminal.print("\n\n".join(texts))
 
 
-def _loaded(runtime: "Runtime") -> tuple[Index, Routes]:
-    """Return the index of the profile; raise UsageError if there is none, or if it is damaged."""
-    profile = runtime.settings.profile
-    try:
-        index = index_file.read(runtime.state_directory, profile)
-    except InvalidIndex as error:
-        raise UsageError(f"the API description of profile {printable(profile)} cannot be used", hint=_RELOAD) from error
-    if index is None:
-        hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
-        raise UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
+@contextmanager
+def _loaded(runtime: "Runtime") -> Iterator[tuple[Index, Routes]]:
+    """Open the index of the profile; raise UsageError if there is none, or if it is damaged."""
+    profile = printable(runtime.settings.profile)
     base_url = runtime.settings.base_url
-    return index, Routes(index, urls.path_of(base_url) if base_url else "")
+    try:
+        with index_file.opened(runtime.state_directory, runtime.settings.profile) as index:
+            if index is None:
+                hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
+                raise UsageError(f"no API description is loaded for profile {profile}", hint=hint)
+            yield index, Routes(index, urls.path_of(base_url) if base_url else "")
+    except InvalidIndex as error:
+        raise UsageError(f"the API description of profile {profile} cannot be used: {error}", hint=_RELOAD) from error
+
+
+def _chosen(routes: Routes, method: str | None, path: str) -> Sequence[Entry]:
+    """Return the operations with *method*, None for all, at *path*; raises UsageError if there is none."""
+    entries = routes.find(path)
+    if not entries and routes.closest(path) is None:
+        entries = routes.find_prefix(path)
+    if chosen := [each for each in entries if method in (None, each.method)]:
+        return chosen
+    raise _not_found(method, path, entries, routes)
 
 
 def _not_found(method: str | None, path: str, entries: Sequence[Entry], routes: Routes) -> UsageError:
@@ -90,7 +94,7 @@ def _not_found(method: str | None, path: str, entries: Sequence[Entry], routes: 
         what = f"{method} is not listed for {shown} in the API description"
         return UsageError(what, hint=f"it lists {methods}")
     closest = routes.closest(path)
-    hint = f"did you mean {closest}?" if closest else "see `xapi api list`"
+    hint = f"did you mean {pasteable(as_typed(closest))}?" if closest else "see `xapi api list`"
     return UsageError(f"the API description has no path {shown}", hint=hint)
 
 

@@ -15,7 +15,7 @@ from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings import paths
 from xapi_cli.system import signals
-from xapi_cli.system.render import printable, size
+from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials
@@ -73,21 +73,18 @@ class Request:
 
     def warn_of_difference(self) -> None:
         """Warn if the request differs from the API description of the profile, if one is loaded; never raise."""
-        runtime, has_data = self._runtime, self._options.data is not None
-        if not self._options.validate or runtime.settings.no_validate:
+        runtime, options = self._runtime, self._options
+        if not options.validate or runtime.settings.no_validate:
             return
         try:
             if not os.path.isdir(paths.state_directory(runtime.environ) / "api"):  # the usual case: one system call
                 return
-            from xapi_cli.request.description_check import difference, read
+        except UsageError:  # a request with XAPI_TOKEN does not need this directory
+            return
+        from xapi_cli.request.description_check import warning
 
-            method = self._method or ("POST" if has_data or self._items.parts else "GET")
-            index = read(runtime.state_directory, runtime.settings.profile)
-            found = index and difference(index, runtime.base_url, method, self._url, self._items, has_data=has_data)
-        except Exception:  # noqa: BLE001 - this check is only advice, so whatever is wrong, the request is sent
-            profile, hint = printable(runtime.settings.profile), "run `xapi api load` again, or use --no-validate"
-            found = f"the API description of profile {profile} cannot be used; {hint}"
-        if found:
+        request = (self._method, self._url, self._items, options)
+        if found := warning(lambda: runtime.state_directory, runtime.settings.profile, runtime.base_url, *request):
             runtime.terminal.warn(found)
 
     def run(self) -> None:

@@ -1,0 +1,94 @@
+"""Compare path templates such as `/users/{id}` with paths such as `/users/7`."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from urllib.parse import quote, unquote
+
+from xapi_cli.system.render import printable
+
+PARAMETER = re.compile(r"\{[^{}]*\}")
+_SPANNING = re.compile(r"\{(?:[+*][^{}]*|[^{}]*[*+]|[^{}]*[:=][^{}]*)\}")
+_NOT_IN_PATH = re.compile(r"[?#]|\{[?&#;]")
+_ENCODED = re.compile(r"[%/?#\\\s\x00-\x1f\x7f]")
+
+
+def segments(path: str) -> list[str]:
+    """Return the segments of *path*, with their percent-encoding removed."""
+    return [unquote(segment) for segment in path.split("/")] if "%" in path else path.split("/")
+
+
+def without_query(template: str) -> str:
+    """Return *template* without a query, fragment or matrix at its end: `/users{?page}`, `/users?page={page}`."""
+    found = _NOT_IN_PATH.search(template)
+    return template[: found.start()] if found else template
+
+
+def spans_segments(template: str) -> bool:
+    """Return whether *template* has a parameter that may contain slashes: `{+path}`, `{path*}`, `{name=users/*}`."""
+    may = "+" in template or "*" in template or ":" in template or "=" in template  # much faster than the search
+    return may and _SPANNING.search(template) is not None
+
+
+def is_placeholder(segment: str) -> bool:
+    """Return whether *segment* of a template consists of a parameter."""
+    return segment.startswith("{") and segment.endswith("}")
+
+
+def placeholders(path: str, templates: Iterable[str]) -> list[str]:
+    """Return the parameters of *templates* that *path* contains as they are, instead of values."""
+    given = set(path.split("/"))
+    return [each for template in templates for each in template.split("/") if is_placeholder(each) and each in given]
+
+
+def parameter_name(placeholder: str) -> str:
+    """Return the name in the *placeholder* of a parameter: `path` in `{+path}`, `{path*}` and `{path=a/*}`."""
+    return re.split("[=:]", placeholder.strip("{}"))[0].strip("+*./;?&#")
+
+
+def matches(template: str, segment: str) -> bool:
+    """Return whether *segment* is the literal *template*, or begins and ends like it.
+
+    A server may not require the text between two parameters, such as the dot in `{name}.{format}`.
+    """
+    start, brace, rest = template.partition("{")
+    if not brace:
+        return template == segment
+    end = rest.rpartition("}")[2]
+    return len(segment) > len(start) + len(end) and segment.startswith(start) and segment.endswith(end)
+
+
+def matches_all(template: str, segment: str) -> bool:
+    """Return whether *segment* has a value for each parameter of *template*, and all the text around them."""
+    if "{" not in template:
+        return template == segment
+    start, *middle, end = PARAMETER.split(template)
+    position = len(start) + 1  # a value has at least one character
+    for text in middle:
+        if (position := segment.find(text, position)) < 0:
+            return False
+        position += len(text) + 1
+    return segment.startswith(start) and segment.endswith(end) and len(segment) - len(end) >= position
+
+
+def matches_spanning(template: str, path: str) -> bool:
+    """Return whether *path* fits *template*, each of whose parameters may contain slashes."""
+    return _pattern(template).fullmatch(path) is not None
+
+
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(".+".join(re.escape(text) for text in PARAMETER.split(template)), re.DOTALL)
+
+
+def as_typed(path: str) -> str:
+    """Return *path* as a user writes it: percent-encoded only where another character would have another meaning."""
+    return printable("/".join(map(_readable, path.split("/"))))
+
+
+def _readable(segment: str) -> str:
+    try:
+        text = unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        return segment
+    return _ENCODED.sub(lambda found: quote(found[0], safe=""), text)
