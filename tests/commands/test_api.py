@@ -116,9 +116,23 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
     [
         (response("404 Not Found", b"x"), 4, "responded with 404"),
         (response("503 Service Unavailable", b"x"), 5, "responded with 503"),
-        (response("204 No Content"), 2, "/a responded with 204"),
-        (response("200 OK", b"<html>"), 2, "/a is HTML or XML"),
-        (response("200 OK", b"{}"), 2, "the document has neither an `openapi` nor a `swagger` field"),
+        (response("204 No Content"), 11, "/a responded with 204, without a document; load another PATH"),
+        (response("206 Partial Content", b"{}"), 11, "/a responded with 206, without a document; load another PATH"),
+        (response("200 OK", b"\xef\xbb\xbf\n<html>"), 11, "/a is HTML or XML, not an OpenAPI document"),
+        (response("200 OK"), 11, "/a is empty; load the JSON or YAML document itself"),
+        (response("200 OK", b"\x1f\x8b\x08"), 11, "/a is compressed with gzip; decompress it with gunzip"),
+        (response("200 OK", b"\xff"), 11, "/a is not valid UTF-8 at byte 0; convert it to UTF-8"),
+        (response("200 OK", b"[1]"), 11, "/a is not an OpenAPI document: the top level is not an object"),
+        (response("200 OK", b"{]"), 11, "/a is not valid JSON: "),
+        (response("200 OK", b"hello"), 11, "/a is not an OpenAPI document: the top level is not an object"),
+        (
+            response("200 OK", b"{}"),
+            11,
+            "/a is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field",
+        ),
+        (response("200 OK", b'{"asyncapi": "3.0.0"}'), 11, "/a is an AsyncAPI document, not an OpenAPI document"),
+        (response("200 OK", b'{"openapi": "4.0"}'), 11, "/a has the unsupported version 4.0; load an OpenAPI 3 or "),
+        (response("200 OK", b'{"openapi": "3.1.0"}'), 11, "/a contains no operations; check that it is complete"),
         (response("200 OK", b'{"a', "Content-Length: 10"), 11, "was truncated after 3 bytes"),
     ],
 )
@@ -130,6 +144,77 @@ def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: by
     assert error in shown.err
     assert shown.err.count("\n") == 1
     assert xapi("api", "list").err == NOTHING_LOADED
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "api.json is empty; load the JSON or YAML document itself"),
+        (b"<!doctype html>", "api.json is HTML or XML, not an OpenAPI document; load the JSON or YAML document itself"),
+        (b'{"discoveryVersion": "v1"}', "api.json is a Google API discovery document, not an OpenAPI document; load "),
+        (b'{"swagger": "2.0"}', "api.json contains no operations; check that it is complete"),
+    ],
+)
+def test_a_file_that_is_not_a_document_is_a_usage_error(xapi: Xapi, content: bytes, error: str) -> None:
+    write(xapi, content)
+
+    for shown in (xapi("api", "load", "api.json"), xapi("api", "load", "-", input=content)):
+        assert (shown.code, shown.out) == (2, "")
+        assert shown.err.replace("stdin", "api.json").startswith(f"xapi: error: {error}")
+
+
+def test_a_redirect_within_the_origin_is_followed_with_the_token(xapi: Xapi) -> None:
+    moved = response("301 Moved Permanently", b"", "Location: /docs/v2/openapi.json")
+    document = openapi({"/a": {"get": {}}}, servers=[{"url": "../api"}])
+    with Server([request(), send(moved), request(), send(response("200 OK", as_bytes(document)))]) as server:
+        shown = xapi("api", "load", "/openapi.json", env=bearing(server))
+        assert xapi("api", "list", env=bearing(server)).out == "GET\t/docs/api/a\t\n"
+
+    assert shown == Outcome(0, "", "xapi: loaded 1 operation of T 1 for profile default\n")
+    assert b"".join(server.received).count(b"\r\nAuthorization: Bearer ") == 2
+
+
+@pytest.mark.parametrize(
+    ("received", "code", "message"),
+    [
+        (response("200 OK", as_bytes(SWAGGER)), 0, "xapi: loaded 3 operations of Pets 1.2 for profile default\n"),
+        (
+            response("200 OK", b"<html>"),
+            11,
+            (
+                "xapi: error: the response from {}/files/openapi.json is HTML or XML, not an OpenAPI document;"
+                " load the JSON or YAML document itself\n"
+            ),
+        ),
+    ],
+)
+def test_a_redirect_to_another_origin_is_named_and_followed_without_the_token(
+    xapi: Xapi, received: bytes, code: int, message: str
+) -> None:
+    with Server([request(), send(received)]) as other:
+        target = f"{other.url}/files/openapi.json"
+        moved = response("302 Found", b"", f"Location: {target}?signature=S3CRET")
+        with Server([request(), send(moved)]) as server:
+            shown = xapi("api", "load", "/openapi.json", env=bearing(server))
+
+    note = f"xapi: a redirect led to {target}, to which the token is not sent\n"
+    assert shown == Outcome(code, "", note + message.format(other.url))
+    assert b"?signature=S3CRET HTTP/1.1" in other.received[0]
+    assert b"authorization" not in other.received[0].lower()
+
+
+def test_an_error_of_another_origin_names_it(xapi: Xapi) -> None:
+    with Server([request(), send(response("401 Unauthorized", b"x"))]) as other:
+        moved = response("302 Found", b"", f"Location: {other.url}/x")
+        with Server([request(), send(moved)]) as server:
+            shown = xapi("api", "load", "/openapi.json", env=bearing(server))
+
+    assert shown == Outcome(
+        4,
+        "",
+        f"xapi: error: GET {other.url}/x responded with 401 Unauthorized;"
+        " a redirect led to another origin, to which the token is not sent; check the base URL\n",
+    )
 
 
 @pytest.mark.parametrize(

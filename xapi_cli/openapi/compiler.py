@@ -17,6 +17,14 @@ _NOT_PARAMETERS = frozenset({
     "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",  # xapi's
 })  # fmt: skip
 _PREFERRED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+_OTHER_KINDS = {  # by a field that only they have
+    "asyncapi": "an AsyncAPI document",
+    "discoveryVersion": "a Google API discovery document",
+    "swaggerVersion": "a Swagger 1 document",
+    "__schema": "a GraphQL schema",
+    "$schema": "a JSON schema",
+    "item": "a Postman collection",
+}
 _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 20_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
@@ -29,16 +37,22 @@ class Compiler:
 
     *location* is the path of the document's URL, if it came from the API. `skipped` counts references to other
     documents, and `truncated` operations whose schemas are too complex. With `is_partial`, the document has paths that
-    are not compiled, because they are in other documents or too long.
+    are not compiled, because they are in other documents or too long. Messages call the document *name*.
     """
 
     def __init__(
-        self, document: Mapping[str, Any], base_url: str | None = None, *, location: str | None = None
+        self,
+        document: Mapping[str, Any],
+        base_url: str | None = None,
+        *,
+        location: str | None = None,
+        name: str = "the document",
     ) -> None:
+        self._name = name
         self._document, self._base_url = document, base_url or ""
         self._base_path = normalized(self._base_url.partition("://")[2].partition("/")[2])
         self._location = location or f"{self._base_path}/"
-        self._is_swagger = _is_swagger(document)
+        self._is_swagger = _is_swagger(document, name)
         self._references = References(document)
         self._left, self._characters = _BUDGET, _CHARACTERS
         self._servers = [] if self._is_swagger else self._servers_of(document)
@@ -86,9 +100,9 @@ class Compiler:
         for operation in self._operations():
             found.append(operation)
             if len(found) > _MAX_OPERATIONS:
-                raise UsageError(f"the document describes more than {_MAX_OPERATIONS:,} operations")
+                raise UsageError(f"{self._name} describes more than {_MAX_OPERATIONS:,} operations")
         if not found:
-            raise UsageError("the document contains no operations", hint="check that it is complete")
+            raise UsageError(f"{self._name} contains no operations", hint="check that it is complete")
         return found
 
     def _operations(self) -> Iterator[Operation]:
@@ -208,7 +222,7 @@ class Compiler:
             yield response
 
 
-def _is_swagger(document: Mapping[str, Any]) -> bool:
+def _is_swagger(document: Mapping[str, Any], name: str) -> bool:
     """Return whether *document* is Swagger 2; raise UsageError if it is not OpenAPI 3 either."""
     version = document.get("openapi", document.get("swagger"))
     text = clean_name(version)
@@ -216,8 +230,13 @@ def _is_swagger(document: Mapping[str, Any]) -> bool:
         return False
     if "openapi" not in document and text in ("2", "2.0"):
         return True
-    what = f"has the unsupported version {text}" if text else "has neither an `openapi` nor a `swagger` field"
-    raise UsageError(f"the document {what}", hint="load an OpenAPI 3 or Swagger 2 document")
+    if text:
+        what = f"has the unsupported version {text}"
+    elif other := next((kind for field, kind in _OTHER_KINDS.items() if field in document), None):
+        what = f"is {other}, not an OpenAPI document"
+    else:
+        what = "is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field"
+    raise UsageError(f"{name} {what}", hint="load an OpenAPI 3 or Swagger 2 document")
 
 
 def _is_parameter(node: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from xapi_cli.system.render import printable
 
 MAX_SIZE = 50_000_000  # bytes
 MAX_VALUES = 5_000_000  # objects and arrays, so that a document takes at most some 40 times its size in memory
+_GZIP = b"\x1f\x8b"
 _WHITESPACE = " \t\r\n"
 
 
@@ -20,14 +21,16 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
     shown = printable(name)
     if len(data) > MAX_SIZE:
         raise UsageError(f"{shown} is larger than {MAX_SIZE // 1_000_000} MB", hint="load a smaller document")
+    if data.startswith(_GZIP):
+        raise UsageError(f"{shown} is compressed with gzip", hint="decompress it with gunzip")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{shown} is not valid UTF-8 at byte {error.start}", hint="convert it to UTF-8") from None
     start = text.lstrip(_WHITESPACE)[:2]
     if not start or (start[0] == "<" and start != "<<"):  # not a merge key of YAML
-        what = "is HTML or XML" if start else "is empty"
-        raise UsageError(f"{shown} {what}", hint="load an OpenAPI document in JSON or YAML")
+        what = "is HTML or XML, not an OpenAPI document" if start else "is empty"
+        raise UsageError(f"{shown} {what}", hint="load the JSON or YAML document itself")
     document = _from_json(text, shown) if start[0] in "{[" else _from_yaml(text, shown)
     if not isinstance(document, dict):
         what = f"{shown} is not an OpenAPI document: the top level is not an object"

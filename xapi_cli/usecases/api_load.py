@@ -1,9 +1,9 @@
 """Run `xapi api load`: read a document from a file, stdin or the API, and store its index for the profile."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
@@ -15,40 +15,64 @@ from xapi_cli.system.render import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xapi_cli.openapi.operations import Operation
     from xapi_cli.runtime import Runtime
 
 _STDIN = "-"
+_WITH_CONTENT = (200, 203)  # a proxy that changes a response makes it 203
 _ACCEPT = "application/json, application/yaml;q=0.9, */*;q=0.1"
 
 
-def load(runtime: "Runtime", source: str) -> None:
-    """Read the document *source*, and store its index; raises UsageError if it is not an OpenAPI document.
+class _Document(NamedTuple):
+    """The content of a document. *name* is what messages call it, and *source* what the index records.
 
-    A file of that name is read if it exists, `-` is stdin, and anything else is a PATH of the API.
+    *location* is the path of its URL, if it came from the API; for a document of another origin, that of the request.
     """
-    settings = runtime.settings
+
+    data: bytes
+    name: str
+    source: str
+    location: str | None = None
+
+
+def load(runtime: "Runtime", source: str) -> None:
+    """Read the document *source*, and store its index.
+
+    A file of that name is read if it exists, `-` is stdin, and anything else is a PATH of the API. Raises UsageError
+    if it is not an OpenAPI document, and NetworkError if the API responds with something else.
+    """
     if source == _STDIN:
-        data, name, location = _from_stdin(runtime), "stdin", None
+        document = _Document(_from_stdin(runtime), "stdin", "stdin")
     elif os.path.exists(path := os.path.expanduser(source)) and not os.path.isdir(path):
-        data, name, location = _from_file(path), source, None
+        document = _Document(_from_file(path), source, redact_url(source))
     elif source.startswith(("/", "http:", "https:")):
-        data, name, location = _from_api(runtime, source), source, urls.path_of(urls.resolve(runtime.base_url, source))
+        document = _from_api(runtime, source)
     else:
         raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
-    name = redact_url(name.partition("?")[0])
-    document = redacted(parse(data, name), runtime.terminal.redactor.redact)
-    compiler = Compiler(document, settings.base_url, location=location)
-    operations = compiler.operations()
+    try:
+        compiler, operations = _compiled(runtime, document)
+    except UsageError as error:
+        if document.location is None:
+            raise
+        raise NetworkError(error.message, hint=error.hint, sent=True, headers_received=True) from error
+    settings = runtime.settings
     info = IndexInfo(
         compiler.title,
         compiler.server_path(),
-        name,
+        document.source,
         settings.base_url or "",
         compiler.other_servers(),
         compiler.is_partial,
     )
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations))
     _report(runtime, compiler, len(operations))
+
+
+def _compiled(runtime: "Runtime", document: _Document) -> "tuple[Compiler, list[Operation]]":
+    parsed = redacted(parse(document.data, document.name), runtime.terminal.redactor.redact)
+    name, base_url = printable(document.name), runtime.settings.base_url
+    compiler = Compiler(parsed, base_url, location=document.location, name=name)
+    return compiler, compiler.operations()
 
 
 def _report(runtime: "Runtime", compiler: Compiler, count: int) -> None:
@@ -80,27 +104,36 @@ def _from_file(path: str) -> bytes:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}", hint="check the path") from error
 
 
-def _from_api(runtime: "Runtime", path: str) -> bytes:
-    """Return the body of the response to a GET request for *path*; raises XapiError for an error status."""
+def _from_api(runtime: "Runtime", path: str) -> _Document:
+    """Return the body of the response to a GET request for *path*; raises XapiError for an error status.
+
+    A redirect to another origin is followed without the token, and reported.
+    """
     from xapi_cli.http.content_coding import decode
-    from xapi_cli.request.calls import Call
+    from xapi_cli.request.calls import Call, displayed
     from xapi_cli.request.send import Sender, status_error
 
     url = urls.resolve(runtime.base_url, path)
     credentials = runtime.credentials()
-    sender = Sender(
-        runtime.http_client, runtime.base_url, credentials, deadline=runtime.deadline, note=runtime.terminal.note
-    )
+    note = runtime.terminal.note
+    sender = Sender(runtime.http_client, runtime.base_url, credentials, deadline=runtime.deadline, note=note)
     outcome = sender.send(Call("GET", url, (("Accept", _ACCEPT),)))
     response = outcome.response
+    final = str(response.url).partition("?")[0]
+    shown = displayed(final)
     try:
         if error := status_error(outcome, credentials):
             raise error
-        if response.status_code != 200:
-            raise UsageError(f"{path} responded with {response.status_code}", hint="load another document")
-        return _limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), path)
+        if not outcome.from_api:
+            note(f"a redirect led to {shown}, to which the token is not sent")
+        if response.status_code not in _WITH_CONTENT:
+            what = f"{shown} responded with {response.status_code}, without a document"
+            raise NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
+        data = _limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), path)
     finally:
         response.close()
+    location = urls.path_of(final if urls.same_origin(final, runtime.base_url) else url)
+    return _Document(data, f"the response from {shown}", redact_url(path.partition("?")[0]), location or "/")
 
 
 def _limited(chunks: "Iterable[bytes]", name: str) -> bytes:
