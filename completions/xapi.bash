@@ -17,7 +17,8 @@ _xapi_completion() {
     word=${words[last]/[\'\"]/} # without the quote that is open
     local kept=${word%"$2"}
     [[ $word == --*=* ]] && flag=${word%%=*}=
-    reply=$( env COMP_WORDS="${words[*]}" COMP_CWORD=$last _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null )
+    reply=$( env COMP_WORDS="${words[*]}" COMP_CWORD=$last _XAPI_AFTER_CURSOR="${COMP_LINE:COMP_POINT}" \
+        _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null )
     COMPREPLY=()
     case $reply in
         :*)

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -240,7 +241,8 @@ def test_in_bash_words_complete_whatever_characters_split_them(xapi: Xapi, break
 
 @in_each_shell
 def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str) -> None:
-    node = {"parameters": [{"name": "status", "in": "query", "schema": {"enum": ["active", "archived", "a:b"]}}]}
+    status = {"name": "status", "in": "query", "schema": {"enum": ["active", "archived", "a:b"]}}
+    node = {"parameters": [status, {"name": "X-Trace", "in": "header"}]}
     document = openapi({"/users/{id}/keys": {"get": node}, "/users/{id}": {"get": {}}, "/projects": {"get": node}})
     (xapi.home / "api.json").write_bytes(as_bytes(document))
     assert xapi("api", "load", "api.json").code == 0
@@ -251,6 +253,21 @@ def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str)
         assert complete("xapi request /projects sta") == "<xapi><request></projects><status==>"
         assert complete("xapi request /projects status==act") == "<xapi><request></projects><status==active>"
         assert complete("xapi request /projects status==a:") == "<xapi><request></projects><status==a:b>"
+        assert complete("xapi request /projects -q sta") == "<xapi><request></projects><-q><status=>"
+        assert complete("xapi request /projects -q status=act") == "<xapi><request></projects><-q><status=active>"
+        assert complete("xapi request /projects -H X-Tr") == "<xapi><request></projects><-H><X-Trace:>"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish does not show a completion what follows the cursor
+def test_a_method_before_a_path_completes(xapi: Xapi, shell: str) -> None:
+    user: dict[str, Any] = {"get": {}, "put": {}}
+    (xapi.home / "api.json").write_bytes(as_bytes(openapi({"/users/{id}": user})))
+    assert xapi("api", "load", "api.json").code == 0
+    left = "\x02"
+
+    with shell_of(xapi, shell) as complete:
+        assert complete(f"xapi request P /users/7{left * 9}") == "<xapi><request><PUT></users/7>"
+        assert complete(f"xapi request P '/users/7'{left * 11}") == "<xapi><request><PUT></users/7>"
 
 
 @in_each_shell

@@ -47,12 +47,53 @@ def complete(xapi: Xapi, line: str, shell: str = "bash", **env: str) -> Outcome:
         ("xapi request /v2/pets/7/photo ", ["caption=", "photo@"]),
         ("xapi request --base-url https://api.test/v2 /pets/7/", ["/pets/7/photo"]),
         ("xapi api show PUT /v2/", ["/v2/pets/{id}"]),
+        ("xapi request /v2/pets/7 -q ", ["view="]),
+        ("xapi request /v2/pets/7 -q v", ["view="]),
+        ("xapi request /v2/pets/7 --query view=", ["view=short", "view=full"]),
+        ("xapi request /v2/pets/7 -q view=f", ["view=full"]),
+        ("xapi request /v2/pets/7 -q view=full ", ["X-Trace:"]),
+        ("xapi request /v2/pets/7 view==full -q ", [":nothing 0"]),
+        ("xapi request /v2/pets/7 -H X", ["X-Trace:"]),
+        ("xapi request PUT /v2/pets/7 -q ", [":nothing 0"]),
+        ("xapi request -q ", [":nothing 0"]),
+        ("xapi request -H X-Trace:1 /v2/pets/7 ", ["view=="]),
     ],
 )
 def test_paths_items_and_values_complete(xapi: Xapi, line: str, words: list[str]) -> None:
     load(xapi)
 
     assert complete(xapi, line) == Outcome(0, "\n".join(words) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "words"),
+    [
+        ("xapi request ", " /v2/pets/7", ["GET", "PUT"]),
+        ("xapi request P", " /v2/pets/{id} name=x", ["PUT"]),
+        ("xapi request P", " /v2/pets/7/photo?x=1", ["POST"]),
+        ("xapi request D", " /v2/pets/7", []),
+        ("xapi request P", " /v2/unknown", ["PATCH", "POST", "PUT"]),
+        ("xapi request P", " --form", ["PATCH", "POST", "PUT"]),
+        ("xapi request P", "UT /v2/pets/7", ["PATCH", "POST", "PUT"]),
+        ("xapi api show ", " /v2/pets/{id}", ["GET", "PUT"]),
+    ],
+)
+def test_only_the_methods_of_the_path_after_the_cursor_complete(
+    xapi: Xapi, line: str, after: str, words: list[str]
+) -> None:
+    load(xapi)
+
+    assert complete(xapi, line, _XAPI_AFTER_CURSOR=after) == Outcome(0, "".join(f"{word}\n" for word in words) or "\n")
+
+
+def test_headers_and_their_values_complete(xapi: Xapi) -> None:
+    version = {"name": "X-Version", "in": "header", "schema": {"enum": ["1", "2"]}}
+    load(xapi, openapi({"/a": {"get": {"parameters": [version, {"name": "sid", "in": "cookie"}]}}}))
+
+    assert complete(xapi, "xapi request /a -H ").out == "X-Version:\n"
+    assert complete(xapi, "xapi request /a --header X-Version:").out == "X-Version:1\nX-Version:2\n"
+    assert complete(xapi, "xapi request /a X-V").out == "X-Version:\n"
+    assert complete(xapi, "xapi request /a X-Version:").out == "X-Version:1\nX-Version:2\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,12 @@ from xapi_cli.settings import values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xapi_cli.settings.config_file import Config
+
+
+AFTER_CURSOR = "_XAPI_AFTER_CURSOR"  # the rest of the command line
 
 
 class Native(str):
@@ -48,13 +53,44 @@ def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the methods for the first argument, and what the index of the API description contains."""
-    from xapi_cli.cli.request_words import request_words
+    """Return the methods for the first argument, and what the index of the API description contains.
+
+    If the word after the cursor is a path of the description, only its methods are returned.
+    """
+    from xapi_cli.cli.request_words import methods_of, request_words
     from xapi_cli.request import items
 
-    first = () if ctx.params.get("arguments") else items.METHODS
+    first: Sequence[str] = () if ctx.params.get("arguments") else items.METHODS
+    path = _word_after_cursor()
+    if first and path.startswith("/"):
+        return [each for each in methods_of(ctx.params, path) or first if each.startswith(incomplete)]
     methods = [method for method in first if method.startswith(incomplete)]
     return methods + request_words(ctx.params, incomplete) or nothing(incomplete)
+
+
+def query_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the query parameters for `-q`, and their values, from the index of the API description."""
+    return _option_values(ctx, incomplete, "query")
+
+
+def headers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the headers for `-H`, and their values, from the index of the API description."""
+    return _option_values(ctx, incomplete, "header")
+
+
+def _option_values(ctx: typer.Context, incomplete: str, option: str) -> list[str]:
+    from xapi_cli.cli.request_words import request_words
+
+    params = {**ctx.params, "arguments": ctx.params.get("arguments") or ctx.args}  # unparsed, as a value is missing
+    return request_words(params, incomplete, option) or nothing(incomplete)
+
+
+def _word_after_cursor() -> str:
+    """Return the first word after the one at the cursor, which the completion script passes; empty without one."""
+    import os
+
+    rest = os.environ.get(AFTER_CURSOR, "")
+    return (rest.split(maxsplit=1) or [""])[0].strip("'\"") if rest[:1].isspace() else ""
 
 
 def data_files(incomplete: str) -> list[str]:

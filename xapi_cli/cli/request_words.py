@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.http import urls
@@ -22,6 +22,7 @@ _SAFE = re.compile(rf"[A-Za-z0-9/_.:=@+%-](?:[A-Za-z0-9/_.:=@+%~-]|{_PARAMETER})
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
+_OPTIONS = {"query": "=", "header": ":"}  # the separators in the values of -q and -H
 
 
 class Word(str):
@@ -35,54 +36,91 @@ class Word(str):
         return not self.endswith(_SEPARATORS)
 
 
-def request_words(params: dict[str, Any], incomplete: str) -> list[str]:
-    """Return the words that begin with *incomplete* after the arguments in *params*; none without an index."""
+def request_words(params: dict[str, Any], incomplete: str, option: str | None = None) -> list[str]:
+    """Return the words that begin with *incomplete* after the arguments in *params*; none without an index.
+
+    With *option*, `query` or `header`, they are values of that option.
+    """
+    return [Word(word) for word in _from_index(params, lambda found: found.words(incomplete, option)) if _is_safe(word)]
+
+
+def methods_of(params: dict[str, Any], path: str) -> list[str]:
+    """Return the methods of *path* in alphabetical order; none if the index does not contain it."""
+    return sorted(set(_from_index(params, lambda found: found.methods(path))) & set(items.METHODS))
+
+
+def _is_safe(word: str) -> bool:
+    return _SAFE.fullmatch(word) is not None
+
+
+def _from_index(params: dict[str, Any], read: "Callable[[_Completion], Iterable[str]]") -> list[str]:
+    """Return what *read* finds in the index of the profile; nothing without one."""
     try:
-        words = list(_words(params, list(params.get("arguments") or ()), incomplete))
+        state = paths.state_directory(os.environ)
+        if not os.path.isdir(state / "api"):  # the usual case takes one system call
+            return []
+        private_files.check_directory(state)
+        config = config_file.load(paths.config_path(os.environ))
+        name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
+        base_url = _base_url(params, config.profiles.get(name, {}))
+        with index_file.opened(state, name) as index:
+            if index is None or (base_url and not index.describes(base_url)):
+                return []
+            return list(read(_Completion(params, index, urls.path_of(base_url) if base_url else "")))
     except Exception:  # noqa: BLE001 - no error may reach the shell
         return []
-    return [Word(word) for word in words if word.startswith(incomplete) and _SAFE.fullmatch(word)]
 
 
-def _words(params: dict[str, Any], given: list[str], incomplete: str) -> Iterator[str]:
-    state = paths.state_directory(os.environ)
-    if not os.path.isdir(state / "api"):  # the usual case takes one system call
-        return
-    private_files.check_directory(state)
-    config = config_file.load(paths.config_path(os.environ))
-    name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
-    base_url = _base_url(params, config.profiles.get(name, {}))
-    with index_file.opened(state, name) as index:
-        if index is not None and (not base_url or index.describes(base_url)):
-            yield from _words_of(index, base_url, given, incomplete)
+class _Completion:
+    """Words for the arguments and options in *params*, from *index*, below the path of the base URL."""
+
+    def __init__(self, params: dict[str, Any], index: "Index", base_path: str) -> None:
+        self._params, self._index, self._routes = params, index, Routes(index, base_path)
+
+    def words(self, incomplete: str, option: str | None) -> Iterator[str]:
+        """Yield the words that begin with *incomplete*, for an argument or for a value of *option*."""
+        given = list(self._params.get("arguments") or ())
+        method = given[0].upper() if given and given[0].upper() in items.METHODS else None
+        path, rest = (given[1:2], given[2:]) if method else (given[:1], given[1:])
+        if option is None and not path:
+            found = self._routes.completions(incomplete, method)
+        else:
+            found = self._parameters(method, path[0] if path else "", rest, incomplete, option)
+        yield from (word for word in found if word.startswith(incomplete))
+
+    def methods(self, path: str) -> Iterator[str]:
+        """Yield the methods of *path*, a template or a path with values."""
+        for entries in self._routes.matches(_with_slash(path)):
+            yield from (entry.method for entry in entries)
+
+    def _parameters(
+        self, method: str | None, path: str, rest: Sequence[str], incomplete: str, option: str | None
+    ) -> Iterator[str]:
+        query, headers = self._params.get("query") or (), self._params.get("header") or ()
+        given = [*rest, *query, *headers]
+        for operation in self._operations(method, path):
+            for parameter in operation.parameters:
+                separator = separator_of(parameter, operation)
+                if option is None and separator:
+                    yield from _item_words(parameter, separator, given, incomplete)
+                elif parameter.location == option:
+                    yield from _option_words(parameter, _OPTIONS[option], given, incomplete)
+
+    def _operations(self, method: str | None, path: str) -> "Iterator[Operation]":
+        """Yield the operations at *path*; without *method*, those of GET and POST."""
+        for entry in self._routes.find(_with_slash(path)):
+            if entry.method in ((method,) if method else ("GET", "POST")):
+                yield self._index.operation(entry)
 
 
-def _words_of(index: "Index", base_url: str | None, given: list[str], incomplete: str) -> Iterator[str]:
-    routes = Routes(index, urls.path_of(base_url) if base_url else "")
-    method = given[0].upper() if given and given[0].upper() in items.METHODS else None
-    if given == [] or (method and len(given) == 1):
-        yield from routes.completions(incomplete, method)
-        return
-    path, rest = (given[1], given[2:]) if method else (given[0], given[1:])
-    for parameter, separator in _parameters(index, routes, method, path):
-        yield from _item_words(parameter, separator, rest, incomplete)
+def _with_slash(path: str) -> str:
+    path = path.partition("?")[0]
+    return path if path.startswith("/") else f"/{path}"
 
 
 def _base_url(params: dict[str, Any], profile: Any) -> str | None:
     url = params.get("base_url") or os.environ.get("XAPI_BASE_URL") or profile.get("base_url")
     return urls.base_url(url) if isinstance(url, str) else None
-
-
-def _parameters(index: "Index", routes: Routes, method: str | None, path: str) -> "Iterator[tuple[Parameter, str]]":
-    """Yield the parameters of the operations at *path*, with their separators; without *method*, of GET and POST."""
-    path = path.partition("?")[0]
-    entries = routes.find(path if path.startswith("/") else f"/{path}")
-    for entry in entries:
-        if entry.method in ((method,) if method else ("GET", "POST")):
-            operation = index.operation(entry)
-            for parameter in operation.parameters:
-                if separator := separator_of(parameter, operation):
-                    yield parameter, separator
 
 
 def separator_of(parameter: "Parameter", operation: "Operation") -> str:
@@ -98,12 +136,21 @@ def _item_words(parameter: "Parameter", separator: str, given: Sequence[str], in
     A value such as `@/etc/passwd` is omitted, because the ITEM would read that file.
     """
     name = parameter.name
+    for word in _option_words(parameter, separator, given, incomplete):
+        value = word.removeprefix(f"{name}{separator}")
+        is_allowed = separator != ":=" or _is_json(parameter, value)
+        if not value or (is_allowed and items.reads_as(word, name, separator, value)):
+            yield word
+
+
+def _option_words(parameter: "Parameter", separator: str, given: Sequence[str], incomplete: str) -> Iterator[str]:
+    """Yield the name and *separator* or, if *incomplete* contains them, with each value; *given* are other words."""
+    name = parameter.name
     if not _NAME.fullmatch(name):
         return
     start = f"{name}{separator}"
     if incomplete.startswith(start):
-        values = [each for each in parameter.values if separator != ":=" or _is_json(parameter, each)]
-        yield from (start + value for value in values if items.reads_as(start + value, name, separator, value))
+        yield from (start + value for value in parameter.values if value)
     elif not any(each.startswith(tuple(f"{name}{other}" for other in _SEPARATORS)) for each in given):
         yield start
 

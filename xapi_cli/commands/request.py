@@ -42,7 +42,7 @@ Query = Annotated[
         "--query",
         "-q",
         metavar="NAME=VALUE",
-        autocompletion=completion.nothing,
+        autocompletion=completion.query_parameters,
         help="Add a query parameter; repeatable.",
     ),
 ]
@@ -53,7 +53,7 @@ Header = Annotated[
         "--header",
         "-H",
         metavar="NAME:VALUE",
-        autocompletion=completion.nothing,
+        autocompletion=completion.headers,
         help="Add a header; without a value, remove it; repeatable.",
     ),
 ]
