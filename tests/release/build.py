@@ -10,24 +10,27 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
-from tests.release.checks import Refused, check_tree, check_wheel, git
+from tests.release.checks import Refused, check_destination, check_tree, check_wheel, git
 
 
 def release(root: Path, directory: Path) -> list[Path]:
-    """Build the committed tree of *root*, check the files, and return them; *directory* is for temporary files.
+    """Build the committed tree of *root*, check the files, and store them in dist/; return their paths there.
 
-    Raises Refused if the tree or the files do not satisfy a rule of a release.
+    *directory* is for temporary files. Raises Refused if the tree or the files do not satisfy a rule of a release;
+    then, dist/ is unchanged.
     """
     check_tree(root)
+    check_destination(root / "dist")
     first, second = (_build(root, directory / name) for name in ("first", "second-build-in-a-longer-path"))
     if first != second:
         differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
         raise Refused(f"two builds differ: {', '.join(differing)}; look for times, paths and orders in the build")
-    files = _store(first, root / "dist")
+    files = _store(first, directory / "checked")
     _run([sys.executable, "-m", "twine", "--no-color", "check", "--strict", *map(str, files)], directory)
     for wheel in (path for path in files if path.suffix == ".whl"):
         check_wheel(wheel, root)
-    return files
+    check_destination(root / "dist")  # again, since the builds take long
+    return _store(first, root / "dist")
 
 
 def _build(root: Path, tree: Path) -> dict[str, bytes]:
@@ -42,7 +45,9 @@ def _build(root: Path, tree: Path) -> dict[str, bytes]:
 
 
 def _store(contents: Mapping[str, bytes], directory: Path) -> list[Path]:
-    shutil.rmtree(directory, ignore_errors=True)  # files of another version would be uploaded too
+    """Write *contents* to *directory* in place of what it contains, and return the paths."""
+    if directory.exists():
+        shutil.rmtree(directory)  # files of another version would be uploaded too
     directory.mkdir()
     for name, data in contents.items():
         (directory / name).write_bytes(data)

@@ -47,6 +47,13 @@ def check_tree(root: Path) -> None:
         raise Refused(f"CHANGELOG.md has entries in Unreleased; move them to the section of {version}")
 
 
+def check_destination(directory: Path) -> None:
+    """Raise Refused unless *directory*, whose content a release replaces, is a directory or does not exist."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        what = "a symbolic link" if directory.is_symlink() else "not a directory"
+        raise Refused(f"{directory.name} is {what}; remove it")
+
+
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         if found := re.match(r"\[(.+?)\].*\n", section):

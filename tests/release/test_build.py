@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.release.checks import Refused, check_tree, check_wheel
+from tests.release.checks import Refused, check_destination, check_tree, check_wheel
 from tests.test_packaging import ROOT, project_files
 
 VERSION = xapi_cli.__version__
@@ -141,6 +141,45 @@ def test_a_release_is_refused(tmp_path: Path, ready: Path, reason: str) -> None:
 
     assert (result.returncode, result.stdout, (tree / "dist").exists()) == (1, "", False)
     assert re.fullmatch(f"release: error: {message}\n", result.stderr)
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "missing"])
+def test_a_release_follows_no_symbolic_link(tmp_path: Path, ready: Path, target: str) -> None:
+    tree, elsewhere = tmp_path / "xapi", tmp_path / "elsewhere"
+    git(ready, "clone", "--quiet", str(ready), str(tree))
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("kept")
+    (tree / "dist").symlink_to(tmp_path / target)
+    (tree / ".git" / "info" / "exclude").write_text("dist\n")
+    result = make_release(tree)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "release: error: dist is a symbolic link; remove it\n"
+    assert [path.name for path in elsewhere.iterdir()] == ["file"]
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_file_in_place_of_dist_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dist").touch()
+
+    with pytest.raises(Refused, match="dist is not a directory; remove it"):
+        check_destination(tmp_path / "dist")
+
+
+@pytest.mark.slow  # two more builds
+def test_files_that_fail_a_check_are_not_stored(tmp_path: Path, ready: Path) -> None:
+    tree = tmp_path / "xapi"
+    git(ready, "clone", "--quiet", str(ready), str(tree))
+    (tree / "xapi_cli" / "notes.txt").write_text("in the wheel by mistake\n")
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--message", "Add notes")
+    (tree / "dist").mkdir()
+    (tree / "dist" / "earlier").write_text("kept")
+    result = make_release(tree)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"release: error: {WHEEL} has other files: xapi_cli/notes.txt\n"
+    assert [path.name for path in (tree / "dist").iterdir()] == ["earlier"]
 
 
 def test_a_release_needs_a_git_checkout(tmp_path: Path, ready: Path) -> None:
