@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.manual import manual
 from tests.program import PROGRAM
 from xapi_cli.cli.main import COMMANDS
-from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, VARIABLES, Setting, default_text
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
+from xapi_cli.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parent.parent
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"

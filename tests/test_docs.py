@@ -14,7 +14,8 @@ from tests.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, wi
 from tests.program import PYTHON, Xapi
 from xapi_cli import errors
 from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.settings.table import SETTINGS, VARIABLES
+from xapi_cli.settings.table import SETTINGS
+from xapi_cli.settings.variables import VARIABLES
 from xapi_cli.store import registry
 
 DASK = "docs/dask.md"  # requires packages that an installation does not have; see test_dask

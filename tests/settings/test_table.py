@@ -16,10 +16,10 @@ from xapi_cli.settings.table import (
     PROFILE_KEYS,
     SECRET_VARIABLES,
     SETTINGS,
-    VARIABLES,
     Settings,
     default_text,
 )
+from xapi_cli.settings.variables import VARIABLES
 
 VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and its value
     "profile": ("work", "work"),

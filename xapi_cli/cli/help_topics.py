@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from xapi_cli.settings.table import SETTINGS, VARIABLES, Setting
+from xapi_cli.settings.table import SETTINGS, Setting
+from xapi_cli.settings.variables import VARIABLES
 
 
 class Topic(NamedTuple):

@@ -299,42 +299,6 @@ SETTINGS: Mapping[str, Setting] = {
     for row in getattr(annotation, "__metadata__", ())
 }
 
-VARIABLES: tuple[Setting, ...] = (
-    Setting(
-        "proxy",
-        "Proxies; NO_PROXY lists hosts that are reached without one",
-        variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    ),
-    Setting(
-        "directory of `config.toml`",
-        "Directory of config.toml",
-        variables=("XAPI_CONFIG_DIR",),
-        default="see [The config file](#the-config-file)",
-    ),
-    Setting(
-        "directory that contains the state directory `xapi`",
-        "Directory that contains xapi/, the directory for locks and the file storage",
-        variables=("XAPI_STATE_DIR",),
-        default="see [Storage](storage.md#files)",
-    ),
-    Setting("", "off: run the command without the agent; 0, false and no mean the same", variables=("XAPI_AGENT",)),
-    Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
-    Setting("", "Any non-empty value: no colors", variables=("NO_COLOR",)),
-    Setting("", "0: no colors on a terminal", variables=("CLICOLOR",)),
-    Setting(
-        "",
-        "1: colors in messages, help and tables also in a pipe; responses and JSON in a pipe never have colors",
-        variables=("CLICOLOR_FORCE", "FORCE_COLOR"),
-    ),
-    Setting(
-        "",
-        "true: `xapi token show` makes the runner mask the token in its logs",
-        variables=("GITHUB_ACTIONS",),
-    ),
-    Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
-)
-"""Other variables, which no flag and no profile overrides; the code that uses them reads them itself."""
-
 SECRET_VARIABLES = tuple(name for row in SETTINGS.values() if row.secret for name in row.variables)
 PROFILE_KEYS = tuple(name for name, row in SETTINGS.items() if row.in_profile)
 LIBRARY_PARAMETERS = tuple(name for name, row in SETTINGS.items() if row.in_library)
