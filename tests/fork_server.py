@@ -228,7 +228,8 @@ def _import_all() -> None:
         except ModuleNotFoundError:
             if not module.name.startswith(optional):
                 raise
-    importlib.import_module("xapi_cli.agent.client").READY_TIMEOUT = _READY_TIMEOUT  # type: ignore[attr-defined]  # of a module
+    for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
+        setattr(importlib.import_module("xapi_cli.agent.client"), name, _READY_TIMEOUT)
     gc.collect()
     gc.freeze()
 

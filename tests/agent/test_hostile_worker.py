@@ -1,15 +1,19 @@
 """A process in place of a worker that sends anything after it has the request: the client ends, and runs nothing."""
 
 import os
+import signal
 import socket
+import subprocess
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.agent.conftest import wait_until
 from tests.program import REAL, Xapi
 from xapi_cli.agent import protocol
 
@@ -22,14 +26,18 @@ _REPLIES = st.lists(_MESSAGES, max_size=3).map(b"".join) | st.binary(max_size=20
 
 
 class _Worker:
-    """Greets a client as a worker of this build, receives its request, and sends *reply*."""
+    """Greets a client as the worker *process* of this build, receives its request, and sends *reply*."""
 
-    def __init__(self, runtime: Path, build: bytes) -> None:
+    def __init__(self, runtime: Path, build: bytes, process: int) -> None:
         (runtime / "xapi").mkdir(mode=0o700)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(runtime / "xapi" / "agent"))
         self.listener.listen()
-        self.reply, self.requests, self._build = b"", 0, build
+        self.reply, self.requests = b"", 0
+        self._greeting = b"%d %s %s" % (process, protocol.pid_namespace(), build)
+
+    def greet(self, connection: socket.socket) -> None:
+        protocol.send(connection, b"R", self._greeting)
 
     def serve(self) -> None:
         while True:
@@ -39,7 +47,7 @@ class _Worker:
                 return
             with connection, suppress(OSError, EOFError):
                 connection.settimeout(20)
-                protocol.send(connection, b"R", b"%d %s" % (os.getpid(), self._build))
+                self.greet(connection)
                 _, streams = protocol.receive_request(connection)
                 self.requests += 1
                 for stream in streams:
@@ -56,20 +64,81 @@ def _build(xapi: Xapi, runtime: Path) -> bytes:
     xapi("agent", "start", "--idle", "5m")
     with socket.socket(socket.AF_UNIX) as real:
         real.connect(str(runtime / "xapi" / "agent"))
-        build = protocol.receive(real)[1].partition(b" ")[2]
+        _, _, build = protocol.parse_greeting(protocol.receive(real)[1])
     xapi("agent", "stop")
     (runtime / "xapi" / "lock").unlink()
     (runtime / "xapi").rmdir()
     return build
 
 
-def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(xapi: Xapi, runtime: Path) -> None:
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose id a worker reports as its own: the client kills it if the worker hangs."""
+    with subprocess.Popen(["env", "--ignore-signal=INT,TERM,HUP", "sleep", "300"]) as process:
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "it ignores the signals")
+        yield process
+        process.kill()
+
+
+@contextmanager
+def _accepted(worker: _Worker) -> Iterator[socket.socket]:
+    """Greet a client and receive its request, without doing anything."""
+    with worker.listener, worker.listener.accept()[0] as connection:
+        connection.settimeout(20)
+        worker.greet(connection)
+        _, streams = protocol.receive_request(connection)
+        for stream in streams:
+            os.close(stream)
+        yield connection
+
+
+def test_a_client_runs_a_command_that_a_hung_worker_has_not_begun_and_never_will(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
+    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    with _accepted(worker) as connection:
+        assert sleeper.wait(30) == -signal.SIGKILL
+
+        with pytest.raises(BrokenPipeError):
+            protocol.send(connection, b"B")
+        assert process.communicate(timeout=30) == (b"t0ken\n", b"")
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["before it has begun", "later"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_a_client_with_its_hung_worker(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], number: signal.Signals, begins: bool
+) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
+    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    with _accepted(worker) as connection:
+        if begins:
+            protocol.send(connection, b"B")
+        wait_until(lambda: _handles(process.pid, number), "the client forwards the signal")
+        process.send_signal(number)
+
+        assert process.communicate(timeout=30) == (b"", b"")
+        assert process.returncode == 128 + number
+        assert sleeper.wait(30) == -signal.SIGKILL
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Return whether the process *pid* has a handler for the signal *number*."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigCgt:\t")[2].partition("\n")[0], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
+def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     """More bytes could complete the request, so that the command would run twice."""
-    listener = _Worker(runtime, build := _build(xapi, runtime)).listener
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
     env = {"XAPI_TOKEN": "t0ken"} | {f"V{n}": "x" * 100_000 for n in range(10)}
     process = xapi.start("token", "show", env=env, argv=REAL)  # a forked program would wait for much longer
-    with listener, listener.accept()[0] as connection:
-        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), build))
+    with worker.listener, worker.listener.accept()[0] as connection:
+        worker.greet(connection)
         assert process.wait(30) == 0
         received = b""
         while chunk := connection.recv(65536):
@@ -82,8 +151,10 @@ def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(xapi: X
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_a_client_ends_whatever_a_worker_sends(xapi: Xapi, runtime: Path, examples: int) -> None:
-    worker = _Worker(runtime, _build(xapi, runtime))
+def test_a_client_ends_whatever_a_worker_sends(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], examples: int
+) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
     thread = threading.Thread(target=worker.serve)
     thread.start()
 

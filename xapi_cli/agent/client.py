@@ -20,6 +20,10 @@ else:
     import _signal  # `signal` takes 3 ms
 
 READY_TIMEOUT = 0.4  # seconds until a worker must be ready
+WORKER_TIMEOUT = 2  # seconds until a worker must begin with a command, or end with it after a signal
+_TICK = 1.0  # seconds between two checks of a worker that sends nothing
+_REST_TIMEOUT = 10.0  # seconds for the rest of a message, or for a worker to read a reply
+_MSG_PEEK, _SHUT_RD = 2, 0  # as in <sys/socket.h>
 _LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
 _STOP_SIGNALS = {_signal.SIGSTOP, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU}
@@ -47,18 +51,18 @@ def hand_over() -> None:
         request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
         reason = protocol.NO_WORKER
         kind, content = protocol.receive(connection)
-        process, _, build = content.partition(b" ")
+        process, namespace, build = protocol.parse_greeting(content)
         if kind != b"R" or build != own_build:
             reason = protocol.OTHER_BUILD  # or it is older than this one
             return
         reason = protocol.NOT_VISIBLE
-        worker = os.pidfd_open(int(process))
+        worker = _open_process(process, namespace)
         reason = b""  # anything that follows a part of a request could complete it
         protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
+        _signal_worker(worker, _signal.SIGKILL)  # it may have got the streams, whose readers wait for their end
         return
     else:
-        connection.settimeout(None)
         _Call(connection, worker).wait()
     finally:
         if reason:
@@ -84,12 +88,16 @@ class _Call:
         self._previous: dict[int, Any] = {}
 
     def wait(self) -> None:
-        """Wait for the end of the command and end this process; return if the worker asks this process to run it."""
+        """Wait for the end of the command and end this process; return if this process has to run it.
+
+        The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs.
+        """
         self._forward_signals()
         try:
             while self._next_message() != b"C":
                 pass
         except Exception:  # noqa: BLE001 - the agent was killed, or sends something that no agent sends
+            self._send(_signal.SIGKILL)
             _end_lost(self._forwarded)
         self._restore_signals()
 
@@ -97,6 +105,8 @@ class _Call:
         """Do what the next message requires, and return its kind; raises any exception if that is not possible."""
         from xapi_cli.agent.protocol import ProtocolError, receive
 
+        if not self._await_message():
+            return b"C"
         kind, content = receive(self._connection)
         if kind == b"X":
             os._exit(int(content))
@@ -113,6 +123,38 @@ class _Call:
         self._has_begun = True
         return kind
 
+    def _await_message(self) -> bool:
+        """Wait for the next message; return False if there will be none because the command has not begun.
+
+        Raises EOFError if the worker was killed, and the master, which would report that, does not respond.
+        """
+        since_signal = since_end = waited = 0  # ticks: a clock would count the time for which this process is stopped
+        self._connection.settimeout(_TICK)
+        while True:
+            try:
+                self._connection.recv(1, _MSG_PEEK)
+            except TimeoutError:
+                waited += 1
+                since_signal += bool(self._forwarded)
+                since_end += _has_ended(self._worker)
+            else:
+                self._connection.settimeout(_REST_TIMEOUT)
+                return True
+            self._send(_signal.SIGCONT)  # only a client that is stopped may have a worker that is
+            if since_signal > WORKER_TIMEOUT:
+                self._send(_signal.SIGKILL)
+                os._exit(128 + self._forwarded)  # as a command whose cleanup timed out
+            if since_end > WORKER_TIMEOUT:
+                raise EOFError
+            if waited >= WORKER_TIMEOUT and not self._has_begun and not self._forwarded:
+                return not self._withdraw()
+
+    def _withdraw(self) -> bool:
+        """Prevent the worker from running the command; return False if it has begun or refused to."""
+        self._connection.shutdown(_SHUT_RD)  # it cannot report any more that it begins, and ends when it tries to
+        self._send(_signal.SIGKILL)
+        return not self._connection.recv(1, _MSG_PEEK)
+
     def _forward_signals(self) -> None:
         for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGTSTP):
             previous = _signal.getsignal(number)
@@ -127,6 +169,7 @@ class _Call:
     def _forward(self, number: int, frame: "FrameType | None") -> None:
         self._forwarded = number
         self._send(number)
+        self._send(_signal.SIGCONT)  # it may be stopped
 
     def _stop(self, number: int, frame: "FrameType | None") -> None:
         """Stop the worker and then this process, as Ctrl-Z does; continue both when the shell continues this one."""
@@ -137,10 +180,33 @@ class _Call:
         self._send(_signal.SIGCONT)
 
     def _send(self, number: int) -> None:
-        try:
-            _signal.pidfd_send_signal(self._worker, number)
-        except OSError:
-            pass  # it has ended
+        _signal_worker(self._worker, number)
+
+
+def _open_process(process: bytes, namespace: bytes) -> int:
+    """Return the descriptor of the process with the id *process* in *namespace*; raises OSError or ValueError."""
+    from xapi_cli.agent import protocol
+
+    if namespace != protocol.pid_namespace():
+        raise ValueError(namespace)
+    return os.pidfd_open(int(process))
+
+
+def _signal_worker(worker: int, number: int) -> None:
+    """Send the signal *number* to the process with the descriptor *worker*, -1 without one."""
+    try:
+        _signal.pidfd_send_signal(worker, number)
+    except OSError:
+        pass  # it has ended
+
+
+def _has_ended(worker: int) -> bool:
+    """Return whether the process with the descriptor *worker* has ended."""
+    import select
+
+    poll = select.poll()
+    poll.register(worker, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _harden() -> None:

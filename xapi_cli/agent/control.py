@@ -4,9 +4,10 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from xapi_cli.agent import protocol
+from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system import agent_socket
 
@@ -17,8 +18,10 @@ _POLL_INTERVAL = 0.01  # seconds
 class _NoResponse(XapiError):
     """The agent does not respond."""
 
-    def __init__(self) -> None:
-        super().__init__("the agent does not respond", hint="kill its process, then run `xapi agent start`")
+    def __init__(self, directory: str) -> None:
+        process = listener.holder(Path(directory))
+        which = f"run `kill -9 {process}`" if process else "kill its process"
+        super().__init__("the agent does not respond", hint=f"{which}, then `xapi agent start`")
 
 
 def directory(environ: Mapping[str, str]) -> str:
@@ -61,7 +64,7 @@ def _is_current(environ: Mapping[str, str]) -> bool:
         return False
     try:
         connection.settimeout(_TIMEOUT)
-        build = protocol.receive(connection)[1].partition(b" ")[2]
+        _, _, build = protocol.parse_greeting(protocol.receive(connection)[1])
     except TimeoutError:
         return True  # all its workers are busy
     except (OSError, EOFError, protocol.ProtocolError):
@@ -85,7 +88,8 @@ def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
-    connection = agent_socket.connect(os.path.join(directory(environ), "control"))
+    sockets = directory(environ)
+    connection = agent_socket.connect(os.path.join(sockets, "control"))
     if connection is None:
         return None
     try:
@@ -93,7 +97,7 @@ def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
         protocol.send(connection, kind)
         reply: dict[str, Any] = json.loads(protocol.receive(connection)[1])
     except (OSError, EOFError, protocol.ProtocolError) as error:
-        raise _NoResponse from error
+        raise _NoResponse(sockets) from error
     finally:
         connection.close()
     return reply

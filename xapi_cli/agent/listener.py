@@ -12,6 +12,7 @@ from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 
+_LOCK = "lock"  # the name of the lock file
 _BACKLOG = 128  # calls that wait for a worker; further ones run without the agent
 _UNFINISHED = re.compile(r"\.[a-z]+\.[0-9a-f]{16}\.new")  # the name of a socket that no process listens at yet
 
@@ -26,12 +27,14 @@ class AlreadyRunning(XapiError):
 def lock(directory: Path) -> int:
     """Return the descriptor of the lock file in *directory*, locked until it and its duplicates are closed.
 
-    Creates the directory. Raises AlreadyRunning if another process holds the lock, Unsafe if the directory belongs to
-    another user, and OSError.
+    The file contains the id of this process, for `holder`. Creates the directory. Raises AlreadyRunning if another
+    process holds the lock, Unsafe if the directory belongs to another user, and OSError.
     """
-    descriptor = private_files.open_private(directory / "lock", os.O_RDWR | os.O_CREAT)
+    descriptor = private_files.open_private(directory / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
     except BlockingIOError:
         os.close(descriptor)
         raise AlreadyRunning from None
@@ -39,6 +42,20 @@ def lock(directory: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def holder(directory: Path) -> int | None:
+    """Return the id of the process that holds the lock of *directory*, None without one or if it is not known."""
+    try:
+        with (directory / _LOCK).open(encoding="ascii") as file:
+            process = int(file.read())
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return process
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def listen(path: str) -> socket.socket:

@@ -18,7 +18,7 @@ from xapi_cli.agent import fidelity, process_memory, protocol, worker
 from xapi_cli.agent.failures import Failures, ending
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
-from xapi_cli.system import agent_socket
+from xapi_cli.system import agent_socket, process_hardening
 from xapi_cli.system.render import printable
 
 _IDLE_WORKERS = 2
@@ -202,6 +202,7 @@ class Master:
             return pid
         try:
             os.setsid()  # Ctrl-C in the terminal of the agent must not interrupt the commands of others
+            process_hardening.continue_when_parent_ends()
             self._leave()
             run()
             os._exit(0)

@@ -3,7 +3,7 @@
 A message is its kind, one byte; the length of its content, four bytes in little-endian order; and the content.
 
     Worker to client                              Client to worker
-    R  ready: process id and build of the worker  H  run a command: terminal, arguments, environment
+    R  ready: the worker, see `parse_greeting`    H  run a command: terminal, arguments, environment
     B  the command begins                         N  the client runs it without the agent: the reason, one byte
     C  run it without the agent: the reason       A  the reply to Q, P or G
     Q  prompt the user: hidden or not, question
@@ -51,6 +51,23 @@ class ProtocolError(Exception):
 
 class Declined(Exception):
     """The client runs the command itself; the message is the reason, as `xapi agent status` shows it."""
+
+
+def greeting(build: bytes) -> bytes:
+    """Return the content of a message `R` of this process, which belongs to *build*."""
+    return b"%d %s %s" % (os.getpid(), pid_namespace(), build)
+
+
+def parse_greeting(content: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the process id of the worker, its PID namespace, and its build, as it has sent them."""
+    process, _, rest = content.partition(b" ")
+    namespace, _, own_build = rest.partition(b" ")
+    return process, namespace, own_build
+
+
+def pid_namespace() -> bytes:
+    """Return the number of the PID namespace: in another one, a process id denotes another process; raises OSError."""
+    return b"%d" % os.stat("/proc/self/ns/pid").st_ino
 
 
 def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:

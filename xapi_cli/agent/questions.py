@@ -152,7 +152,10 @@ class _Alarm(BaseException):
 
 
 def respond(connection: "socket", kind: bytes, content: bytes) -> None:
-    """Respond to the question in *content* of a worker, unless it has ended; raises ValueError."""
+    """Respond to the question in *content* of a worker, unless it has ended.
+
+    Raises ValueError if it is not a question, TimeoutError if the worker does not read the reply.
+    """
     question = json.loads(content)
     process_hardening.apply()
     with _Interruptible():
@@ -165,7 +168,7 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
         except (EOFError, OSError):
             reply = {"end": True}
         reply["alarm"] = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-    with suppress(OSError):  # the worker was killed; the next message is how it ended
+    with suppress(ConnectionError):  # the worker was killed; the next message is how it ended
         protocol.send(connection, b"A", json.dumps(reply).encode())
 
 

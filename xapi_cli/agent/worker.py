@@ -124,7 +124,7 @@ def _greet(connection: socket.socket, station: Station, client: int) -> fidelity
     """
     connection.settimeout(_REQUEST_TIMEOUT)
     try:
-        protocol.send(connection, b"R", b"%d %s" % (os.getpid(), station.build))
+        protocol.send(connection, b"R", protocol.greeting(station.build))
     except BrokenPipeError:  # it has left, but may have sent why
         return None
     with suppress(fidelity.Cold):
