@@ -8,6 +8,7 @@ import pytest
 from tests.http.clients import client, get
 from tests.servers import (
     OK,
+    Peer,
     Server,
     request,
     send,
@@ -41,6 +42,18 @@ def test_a_request_and_its_response_are_transferred_verbatim() -> None:
     assert response.extensions["reason_phrase"] == b"Made it"
     assert response.extensions["tls"] is None
     assert response.extensions["proxy"] is None
+
+
+def test_the_head_of_a_request_is_sent_in_one_piece() -> None:
+    packets: list[bytes] = []
+
+    def receive(peer: Peer) -> None:
+        packets.append(peer.sock.recv(65536))
+
+    with Server([receive, send(OK)]) as server, client() as http:
+        http.get(server.url, headers={f"X-{number}": "value" * 100 for number in range(20)})
+
+    assert packets[0].endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ class Exchange:
         self._send(h11.EndOfMessage())
 
     def _send(self, event: h11.Event) -> None:
-        for part in self._protocol.send_with_data_passthrough(event) or ():
-            self._send_bytes(memoryview(part))
+        if data := self._protocol.send(event):  # in one piece: each call of send(2) is a packet of its own
+            self._send_bytes(memoryview(data))
 
     def _send_bytes(self, data: memoryview) -> None:
         """Send *data*; stop when an error response has arrived or the connection has failed."""
