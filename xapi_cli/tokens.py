@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 def is_access_token(text: str) -> bool:
     """Return whether *text* can be a bearer token: visible ASCII and not empty (RFC 6750, 2.1, allows a part of it)."""
-    return bool(text) and all("!" <= char <= "~" for char in text)
+    return text.isascii() and text.isprintable() and " " not in text and bool(text)
 
 
 class Identity(NamedTuple):

@@ -167,6 +167,27 @@ def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> No
         assert owners == {0}
 
 
+@pytest.mark.parametrize(
+    "env",
+    [{"XAPI_TOKEN": "t0ken"}, {"XAPI_PASSWORD": "p"}, {"https_proxy": "http://user:secret@proxy.test:3128"}],
+    ids=lambda env: next(iter(env)),
+)
+def test_a_client_whose_environment_has_secrets_leaves_no_core_dump(agent: Agent, env: dict[str, str]) -> None:
+    """The limit is the part of `process_hardening` that a process with all privileges can see."""
+    arguments = ("-H", "Authorization: none") if "XAPI_TOKEN" not in env else ()
+    may_respond = threading.Event()
+    with Server([request(), wait_for(may_respond), send(OK)]) as server:
+        client = agent.xapi.start(
+            *ME, *arguments, env={"XAPI_BASE_URL": server.url, **env}, argv=("prlimit", "--core=1000", *PATIENT)
+        )
+        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        limits = Path(f"/proc/{client.pid}/limits")
+        wait_until(lambda: "Max core file size        0 " in limits.read_text(), "the client has changed its limit")
+        may_respond.set()
+        assert client.wait(30) == 0
+    assert agent.status()["warm"] == 1
+
+
 # upgrade
 
 

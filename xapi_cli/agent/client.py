@@ -113,7 +113,8 @@ class _Call:
         elif kind == b"S":
             _end_with_status(int(content))
         elif kind == b"B":
-            _harden()
+            if content:
+                _harden()
         elif kind in {b"Q", b"P", b"G"}:
             from xapi_cli.agent import questions
 
@@ -210,7 +211,7 @@ def _has_ended(worker: int) -> bool:
 
 
 def _harden() -> None:
-    """Protect the environment of this process, now that the worker has read what it needs, while the worker runs."""
+    """Protect the secrets in the environment of this process, now that the worker has read what it needs."""
     from xapi_cli.system import process_hardening
 
     process_hardening.apply()

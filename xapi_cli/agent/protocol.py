@@ -4,7 +4,7 @@ A message is its kind, one byte; the length of its content, four bytes in little
 
     Worker to client                              Client to worker
     R  ready: the worker, see `parse_greeting`    H  run a command: terminal, arguments, environment
-    B  the command begins                         N  the client runs it without the agent: the reason, one byte
+    B  the command begins; `s`: it has secrets    N  the client runs it without the agent: the reason, one byte
     C  run it without the agent: the reason       A  the reply to Q, P or G
     Q  prompt the user: hidden or not, question
     P  run the password_command, or that of the storage

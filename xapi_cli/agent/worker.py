@@ -17,6 +17,7 @@ from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
 from xapi_cli.http import loans
 from xapi_cli.runtime import Runtime
+from xapi_cli.settings.table import SECRET_VARIABLES
 from xapi_cli.system import agent_socket, garbage_collection, process_hardening
 from xapi_cli.system.terminal import Terminal
 
@@ -148,7 +149,7 @@ def _accept(station: Station) -> socket.socket:
 
 
 def _run(call: _Call) -> NoReturn:
-    protocol.send(call.connection, b"B")
+    protocol.send(call.connection, b"B", b"s" if _has_secrets(call.environ) else b"")
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -163,6 +164,13 @@ def _run(call: _Call) -> NoReturn:
         )
 
     _end(call.connection, main.execute(runtime))
+
+
+def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
+    """Return whether *environ* contains xapi's secrets, or the URL of a proxy with a password."""
+    return any(os.fsencode(name) in environ for name in SECRET_VARIABLES) or any(
+        b"@" in value and name.lower().endswith(b"_proxy") for name, value in environ.items()
+    )
 
 
 def _start_with(argv: list[str], environ: Mapping[bytes, bytes]) -> None:
