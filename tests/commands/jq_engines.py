@@ -14,6 +14,13 @@ def without_library(directory: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(directory)}
 
 
+def without_signals_of_pipes(directory: Path) -> dict[str, str]:
+    """Return the environment in which the system sends no signal at the end of a pipe; *directory* is on sys.path."""
+    with (directory / "sitecustomize.py").open("a") as file:
+        file.write("import fcntl\ndel fcntl.F_SETSIG\n")
+    return {"PYTHONPATH": str(directory)}
+
+
 def busy_children(pid: int) -> list[int]:
     """Return the child processes of *pid* that have used more CPU time than it takes to start."""
     found = set[int]()

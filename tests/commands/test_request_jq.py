@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import TOKEN, bearing, response
-from tests.commands.jq_engines import ENDLESS, busy_children, wait_until_ended, without_library
+from tests.commands.jq_engines import (
+    ENDLESS,
+    busy_children,
+    wait_until_ended,
+    without_library,
+    without_signals_of_pipes,
+)
 from tests.commands.page_server import PageServer, numbered, page
 from tests.program import REAL, Xapi
-from tests.servers import Server, serve
+from tests.servers import Server, request, send, serve, wait_for
 from xapi_cli.errors import UsageError
 from xapi_cli.request import filter_engine
+from xapi_cli.request.filter_child import MAX_BODY
 from xapi_cli.sandbox import Sandbox
 
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
@@ -105,7 +112,7 @@ def test_a_filter_that_fails_exits_with_1_after_the_results_before(
         outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
 
     assert outcome.code == 1
-    assert outcome.out.startswith("1\n")  # jq 1.6 goes on with the next document
+    assert outcome.out == "1\n"
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
     assert outcome.err.count("\n") == 1
 
@@ -130,6 +137,61 @@ def test_a_filter_that_halts_fails_and_does_not_change_the_file(
     assert outcome.code == 1
     assert outcome.err == f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
     assert out.read_text() == "old"
+
+
+@pytest.fixture
+def stopping_module(xapi: Xapi, tmp_path: Path) -> str:
+    """The directive that imports functions which end a filter early; `stop_too` needs no directive."""
+    functions = 'def {0}: halt;\ndef {0}_silently: "lost" | halt_error(0);\n'
+    (tmp_path / "m.jq").write_text(functions.format("stop"))
+    (xapi.home / ".jq").write_text(functions.format("stop_too"))
+    return f'import "m" as m {{search: "{tmp_path}"}};'
+
+
+@pytest.mark.parametrize("function", ["m::stop", "m::stop_silently", "stop_too", "stop_too_silently"])
+def test_a_module_that_halts_is_an_error_and_does_not_change_the_file(
+    xapi: Xapi, engine: Mapping[str, str], out: Path, stopping_module: str, function: str
+) -> None:
+    out.write_text("old")
+    text = f"{stopping_module} if .n == 2 then .n, {function}, 3 else .n end"
+    with PageServer(lambda target: page(b'{"n": 1}{"n": 2} {"n": 3}')) as server:
+        env = {**bearing(server), **engine}
+        printed = xapi("request", "/", "--jq", text, env=env)
+        saved = xapi("request", "/", "--jq", text, "-o", str(out), env=env)
+
+    error = "xapi: error: the filter of --jq failed: it ended early, and halt is not supported; check the filter\n"
+    assert (printed.code, printed.out, printed.err) == (1, "1\n2\n", error)
+    assert (saved.code, saved.out, saved.err, out.read_text()) == (1, "", error, "old")
+
+
+@pytest.mark.parametrize("output", ["", "1\\n", "1\\036", "\\036"])
+def test_a_program_that_ends_without_an_error_before_the_last_result_is_an_error(
+    xapi: Xapi, tmp_path: Path, output: str
+) -> None:
+    env = _program(tmp_path, f"printf '{output}'")
+    with PageServer(lambda target: page([1])) as server:
+        outcome = xapi("request", "/", "--jq", ".", env={**bearing(server), **env})
+
+    assert (outcome.code, outcome.out) == (1, output.encode().decode("unicode_escape"))
+    assert "the filter of --jq failed: it ended early" in outcome.err
+
+
+@pytest.mark.parametrize("text", ["\\u001e", "\\u001ex\\n\\u001e"])
+def test_a_result_may_contain_the_character_before_the_end(xapi: Xapi, engine: Mapping[str, str], text: str) -> None:
+    with PageServer(lambda target: page(f'["{text}"]'.encode())) as server:
+        outcome = xapi("request", "/", "--jq", ".[]", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, json.loads(f'"{text}"') + "\n", "")
+
+
+def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        text = '.[0], (reduce range(40) as $_ ("x"; . + .))'
+        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine}, timeout=60)
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert "memory" in outcome.err
 
 
 @pytest.mark.parametrize("text", ["[limit(3000; repeat(.)) | debug] | error", "if .n == 1 then error else . end"])
@@ -231,19 +293,13 @@ def test_a_library_that_cannot_be_used_is_replaced_by_the_program(xapi: Xapi, tm
     assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
 
 
-def test_a_body_that_is_too_large_for_libjq_exits_with_11(
-    xapi: Xapi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib, xapi_cli.request.filter as module\nmodule._MAX_BODY = 2**20\n"
-    )
-    body = b"[" + b" " * 2**20 + b"]"
+def test_a_document_that_is_too_large_for_libjq_exits_with_11(xapi: Xapi) -> None:
+    body = b"1\n[" + b" " * MAX_BODY + b"]"
     with PageServer(lambda target: page(body)) as server:
-        env = {**bearing(server), "PYTHONPATH": str(tmp_path)}
-        outcome = xapi("request", "/", "--jq", ".", env=env)
+        outcome = xapi("request", "/", "--jq", ".", env=bearing(server), timeout=60)
 
-    assert (outcome.code, outcome.out) == (11, "")
-    assert "the body is larger than the 1 MiB that --jq reads with libjq; omit --jq" in outcome.err
+    assert (outcome.code, outcome.out) == (11, "1\n")
+    assert "the body has a document of more than the 64 MiB that --jq reads with libjq; omit --jq" in outcome.err
 
 
 def test_without_an_engine_the_error_names_both(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
@@ -299,9 +355,13 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, engine: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("has_signals", [True, False])
+def test_a_filter_ends_when_xapi_is_killed(
+    xapi: Xapi, engine: Mapping[str, str], tmp_path: Path, has_signals: bool
+) -> None:
+    env = engine if has_signals else without_signals_of_pipes(tmp_path)
     with PageServer(lambda target: page([1])) as server:
-        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **engine}, argv=REAL)
+        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env}, argv=REAL)
         while not (children := busy_children(process.pid)):
             assert process.poll() is None
         process.kill()
@@ -405,6 +465,29 @@ def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, engine: Map
     assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n3\n4\n5\n6\n", "")
 
 
+@pytest.mark.parametrize(
+    "text, hint",
+    [
+        (".[].id", "; write .id"),
+        (".[] | .id", "; write .id"),
+        (".[]", "; write ."),
+        (".items[].id", ""),
+    ],
+)
+def test_a_filter_for_the_page_instead_of_an_item_says_so(
+    xapi: Xapi, engine: Mapping[str, str], text: str, hint: str
+) -> None:
+    items = b"[1, 2]" if hint else b'[{"id": 1}]'
+    with PageServer(lambda target: page(items)) as server:
+        outcome = xapi("request", "/", "--paginate", "--jq", text, env={**bearing(server), **engine})
+        single = xapi("request", "/", "--jq", f"[.][0] | .x | {text}", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.endswith(f"; with --paginate, the filter gets each item, not the page{hint}\n")
+    assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot i")
+    assert single.err.endswith("; check the filter\n")
+
+
 def test_meta_counts_the_bytes_of_the_items_not_those_of_the_results(xapi: Xapi, tmp_path: Path) -> None:
     meta = tmp_path / "meta"
     with PageServer(numbered(2)) as server:
@@ -472,6 +555,25 @@ def test_a_large_document_is_filtered_completely(xapi: Xapi, engine: Mapping[str
 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.split() == [str(number) for number in range(100_000)]
+
+
+def test_results_of_lines_are_printed_as_they_arrive(xapi: Xapi) -> None:
+    seen = threading.Event()
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    with Server([request(), send(head + b'{"id":1}\n{"id":'), wait_for(seen), send(b"2}")]) as server:
+        process = xapi.start("request", "/", "--jq", ".id", env=bearing(server))
+        assert process.stdout
+        assert process.stdout.readline() == b"1\n"
+        seen.set()
+        assert process.communicate(timeout=30) == (b"2\n", b"")
+
+
+def test_many_lines_are_more_than_one_document_may_be(xapi: Xapi) -> None:
+    line = b'{"n": 1, "s": "' + b"x" * 2**20 + b'"}\n'
+    with PageServer(lambda target: page(b'{"n": 0}\n' + line * 70)) as server:
+        outcome = xapi("request", "/", "--jq", ".n", env=bearing(server), timeout=60)
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "0\n" + "1\n" * 70, "")
 
 
 def test_curl_omits_the_filter(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -1,7 +1,6 @@
 """Child processes that apply the filter of --jq to one document each, without blocking the engine."""
 
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 64 * 1024  # bytes per read
 _MAX_RESULT = 10 * 1024 * 1024  # bytes
-_MAX_MEMORY = 1024 * 1024 * 1024  # bytes of each child, with its program
 _MAX_CHILDREN = 16
 _SLOW = 0.05  # seconds with one document, after which another child is started for the documents that wait
 _MAX_ERRORS = 16 * 1024  # bytes of stderr that are kept
@@ -141,7 +139,6 @@ class _Child:
         self._unsent = memoryview(b"")
         self._is_sent = self._is_answered = self._is_paused = False
         self._errors = self._partial_line = b""
-        _limit_memory(self._process.pid)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None  # noqa: S101 - all three are pipes
         assert stdout is not None  # noqa: S101 - see above
@@ -256,9 +253,8 @@ class _Child:
         with suppress(TimeoutExpired):
             self._process.wait(_EXIT_TIME)
         self._read_errors()
-        self.fail(
-            f"the filter of --jq failed: {reason_of(self._errors, self._process.returncode or 0)}; check the filter"
-        )
+        reason = reason_of(self._errors, self._process.returncode or 0, memory=self._jq.memory)
+        self.fail(f"the filter of --jq failed: {reason}; check the filter")
 
     def _read_errors(self) -> None:
         """Report what the filter prints on stderr; keep what jq prints there before it ends."""
@@ -276,12 +272,3 @@ class _Child:
                 self._errors = (self._errors + line + b"\n")[:_MAX_ERRORS]
             else:
                 self._pool.note(line.decode("utf-8", "replace"))
-
-
-def _limit_memory(pid: int) -> None:
-    """Limit the memory of the process *pid*; a document can make a filter produce any amount of data."""
-    if sys.platform == "linux":
-        import resource
-
-        with suppress(OSError):  # it has ended already
-            resource.prlimit(pid, resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))

@@ -1,21 +1,21 @@
 """Choose an engine for a jq filter, libjq or the program jq, and run it in a child process.
 
-A child process can be killed at any time, while libjq ignores signals. It ends with xapi, even if xapi is killed.
+A child process can be killed at any time, while libjq ignores signals.
 """
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 from xapi_cli.errors import FilterError, UsageError, XapiError
-from xapi_cli.request.filter_child import COMPILE_ERROR
+from xapi_cli.request.filter_child import COMPILE_ERROR, TUNABLES
+from xapi_cli.request.filter_process import FilterProcess
 from xapi_cli.settings.table import without_secrets
 from xapi_cli.system import programs
 from xapi_cli.system.render import printable
@@ -36,7 +36,7 @@ _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # they may con
 # halt and halt_error would end libjq without an error, and the program with exit code 0
 _NO_HALT = """def halt_error($code): error(if type == "string" then . else tojson end); \
 def halt_error: halt_error(5); def halt: error("halt is not supported"); """
-# the exit code of jq 1.6 is that of the last document, so the text %s on stderr marks an error
+# the text %s on stderr marks an error, whatever the exit code is
 _FAIL = """def xapi_fail: "\\n%s: " + (if type == "string" then . else tojson end) + "\\n" | halt_error(5); """
 
 # Numbers that jq before 1.7 changes: with a zero at the end of the fraction, or 17 digits. Two are faster than
@@ -46,14 +46,16 @@ _LONGEST_NUMBER = 64  # bytes that are searched again, with the next chunk
 _NO_INPUT = 'def input: error("No more inputs"); def inputs: empty; '
 _ONE_ANSWER = """
 )] | [length, if length == 1 then .[0] else . end]) catch {error: (if type == "string" then . else tojson end)})"""
-_KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
+_MEMORY = 2 * 1024**3  # bytes of a process; documents take about 20 times their size
+_MEMORY_BY_LINE = 1024**3
 
 
 class FilterEngine:
     """The engine for the jq filter *text*; *environ* is that of its processes, without secrets.
 
-    A process reads JSON documents and prints their results, one per line, strings raw. If the filter fails, its exit
-    code is not 0, or a line on stderr begins with `failed`. *warn* takes a line about numbers that the program changes.
+    A process reads JSON documents and prints their results, one per line, strings raw, and then the line `end`. If the
+    filter fails, that line is missing, or a line on stderr begins with `failed`. On Linux, the memory of a process is
+    limited to `memory` bytes. *warn* takes a line about numbers that the program changes.
 
     With *by_line*, each line that a process reads is a document, and it prints one line for it: `[N,RESULT]`, in which
     RESULT is an array unless N, the number of results, is 1, or `{"error":TEXT}`.
@@ -70,27 +72,37 @@ class FilterEngine:
         self._environ = {
             name: value for name, value in without_secrets(environ).items() if name.lower() not in _PROXIES
         }
-        self.failed = b"%s %s" % (_ERROR.encode(), os.urandom(16).hex().encode())  # documents cannot contain it
+        self._library_environ = {"GLIBC_TUNABLES": TUNABLES, **self._environ}
+        mark = os.urandom(16).hex()  # documents cannot contain it
+        self.end, self.failed = f"\x1e{mark}\n".encode(), f"{_ERROR} {mark}".encode()
+        self.memory = _MEMORY_BY_LINE if by_line else _MEMORY
+        self._compiled: FilterProcess | None = None  # it waits for documents
         self._lossy_version: str | None = None
         self._last_bytes = b""
         directory = _library_directory()
         self.is_library = directory is not None
         if directory is not None:
             try:
-                self._command = self._checked(text, directory)
+                self._use_library(text, directory)
             except _Unusable as error:
                 self.is_library = False
                 self._use_program(text, f"libjq cannot be used: {error.message}")
         else:
             self._use_program(text, "--jq requires libjq or the program jq")
 
-    def start(self) -> "FilterProcess":
+    def start(self) -> FilterProcess:
         """Start a process; raises FilterError if that fails, because a request may have been sent."""
+        process, self._compiled = self._compiled, None
         try:
-            return FilterProcess(self._command, self._environ, stdin=subprocess.PIPE)
+            return process or self._process(self._command, stdin=subprocess.PIPE)
         except OSError as error:
             message = f"jq cannot be run: {error.strerror}"
             raise FilterError(message, hint="check the installation of jq") from error
+
+    def close(self) -> None:
+        """End the process that was started to compile the filter, unless `start` has returned it."""
+        if self._compiled is not None:
+            self._compiled.end()
 
     def check_numbers(self, chunk: bytes) -> None:
         """Warn if the program jq changes a number in *chunk*, a part of a document."""
@@ -111,44 +123,66 @@ class FilterEngine:
             hint = "run `pip install 'xapi-cli[jq]'`, or install jq"
             raise UsageError(otherwise, hint=hint) from None
         try:
-            self._command = self._checked(text, program=program)
+            self._command = self._program_command(text, program)
             self._lossy_version = self._old_version(program)
         except (_Unusable, OSError, ValueError, subprocess.TimeoutExpired) as error:
             reason = error.message if isinstance(error, _Unusable) else "it does not print its version"
             raise UsageError(f"jq cannot be run: {reason}", hint="check the installation of jq") from error
 
-    def _checked(self, text: str, directory: str = "", *, program: str | None = None) -> list[str]:
-        """Return the command for the filter *text*, which can be compiled; raises UsageError, or _Unusable."""
-        commands = self._commands(text, directory, program)
-        code, errors = self._run(commands[0])
-        has_no_expression = _NO_PROGRAM in errors
-        if not code and len(commands) > 1:
-            has_no_expression = self._run(commands[-1])[0] == COMPILE_ERROR
+    def _use_library(self, text: str, directory: str) -> None:
+        """Start a process for the filter *text*; raises UsageError, or _Unusable."""
+        code, errors = self._start_library(text, directory)
+        if _NO_PROGRAM in errors:
+            code, errors = self._start_library(f"{text}\n.", directory)
+        self._check(code or 0, errors)
+
+    def _start_library(self, text: str, directory: str) -> tuple[int | None, bytes]:
+        """Start a process for the filter *text*; return what `_outcome` does."""
+        self._command = self._library_command(text, directory)
+        try:
+            process = self._process([*self._command, "ready"], stdin=subprocess.PIPE)
+        except OSError as error:
+            raise _Unusable(str(error.strerror)) from error
+        code, errors = self._outcome(process)
+        if code is None:
+            self._compiled = process
+        return code, errors
+
+    def _program_command(self, text: str, program: str) -> list[str]:
+        """Return the command that applies the filter *text* with *program*; raises UsageError, or _Unusable."""
+        # the first one is for the error messages; a filter can begin with a hyphen
+        alone, full = ([program, "-rc", f" {text}"], self._full_command(text, program))
+        code, errors = self._run(alone)
+        has_no_expression = _NO_PROGRAM in errors or (not code and self._run(full)[0] == COMPILE_ERROR)
         if has_no_expression:
-            commands = self._commands(f"{text}\n.", directory, program)
-            code, errors = self._run(commands[-1])
+            full = self._full_command(f"{text}\n.", program)
+            code, errors = self._run(full)
+        self._check(code, errors)
+        return full
+
+    def _check(self, code: int, errors: bytes) -> None:
+        reason = reason_of(errors, code, memory=self.memory)
         if code == COMPILE_ERROR:
-            raise UsageError(f"the filter of --jq cannot be compiled: {reason_of(errors)}", hint="check the filter")
+            raise UsageError(f"the filter of --jq cannot be compiled: {reason}", hint="check the filter")
         if code:
-            raise _Unusable(reason_of(errors, code))
-        return commands[-1]
+            raise _Unusable(reason)
 
-    def _commands(self, text: str, directory: str, program: str | None) -> list[list[str]]:
-        """Return commands whose filter must compile: the first one for the error messages, the last one to be used."""
+    def _library_command(self, text: str, directory: str) -> list[str]:
+        # Python objects would lose the notation of numbers, which `tostring` preserves. Strings stay as they are.
         if self._is_by_line:
-            return self._line_commands(text, directory, program)
-        if program is None:
-            # Python objects would lose the notation of numbers, which `tostring` preserves. Strings stay as they are.
-            full = _placed(text, f"{_NO_HALT}(", "\n) | tostring")
-            return [[sys.executable, "-E", "-P", str(_CHILD), directory, text, full]]
-        full = _placed(text, f"{_FAIL % self.failed.decode()}{_NO_HALT}try (", "\n) catch xapi_fail")
-        return [[program, "-r", "-c", f" {part}"] for part in (text, full)]  # the space: it may begin with a hyphen
+            arguments = [_placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", f"{_ONE_ANSWER} | tostring"), ""]
+        else:
+            full = _placed(text, f"{_NO_HALT}0, ((", "\n) | tostring), null")
+            arguments = [full, self.end.decode()[:-1]]
+        return [sys.executable, "-I", "-S", str(_CHILD), directory, text, *arguments]
 
-    def _line_commands(self, text: str, directory: str, program: str | None) -> list[list[str]]:
-        full = _placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", _ONE_ANSWER)
-        if program is None:
-            return [[sys.executable, "-E", "-P", str(_CHILD), directory, text, f"{full} | tostring", "lines"]]
-        return [[program, "-c", "--unbuffered", f" {part}"] for part in (text, full)]
+    def _full_command(self, text: str, program: str) -> list[str]:
+        if self._is_by_line:
+            full = _placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", _ONE_ANSWER)
+            return [program, "-c", "--unbuffered", f" {full}"]
+        fail, end = _FAIL % self.failed.decode(), self.end.decode()[1:-1]
+        full = _placed(text, f"{fail}{_NO_HALT}(inputs | try (", f'\n) catch xapi_fail), "\\u001e{end}"')
+        return [program, "-n", "-rc", f" {full}"]
 
     def _old_version(self, program: str) -> str | None:
         """Return the version of *program* if it changes numbers."""
@@ -161,101 +195,74 @@ class FilterEngine:
     def _run(self, command: list[str]) -> tuple[int, bytes]:
         """Return the exit code and the start of stderr of *command* with an empty stdin; raises _Unusable."""
         try:
-            process = FilterProcess(command, self._environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            process = self._process(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         except OSError as error:
             raise _Unusable(str(error.strerror)) from error
-        has_expired = threading.Event()
+        code, errors = self._outcome(process)
+        assert code is not None  # noqa: S101 - its stdout is not a pipe
+        return code, errors
 
-        def expire() -> None:
-            has_expired.set()
-            process.kill()
+    def _process(self, command: list[str], *, stdin: int, stdout: int = subprocess.PIPE) -> FilterProcess:
+        environ = self._library_environ if self.is_library else self._environ
+        return FilterProcess(command, environ, memory=self.memory, stdin=stdin, stdout=stdout)
 
-        timer = threading.Timer(_TIME_LIMIT, expire)
-        timer.daemon = True
-        timer.start()
-        try:
-            assert process.stderr is not None  # noqa: S101 - narrows the type
-            errors = process.stderr.read(MAX_ERRORS)
-            if len(errors) == MAX_ERRORS:
-                process.kill()
-            code = process.wait()
-        finally:
-            timer.cancel()
-            process.end()
-            process.stderr.close()  # type: ignore[union-attr]  # it is a pipe
+    @staticmethod
+    def _outcome(process: FilterProcess) -> tuple[int | None, bytes]:
+        """Return the exit code of *process* and the start of its stderr, or None as soon as it prints a byte.
+
+        Raises _Unusable if it does neither in time.
+        """
+        assert process.stderr is not None  # noqa: S101 - it is a pipe
+        with _limited_time(process) as has_expired:
+            try:
+                if process.stdout is not None and os.read(process.stdout.fileno(), 1):
+                    return None, b""
+                errors = process.stderr.read(MAX_ERRORS)
+                if len(errors) == MAX_ERRORS:
+                    process.kill()
+                code = process.wait()
+            except BaseException:
+                process.end()
+                raise
+        process.end()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
         if has_expired.is_set():
             raise _Unusable(f"the filter was not compiled within {_TIME_LIMIT} s")
         return code, errors
 
 
-class FilterProcess(subprocess.Popen[bytes]):
-    """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
+@contextmanager
+def _limited_time(process: FilterProcess) -> Iterator[threading.Event]:
+    """Kill *process* after the time to compile a filter; yield an event that is then set."""
+    has_expired = threading.Event()
 
-    It is killed if this process is killed.
-    """
+    def expire() -> None:
+        has_expired.set()
+        process.kill()
 
-    def __init__(
-        self, command: list[str], environ: Mapping[str, str], *, stdin: int, stdout: int = subprocess.PIPE
-    ) -> None:
-        super().__init__(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            env=environ,
-            process_group=0 if os.name != "nt" else None,  # Ctrl-C reaches xapi only, which kills it
-        )
-        self._lifeline = None if os.name == "nt" else _lifeline(self.pid)
-
-    def kill(self) -> None:
-        """Kill the process and its child processes, unless it has ended: a jq may be a shell script."""
-        if os.name != "nt" and self.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
-                os.killpg(self.pid, signal.SIGKILL)
-        super().kill()
-
-    def end(self) -> None:
-        """Kill the process if it is still running, and close its stdin."""
-        if self._lifeline is not None:  # first, so that it cannot kill a process that has the same id later
-            self._lifeline.kill()
-            self._lifeline.wait()
-            self._lifeline.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-            self._lifeline = None
-        if self.returncode is None:
-            self.kill()
-            self.wait()
-        if self.stdin is not None:
-            with suppress(OSError):  # it did not read the rest
-                self.stdin.close()
+    timer = threading.Timer(_TIME_LIMIT, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield has_expired
+    finally:
+        timer.cancel()
 
 
 class _Unusable(XapiError):
     """The engine cannot be used."""
 
 
-def _lifeline(group: int) -> "subprocess.Popen[bytes] | None":
-    """Start a process that kills the process group *group* when this process has ended; return None if that fails.
+def reason_of(errors: bytes, code: int, *, memory: int) -> str:
+    """Return the reason in *errors*, the end of what jq printed on stderr before it exited with *code*.
 
-    It waits for the end of a pipe that only this process holds open. prctl(2) does the same without a process, but
-    only on Linux, and only if it is called in the child process before it runs the program.
+    *memory* is the number of bytes that it may use.
     """
-    try:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _KILL_AT_END_OF_FILE, "sh", str(group)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={},
-            process_group=0,
-        )
-    except OSError:
-        return None
-
-
-def reason_of(errors: bytes, code: int = 0) -> str:
-    """Return the reason in *errors*, the end of what jq printed on stderr before it exited with *code*."""
     if code < 0:
-        return "jq was killed, perhaps because it used too much memory"
+        limit = f"more than the {memory // 2**30} GiB of memory that it may use"
+        return f"jq was killed, perhaps because it needs {limit if sys.platform == 'linux' else 'too much memory'}"
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     found = [line for line in lines if line.startswith(_ERROR)] or lines[-1:] or [""]
     reason = printable(_PREFIX.sub("", found[0])).removesuffix(":")[:_MAX_REASON]

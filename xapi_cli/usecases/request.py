@@ -94,7 +94,7 @@ class Request:
             if credentials is not None:
                 credentials.check()  # before stdin is read
             self._read_stdin()
-            jq = self._filter()
+            jq = self._filter(stack)
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
@@ -267,14 +267,22 @@ class Request:
         with self._runtime.terminal.during(Transfer("sent", length)) as transfer:
             yield transfer.advance
 
-    def _filter(self) -> "Filter | None":
-        """Return the filter of --jq; raises UsageError if it cannot be compiled."""
+    def _filter(self, stack: ExitStack) -> "Filter | None":
+        """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""
         if self._options.filter is None:
             return None
         from xapi_cli.request.filter import Filter
 
         terminal = self._runtime.terminal
-        return Filter(self._options.filter, self._runtime.environ, warn=terminal.warn, note=terminal.note)
+        found = Filter(
+            self._options.filter,
+            self._runtime.environ,
+            warn=terminal.warn,
+            note=terminal.note,
+            for_items=self._options.pages is not None,
+        )
+        stack.callback(found.close)
+        return found
 
     def _output(self, file: "AtomicFile | PartialFile | None", jq: "Filter | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput

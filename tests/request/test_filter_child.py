@@ -1,0 +1,52 @@
+"""The child process of --jq: how it divides text into documents."""
+
+import json
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.request.filter_child import parts
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('ab"\\\\{}[],:\\n\u00e9', max_size=4),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text("a{]", max_size=2), children, max_size=3),
+    max_leaves=5,
+)
+DOCUMENTS = st.tuples(VALUES, st.sampled_from([None, 1]), st.sampled_from(["\n", " ", "\r\n", "\n\n "]))
+
+
+def _documents(text: str) -> Iterator[object]:
+    """Yield the documents of *text*; raises ValueError unless all of them are complete."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        value, end = decoder.raw_decode(text)
+        yield value
+        text = text[end:]
+
+
+def _blocks(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+@given(st.lists(DOCUMENTS, max_size=6), st.integers(1, 30))
+def test_the_parts_of_any_documents_are_complete(documents: list[tuple[object, int | None, str]], size: int) -> None:
+    data = "".join(json.dumps(value, indent=indent) + end for value, indent, end in documents).encode()
+    found = list(parts(_blocks(data, size)))
+
+    assert b"".join(found) == data
+    values = [value for part in found for value in _documents(part.decode())]
+    assert values == [value for value, _, _ in documents]
+
+
+def test_lines_are_a_part_as_soon_as_they_have_arrived() -> None:
+    blocks = iter([b'{"a": 1}\n{"a"', b": 2}\n", b"[3]\n[4]\n[5"])
+    found = parts(blocks)
+
+    assert next(found) == b'{"a": 1}\n'
+    assert next(found) == b'{"a": 2}\n'
+    assert next(blocks) == b"[3]\n[4]\n[5"  # it was not read before
+
+
+def test_a_document_over_several_lines_ends_the_division_into_lines() -> None:
+    assert list(parts(iter([b"1\n2\n", b"[\n", b"3]\n4\n"]))) == [b"1\n2\n", b"[\n3]\n4\n"]

@@ -1,0 +1,132 @@
+"""A child process that runs a jq filter: it can be killed at any time, and ends with xapi, even if xapi is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+_PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
+_KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
+
+
+class FilterProcess(subprocess.Popen[bytes]):
+    """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
+
+    It is killed if this process is killed. On Linux, *memory* limits its address space, in bytes.
+    """
+
+    def __init__(
+        self, command: list[str], environ: Mapping[str, str], *, memory: int, stdin: int, stdout: int = subprocess.PIPE
+    ) -> None:
+        self._lifeline: int | None = None
+        source: int | None = None
+        if os.name != "nt":
+            source, self._lifeline = os.pipe()
+        self._guard: subprocess.Popen[bytes] | None = None
+        try:
+            super().__init__(
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                env=environ,
+                pass_fds=() if source is None else (source,),
+                process_group=0 if source is not None else None,  # Ctrl-C reaches xapi only, which kills it
+            )
+        except BaseException:
+            _close(source)
+            self._close_lifeline()
+            raise
+        if source is not None and not _killed_at_end_of_file(source, self.pid):
+            self._guard = _guard(source, self.pid)
+        _close(source)
+        if sys.platform == "linux":
+            _limit_memory(self.pid, memory)
+            _enlarge(self.stdin)
+            _enlarge(self.stdout)
+
+    def kill(self) -> None:
+        """Kill the process and its child processes, unless it has ended: a jq may be a shell script."""
+        if os.name != "nt" and self.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
+                os.killpg(self.pid, signal.SIGKILL)
+        super().kill()
+
+    def end(self) -> None:
+        """Kill the process if it is still running, and close its stdin."""
+        if self._guard is not None:  # first, so that it cannot kill a process that has the same id later
+            self._guard.kill()
+            self._guard.wait()
+            self._guard = None
+        if self.returncode is None:
+            self.kill()
+            self.wait()
+        self._close_lifeline()
+        if self.stdin is not None:
+            with suppress(OSError):  # it did not read the rest
+                self.stdin.close()
+
+    def _close_lifeline(self) -> None:
+        descriptor, self._lifeline = self._lifeline, None
+        _close(descriptor)
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _killed_at_end_of_file(source: int, group: int) -> bool:
+    """Make the kernel kill the process group *group* at the end of the pipe *source*; return whether it can.
+
+    Only this process holds the other end open, so the pipe ends with it. The group inherits *source*, which keeps the
+    setting in force. Unlike prctl(2), it needs no code in the child process, and does not depend on a thread.
+    """
+    if sys.platform != "linux":  # other systems send SIGIO, which they ignore by default
+        return False
+    import fcntl
+
+    try:
+        fcntl.fcntl(source, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(source, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC)
+    except (OSError, AttributeError):  # the system, or the Python, does not support the signal
+        return False
+    return True
+
+
+def _guard(source: int, group: int) -> "subprocess.Popen[bytes] | None":
+    """Start a process that kills the process group *group* at the end of the pipe *source*; return None if it fails."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _KILL_AT_END_OF_FILE, "sh", str(group)],
+            stdin=source,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            process_group=0,
+        )
+    except OSError:
+        return None
+
+
+if sys.platform == "linux":
+    from typing import IO
+
+    def _enlarge(pipe: IO[bytes] | None) -> None:
+        """Enlarge the buffer of *pipe*, unless the limit for all pipes of the user is reached."""
+        import fcntl
+
+        if pipe is not None:
+            with suppress(OSError):
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+
+    def _limit_memory(pid: int, limit: int) -> None:
+        """Limit the memory of the process *pid* to *limit* bytes; a lower limit of the user stays in force."""
+        import resource
+
+        lowest = min([limit, *(each for each in resource.getrlimit(resource.RLIMIT_AS) if each >= 0)])
+        with suppress(OSError):  # it has ended already
+            resource.prlimit(pid, resource.RLIMIT_AS, (lowest, lowest))
