@@ -39,12 +39,19 @@ def main() -> None:
             for name, store in stores.items()
         }
         alternate(list(rows.values()), rounds)
-    print(f"{rounds} rounds; milliseconds\n\n| command | median | minimum | added to the minimum | CPU | added CPU |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(f"{rounds} rounds; milliseconds; paired: the median of the differences to `file` in the same round\n")
+    print("| command | median | minimum | CPU | added to the minimum | paired | paired CPU |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for (call, _), row in rows.items():
-        base, cpu = rows[call, "file"], statistics.median(row.cpu)
-        figures = (row.median, row.minimum, row.minimum - base.minimum, cpu, cpu - statistics.median(base.cpu))
-        print(f"| {row.name} | {' | '.join(f'{1000 * each:.1f}' for each in figures)} |")
+        base = rows[call, "file"]
+        absolute = (row.median, row.minimum, statistics.median(row.cpu))
+        added = (row.minimum - base.minimum, _added(row.wall, base.wall), _added(row.cpu, base.cpu))
+        print(f"| {row.name} | {' | '.join(f'{1000 * each:.1f}' for each in (*absolute, *added))} |")
+
+
+def _added(own: list[float], base: list[float]) -> float:
+    """Return the median of the differences of the same round."""
+    return statistics.median(one - other for one, other in zip(own, base, strict=True))
 
 
 if __name__ == "__main__":
