@@ -179,6 +179,7 @@ _GARBAGE = [b"*2\r\n:1\r\n$-1\r\n", b"*0\r\n", b"*2\r\n:1\r\n$2\r\n\xff\xfe\r\n"
             for host in (b"x" * 300, b"\xff\xfe", b"[", b"a/b", b"a..b", b"\x1b[2J")
         ),
         *(("read", b"-MOVED 1 127.0.0.1:%b\r\n" % port) for port in (b"0", b"99999")),
+        ("read", b"-ASK 1 a b:1\r\n"),
     ],
 )
 def test_a_reply_of_another_form_is_an_error_of_the_store(opened: Open, operation: str, reply: bytes) -> None:

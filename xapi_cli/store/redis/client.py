@@ -96,16 +96,15 @@ class Client:
 
     def _attempts(self, arguments: tuple[Argument, ...], end: float) -> Any:
         """Send the command until there is a reply, at most until the monotonic time *end*."""
-        redirects = 0
+        redirects, must_ask = 0, False
         while True:
             try:
-                return self._attempt(arguments, end)
+                return self._attempt(arguments, end, must_ask=must_ask)
             except ServerError as error:
-                if error.moved_to and redirects < _MAX_REDIRECTS:
-                    redirects += 1
-                    host, port = error.moved_to
+                if (redirect := error.redirect) and redirects < _MAX_REDIRECTS:
+                    redirects, must_ask = redirects + 1, redirect.must_ask
                     self._close()
-                    self._address = self._address._replace(host=host or self._address.host, port=port)
+                    self._address = self._address._replace(host=redirect.host or self._address.host, port=redirect.port)
                     continue
                 failure = store_error(self._address, error)
                 if not error.is_transient:
@@ -118,10 +117,12 @@ class Client:
                 raise failure
             time.sleep(_PAUSE)
 
-    def _attempt(self, arguments: tuple[Argument, ...], end: float) -> Any:
+    def _attempt(self, arguments: tuple[Argument, ...], end: float, *, must_ask: bool) -> Any:
         try:
             if self._socket is None:
                 self._connect(end)
+            if must_ask:
+                self._exchange(("ASKING",), end)
             return self._exchange(arguments, end)
         except ServerError:
             raise  # the reply was complete, so the connection can be used again

@@ -5,7 +5,7 @@ The text of a reply is never shown: a server may echo the command, which contain
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xapi_cli.errors import StoreError
 from xapi_cli.http.hosts import InvalidURL, host_and_port
@@ -32,17 +32,28 @@ class ServerError(Exception):
         return self.code in {"LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "max number of clients"}
 
     @property
-    def moved_to(self) -> tuple[str, int] | None:
-        """Host and port of the node of a cluster that has the key, if valid; the host is empty if it is the same."""
-        found = re.fullmatch(r"MOVED \d+ (.*):(\d{1,5})", str(self))
+    def redirect(self) -> "Redirect | None":
+        """The node of a cluster that has the key, if the reply names one and it is valid."""
+        found = re.fullmatch(r"(MOVED|ASK) \d+ (.*):(\d{1,5})", str(self))
         if not found:
             return None
-        name, port = found.groups()
+        kind, name, port = found.groups()
         try:
             host, number = host_and_port(f"[{name}]:{port}" if ":" in name else f"{name or 'same'}:{port}")
         except InvalidURL:
             return None
-        return (host if name else "", number) if number else None
+        return Redirect(host if name else "", number, kind == "ASK") if number else None
+
+
+class Redirect(NamedTuple):
+    """The host and port of another node; the host is empty if it is the same.
+
+    With *must_ask*, the key is being moved there: the node accepts a command for it only after the command ASKING.
+    """
+
+    host: str
+    port: int
+    must_ask: bool
 
 
 _PROBLEMS = {
@@ -63,7 +74,8 @@ _PROBLEMS = {
     "CLUSTERDOWN": ("is a node of a cluster that is down", "try again later"),
     "TRYAGAIN": ("is a node of a cluster that is being resharded", "try again later"),
     "MOVED": ("redirected too often, or to an invalid address (MOVED)", "check the cluster configuration"),
-    "ASK": ("is a node of a cluster that is being resharded", "try again later"),
+    "ASK": ("redirected too often, or to an invalid address (ASK)", "check the cluster configuration"),
+    "NODB": ("does not have this database", "omit the database in redis_url: a cluster has only database 0"),
     "DENIED": ("runs in protected mode", "set a password for it"),
     "max number of clients": ("has reached its maximum number of clients", "raise maxclients"),
 }
@@ -72,6 +84,8 @@ _CODE = re.compile("|".join(rf"\b{code}\b" for code in _PROBLEMS))
 _WORDS = {
     "executing the script can't": "NOPERM",
     "without any password configured": "NOPASSWORD",
+    "SELECT is not allowed": "NODB",
+    "DB index is out of range": "NODB",
 }
 
 
