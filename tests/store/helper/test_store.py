@@ -264,6 +264,14 @@ def test_a_helper_that_cannot_erase_causes_a_warning_at_the_probe(
     ]
 
 
+def test_a_probe_that_cannot_read_what_it_stored_erases_it(opened: Open, tmp_path: Path) -> None:
+    fake = install_fake(tmp_path / "helper")
+    fake.path.write_text(fake.path.read_text().replace("print(open(path(text)).read())", "sys.exit(2)"))
+
+    assert "get failed with exit code 2" in _failure(_open(opened, fake.path), "probe").message
+    assert fake.stored == []
+
+
 def test_a_record_that_cannot_be_read_can_be_erased(opened: Open, tmp_path: Path) -> None:
     fake = install_fake(tmp_path / "helper")
     store = _open(opened, fake.path)

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -48,7 +49,12 @@ class HelperStore:
         text = f"probe {os.urandom(8).hex()}"
 
         def probe(items: _Items) -> StoreError | None:
-            ChunkedItem(items, plain=True, max_copies=_MAX_COPIES).write(text)
+            try:
+                ChunkedItem(items, plain=True, max_copies=_MAX_COPIES).write(text)
+            except StoreError:
+                with suppress(StoreError):
+                    items.delete(HEAD)  # a helper may have stored what it cannot decrypt
+                raise
             try:
                 items.delete(HEAD)
             except StoreError as error:
