@@ -41,10 +41,39 @@ def test_examples_of_a_swagger_document() -> None:
         ({"properties": {"a": {}, "b": {}}}, "application/json", ["a=A"]),
         ({"type": "string"}, "text/csv", ["-d", "@FILE", "Content-Type:text/csv"]),
         ({"type": "array"}, "application/json", ["-d", "@FILE"]),
+        ({}, "application/json-patch+json", ["-d", "@FILE", "Content-Type:application/json-patch+json"]),
+        (_required(a={}), "application/merge-patch+json", ["Content-Type:application/merge-patch+json", "a=A"]),
+        (_required(a={}), "application/json; charset=utf-8", ["a=A"]),
+        (_required(a={}), "application/xml", ["-d", "@FILE", "Content-Type:application/xml"]),
+        (_required(a={}), "*/*", ["a=A"]),
+        (_required(a={"allOf": [{"type": "array"}, {"description": "x"}]}), "application/json", ["a:=[]"]),
     ],
 )
 def test_the_body_of_an_example(schema: Any, media_type: str, words: list[str]) -> None:
     assert example(_with_body(schema, media_type), "/a") == ["xapi", "request", "/a", *words]
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "shown"),
+    [
+        ("/a#overload=b", (), "/a"),
+        ("/a{?page,size}", (), "/a"),
+        ("/a?kind={kind}", ("x",), "/a?kind=x"),
+        ("/{kind}", ("a/b?c#d%",), "/a%2Fb%3Fc%23d%25"),
+        ("/{+kind}/raw", ("x",), "/x/raw"),
+        ("/{kind=users/*}:revoke", (), "/KIND:revoke"),
+    ],
+)
+def test_the_path_of_an_example(path: str, values: tuple[str, ...], shown: str) -> None:
+    found = Operation("GET", path, "", parameters=[Parameter("kind", "path", "string", True, values)])
+
+    assert example(found, path) == ["xapi", "request", shown]
+
+
+def test_required_cookies_are_one_header() -> None:
+    cookies = [Parameter(name, "cookie", "string", name != "c") for name in ("a", "b", "c")]
+
+    assert example(Operation("GET", "/a", "", parameters=cookies), "/a")[3:] == ["Cookie:a=A; b=B"]
 
 
 def test_a_method_is_named_if_it_is_not_the_default() -> None:

@@ -1,20 +1,47 @@
 """Large documents of public APIs, as a package ships them: every operation is found, shown and called by an example."""
 
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from tests.openapi.documents import decoded, public_document
+from xapi_cli.http import urls
+from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.example import example
 from xapi_cli.openapi.index import Index, IndexInfo, encode
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
+from xapi_cli.request.description_check import warning
+from xapi_cli.request.options import RequestOptions
+
+BASE = "https://api.test"
 
 
-def load(name: str) -> tuple[Compiler, Index]:
+def load(name: str) -> tuple[Compiler, bytes]:
     path = public_document(name)
-    compiler = Compiler(parse(path.read_bytes(), path.name))
-    return compiler, decoded(encode(IndexInfo(compiler.title, compiler.server_path(), name), compiler.operations()))
+    compiler = Compiler(parse(path.read_bytes(), path.name), BASE)
+    operations = compiler.operations()
+    info = IndexInfo(compiler.title, compiler.server_path(), name, BASE, compiler.other_servers())
+    return compiler, encode(info, operations)
+
+
+def examples(index: Index) -> list[list[str]]:
+    """The arguments of the example for each operation."""
+    routes = Routes(index, "")
+    return [example(index.operation(entry), routes.path(entry))[2:] for entry in index.entries]
+
+
+def warning_for(words: Sequence[str], state: Path) -> str | None:
+    """Return the warning for the arguments *words*, which must be valid."""
+    options = RequestOptions([], data="@FILE" if "-d" in words else None, form="--form" in words)
+    method, path, rest = items.split_arguments([word for word in words if word not in ("-d", "@FILE", "--form")])
+    parsed = items.parse(rest)
+    return warning(lambda: state, "p", BASE, method, urls.resolve(BASE, path, parsed.query), parsed, options)
 
 
 @pytest.mark.parametrize(
@@ -26,24 +53,35 @@ def load(name: str) -> tuple[Compiler, Index]:
         ("cohere/official/openapi.yml", "API Reference", 40),
     ],
 )
-def test_every_operation_of_a_public_api_is_found_by_its_example(name: str, title: str, count: int) -> None:
-    compiler, index = load(name)
-    routes = Routes(index, "")
+def test_the_example_of_every_operation_of_a_public_api_has_no_warning_and_can_be_pasted(
+    tmp_path: Path, name: str, title: str, count: int
+) -> None:
+    compiler, data = load(name)
+    index = decoded(data)
+    index_file.write(tmp_path, "p", data)
+    routes, calls = Routes(index, ""), examples(index)
 
     assert compiler.title.startswith(title)
-    assert len(index.entries) >= count
-    assert (compiler.skipped, compiler.truncated) == (0, 0)
-    for entry in index.entries:
-        operation = index.operation(entry)
-        words = [word for word in example(operation, routes.path(entry))[2:] if word not in ("-d", "@FILE", "--form")]
-        method, path, rest = items.split_arguments(words)
-        items.parse(rest)
-        assert entry in routes.find(path), (entry, path)
-        assert method in (None, entry.method)
+    assert len(calls) >= count
+    assert (compiler.skipped, compiler.truncated, compiler.is_partial) == (0, 0, False)
+    for entry, words in zip(index.entries, calls, strict=True):
+        assert entry in routes.find(routes.path(entry))
+        assert warning_for(words, tmp_path) is None, words
+    pasted = "".join(f"print {shlex.join(words)}\n" for words in calls)
+    shown = subprocess.run(
+        ["bash", "--norc"],
+        input=f"print() {{ printf '<%s>' \"$@\"; echo; }}\n{pasted}",
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout.splitlines() == ["".join(f"<{word}>" for word in words) for words in calls]
 
 
 def test_details_of_an_operation_of_a_public_api() -> None:
-    _, index = load("openai/official/openapi.yml")
+    index = decoded(load("openai/official/openapi.yml")[1])
     (entry,) = [each for each in index.entries if (each.method, each.path) == ("POST", "/embeddings")]
 
     operation = index.operation(entry)

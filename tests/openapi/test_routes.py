@@ -44,6 +44,14 @@ def test_a_path_has_the_operations_of_its_most_specific_template(path: str, temp
     assert [entry.path for entry in routes().find(path)] == ([template] if template else [])
 
 
+def test_of_templates_that_differ_in_their_query_the_one_that_is_the_path_counts() -> None:
+    found = routes("/verify#by=person", "/verify", "/verify?by=face")
+
+    assert [entry.path for entry in found.find("/verify")] == ["/verify"]
+    assert [entry.path for entry in found.find("/verify#by=person")] == ["/verify#by=person"]
+    assert len(next(found.matches("/verify"))) == 3
+
+
 def test_a_parameter_at_the_end_may_take_the_rest_of_a_path() -> None:
     assert [entry.path for entry in routes().find_prefix("/files/a/b/c")] == ["/files/{path}"]
     assert routes().find_prefix("/users/7/x") == []  # /users/{id}/keys continues it

@@ -203,6 +203,12 @@ def test_a_method_of_a_more_general_template_is_known(tmp_path: Path) -> None:
     assert check(tmp_path, openapi(paths), "PUT /users/me").endswith("; it lists GET")
 
 
+def test_of_overloads_one_suffices(tmp_path: Path) -> None:
+    needs_q = {"get": {"parameters": [parameter("q", "query")]}}
+
+    assert check(tmp_path, openapi({"/a": needs_q, "/a#by=id": {"get": {}}}), "/a") == ""
+
+
 def test_of_operations_that_match_alike_one_suffices(tmp_path: Path) -> None:
     paths = {"/{id}": {"get": {"parameters": [parameter("q", "query")]}}, "/{name}": {"get": {}}}
 

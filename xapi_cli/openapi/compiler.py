@@ -25,10 +25,10 @@ _OTHER_KINDS = {  # by a field that only they have
     "$schema": "a JSON schema",
     "item": "a Postman collection",
 }
-_MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 20_000, 300, 50
+_MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 50_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
-_CHARACTERS, _CHARACTERS_OF_OPERATION = 16_000_000, 256_000  # in the index
+_CHARACTERS, _CHARACTERS_OF_OPERATION = 64_000_000, 256_000  # in the index
 _MAX_MEDIA_TYPES, _MAX_SERVERS = 100, 20
 
 

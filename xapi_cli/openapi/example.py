@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from xapi_cli.openapi.operations import Body, Operation, Parameter
+from xapi_cli.openapi.templates import PARAMETER, encoded, parameter_name, without_fragment
 
-_PARAMETER = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
 _JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
@@ -17,11 +17,9 @@ _PART_OF_SEPARATOR = ("=", "@", ":", "/", "\\")  # such a value would be read as
 
 def example(operation: Operation, path: str) -> list[str]:
     """Return an example call of *operation* at *path*, as words; a name in capitals stands for a value."""
-    known = {parameter.name: parameter for parameter in operation.parameters_in("path")}
-    path = _PARAMETER.sub(lambda match: _value(known.get(match[1], Parameter(match[1], "path", "string"))), path)
     fields = _fields(operation)
     default = "POST" if fields or _needs_text(operation, fields) else "GET"
-    words = ["xapi", "request", *([] if operation.method == default else [operation.method]), path]
+    words = ["xapi", "request", *([] if operation.method == default else [operation.method]), _path(operation, path)]
     for each in operation.parameters_in("query"):
         if each.required:
             words += _query_words(each)
@@ -30,13 +28,28 @@ def example(operation: Operation, path: str) -> list[str]:
         for each in operation.parameters_in("header")
         if each.required and _is_token(each.name)
     ]
+    if cookies := [f"{each.name}={_value(each)}" for each in operation.parameters_in("cookie") if each.required]:
+        words.append(f"Cookie:{'; '.join(cookies)}")
     return [*words, *_body_words(operation, fields)]
+
+
+def _path(operation: Operation, path: str) -> str:
+    """Return the template *path* with values for its parameters."""
+    known = {parameter.name: parameter for parameter in operation.parameters_in("path")}
+
+    def value(match: re.Match[str]) -> str:
+        name = parameter_name(match[0])
+        return encoded(_value(known.get(match[0][1:-1]) or known.get(name) or Parameter(name, "path", "string")))
+
+    return PARAMETER.sub(value, without_fragment(path))
 
 
 def _fields(operation: Operation) -> list[Parameter]:
     """Return the fields that the example sends: those that are required, or else the first one; none if no ITEM can."""
+    if operation.body is None or not (operation.body.is_form or operation.body.is_json):
+        return []
     fields = operation.parameters_in("body")
-    chosen = [each for each in fields if each.required] or (fields[:1] if operation.body else [])
+    chosen = [each for each in fields if each.required] or fields[:1]
     return chosen if all(each.name and not _NOT_IN_AN_ITEM.search(each.name) for each in chosen) else []
 
 
@@ -50,9 +63,11 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
         return
     if not fields:
         yield from ("-d", "@FILE")
-        if not body.media_type.endswith("json") and "*" not in body.media_type:
+        if body.content_type or body.is_form:
             yield f"Content-Type:{body.media_type}"
         return
+    if body.content_type:
+        yield f"Content-Type:{body.content_type}"
     if body.is_form and not any(each.type == "file" for each in fields):
         yield "--form"
     for each in fields:

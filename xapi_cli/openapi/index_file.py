@@ -9,7 +9,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.index import Index, InvalidIndex, decode
 from xapi_cli.system import private_files
 
-_MAX_SIZE = 32 * 1024 * 1024  # bytes
+_MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 

@@ -39,7 +39,22 @@ class Body(NamedTuple):
     @property
     def is_form(self) -> bool:
         """Whether the fields are sent as a form."""
-        return self.media_type in ("application/x-www-form-urlencoded", "multipart/form-data")
+        return self._essence in ("application/x-www-form-urlencoded", "multipart/form-data")
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the fields are sent as JSON."""
+        return self._essence.endswith(("/json", "+json")) or "*" in self._essence
+
+    @property
+    def content_type(self) -> str:
+        """The media type that a request must set; empty if it is the one that xapi sends."""
+        return "" if self.is_form or self._essence == "application/json" or "*" in self._essence else self.media_type
+
+    @property
+    def _essence(self) -> str:
+        """The media type without its parameters (WHATWG MIME Sniffing)."""
+        return self.media_type.partition(";")[0].strip().lower()
 
 
 class Response(NamedTuple):

@@ -44,8 +44,12 @@ class Routes:
         return list(map(self._written, self._index.paths(method)))
 
     def find(self, path: str) -> list[Entry]:
-        """Return the operations at *path*; of several templates that match, those of the most specific one."""
-        return next(self.matches(path), [])
+        """Return the operations at *path*; of several templates that match, those of the most specific one.
+
+        Of templates that differ in their query or fragment only, the one that is *path* itself counts.
+        """
+        found = next(self.matches(path), [])
+        return [entry for entry in found if self.path(entry) == path] or found
 
     def matches(self, path: str) -> Iterator[list[Entry]]:
         """Yield the operations at *path*, once for each template that matches; the most specific one comes first.
@@ -56,13 +60,13 @@ class Routes:
             yield from self._matches(candidate)
 
     def _matches(self, path: str) -> Iterator[list[Entry]]:
-        below = path.partition("?")[0]
+        below = path.partition("?")[0].partition("#")[0]
         given = segments(below)
         ranked: dict[tuple[int, ...], list[str]] = {}
         for listed in self._index.paths():
             template = without_query(listed) if "?" in listed or "#" in listed else listed
             if (rank := _rank(template, below, given)) is not None:
-                ranked.setdefault((listed == path, *rank), []).append(listed)
+                ranked.setdefault(rank, []).append(listed)
         for rank in sorted(ranked, reverse=True):
             yield [entry for listed in ranked[rank] for entry in self._index.at(listed)]
 

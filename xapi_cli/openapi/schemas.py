@@ -87,6 +87,8 @@ class Schemas:
         if depth == _MAX_DEPTH:
             return "any"
         types = dict.fromkeys(self.type_of(each, depth=depth + 1) for each in _alternatives(node))
+        if "allOf" in node and len(types) > 1:  # a part of it may be only a description
+            types.pop("any", None)
         return " or ".join(list(types)[:4]) or "any"
 
     def values_of(self, schema: object, *, depth: int = 0) -> tuple[str, ...]:

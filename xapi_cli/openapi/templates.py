@@ -9,7 +9,7 @@ from xapi_cli.system.render import printable
 
 PARAMETER = re.compile(r"\{[^{}]*\}")
 _SPANNING = re.compile(r"\{(?:[+*][^{}]*|[^{}]*[*+]|[^{}]*[:=][^{}]*)\}")
-_NOT_IN_PATH = re.compile(r"[?#]|\{[?&#;]")
+_FRAGMENT = re.compile(r"#|\{[?&#;]")
 _ENCODED = re.compile(r"[%/?#\\\s\x00-\x1f\x7f]")
 
 
@@ -18,10 +18,15 @@ def segments(path: str) -> list[str]:
     return [unquote(segment) for segment in path.split("/")] if "%" in path else path.split("/")
 
 
+def without_fragment(template: str) -> str:
+    """Return *template* without a fragment at its end, or parameters that are a query, a fragment or a matrix."""
+    found = _FRAGMENT.search(template)
+    return template[: found.start()] if found else template
+
+
 def without_query(template: str) -> str:
     """Return *template* without a query, fragment or matrix at its end: `/users{?page}`, `/users?page={page}`."""
-    found = _NOT_IN_PATH.search(template)
-    return template[: found.start()] if found else template
+    return without_fragment(template).partition("?")[0]
 
 
 def spans_segments(template: str) -> bool:
@@ -91,4 +96,9 @@ def _readable(segment: str) -> str:
         text = unquote(segment, errors="strict")
     except UnicodeDecodeError:
         return segment
-    return _ENCODED.sub(lambda found: quote(found[0], safe=""), text)
+    return encoded(text)
+
+
+def encoded(value: str) -> str:
+    """Return *value* as it is written for a parameter in a path."""
+    return _ENCODED.sub(lambda found: quote(found[0], safe=""), value)
