@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.openapi.documents import SWAGGER, as_bytes, decoded, openapi
+from tests.openapi.documents import SWAGGER, as_bytes, decoded, index_of_paths, openapi
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
@@ -105,6 +106,25 @@ def test_no_long_list_is_read_again_for_each_reference() -> None:
     assert len(operations) == 101
     assert len(operations[0].parameters) == 300
     assert _Counted.read < 100_000
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ("/" + "{+a}" * 400 + "x", "/" + "a" * 500),
+        ("/" + "{a}" * 400 + "x", "/" + "a" * 500),
+        ("/" + "{a*}/" * 300, "/x" * 350),
+        ("/{" + ":" * 1900, "/" + "a" * 500),
+        ("/" + "{" * 1900, "/" + "{" * 500),
+    ],
+)
+def test_no_template_takes_exponential_time(template: str, path: str) -> None:
+    routes = Routes(index_of_paths(template), "")  # a regular expression would run into the time limit of the test
+
+    assert routes.find(path) == []
+    routes.find_prefix(path)
+    routes.closest(path)
+    list(routes.completions(path))
 
 
 @given(_VALUES)

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from urllib.parse import quote, unquote
 
 from xapi_cli.system.render import printable
 
 PARAMETER = re.compile(r"\{[^{}]*\}")
-_SPANNING = re.compile(r"\{(?:[+*][^{}]*|[^{}]*[*+]|[^{}]*[:=][^{}]*)\}")
+_MARK = re.compile(r"[*+:=]")
 _FRAGMENT = re.compile(r"#|\{[?&#;]")
 _ENCODED = re.compile(r"[%/?#\\\s\x00-\x1f\x7f]")
 
@@ -32,7 +31,7 @@ def without_query(template: str) -> str:
 def spans_segments(template: str) -> bool:
     """Return whether *template* has a parameter that may contain slashes: `{+path}`, `{path*}`, `{name=users/*}`."""
     may = "+" in template or "*" in template or ":" in template or "=" in template  # much faster than the search
-    return may and _SPANNING.search(template) is not None
+    return may and any(_MARK.search(parameter) for parameter in PARAMETER.findall(template))
 
 
 def is_placeholder(segment: str) -> bool:
@@ -64,7 +63,11 @@ def matches(template: str, segment: str) -> bool:
 
 
 def matches_all(template: str, segment: str) -> bool:
-    """Return whether *segment* has a value for each parameter of *template*, and all the text around them."""
+    """Return whether *segment* has a value for each parameter of *template*, and all the text around them.
+
+    Both may be whole paths, if parameters may contain slashes. This takes linear time, in contrast to a regular
+    expression, for any template.
+    """
     if "{" not in template:
         return template == segment
     start, *middle, end = PARAMETER.split(template)
@@ -74,16 +77,6 @@ def matches_all(template: str, segment: str) -> bool:
             return False
         position += len(text) + 1
     return segment.startswith(start) and segment.endswith(end) and len(segment) - len(end) >= position
-
-
-def matches_spanning(template: str, path: str) -> bool:
-    """Return whether *path* fits *template*, each of whose parameters may contain slashes."""
-    return _pattern(template).fullmatch(path) is not None
-
-
-@cache
-def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile(".+".join(re.escape(text) for text in PARAMETER.split(template)), re.DOTALL)
 
 
 def as_typed(path: str) -> str:
