@@ -119,6 +119,8 @@ def test_the_number_of_shards_is_the_same_everywhere() -> None:
 def test_the_exit_codes_of_the_pod_failure_policy_are_those_that_another_attempt_cannot_change() -> None:
     rules = yaml.safe_load(KUBERNETES)["spec"]["podFailurePolicy"]["rules"]
 
+    # the schemas of Kubernetes before 1.35 require the status, which has a default
+    assert rules[0]["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
     assert rules[1]["onExitCodes"] == {"containerName": container()["name"], "operator": "In", "values": [2, 4, 5]}
     assert "Codes 2, 4 and 5 fail the\nshard without another attempt" in PAGE
 
@@ -176,9 +178,10 @@ def check_responses(file: Path) -> None:
 
 def kubernetes_variables(machine: Machine, index: int) -> dict[str, str]:
     fixed = {each["name"]: each["value"] for each in container()["env"] if "value" in each}
-    inside = {
-        name: value.replace("/state", str(machine.home)) for name, value in fixed.items() if name != "XAPI_BASE_URL"
-    }
+    volume = machine.home / "state"
+    volume.mkdir()
+    volume.chmod(0o2777)  # as Kubernetes creates an emptyDir of the medium Disk, with fsGroup
+    inside = {name: value.replace("/state", str(volume)) for name, value in fixed.items() if name != "XAPI_BASE_URL"}
     return {**inside, "JOB_COMPLETION_INDEX": str(index)}
 
 
