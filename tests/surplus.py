@@ -24,9 +24,7 @@ def echo(*, delay: float | None = None, size: int = 0, surplus: bytes = SURPLUS)
             if delay is None:
                 peer.sock.sendall(response + surplus)
             else:
-                peer.sock.sendall(response)
-                time.sleep(delay)
-                peer.sock.sendall(surplus)
+                _send(peer, response, delay, surplus)
 
     return step
 
@@ -40,11 +38,21 @@ def stray_body(status: int = 200, *, declared: bool = True) -> Step:
             if status == 200 and not request.startswith("HEAD"):
                 peer.sock.sendall(_response(request))
                 continue
-            peer.sock.sendall(b"HTTP/1.1 %d X\r\nX-Request: %s\r\n%s\r\n" % (status, request.encode(), length))
-            time.sleep(0.001)
-            peer.sock.sendall(SURPLUS)
+            head = b"HTTP/1.1 %d X\r\nX-Request: %s\r\n%s\r\n" % (status, request.encode(), length)
+            _send(peer, head, 0.001, SURPLUS)
 
     return step
+
+
+def _send(peer: Peer, response: bytes, delay: float, surplus: bytes) -> None:
+    """Send *response*, and *surplus* at least *delay* seconds later; record how much later it was."""
+    start = time.monotonic()
+    try:
+        peer.sock.sendall(response)
+        time.sleep(delay)
+        peer.sock.sendall(surplus)
+    finally:
+        peer.server.gaps.append(time.monotonic() - start)
 
 
 def _requests(peer: Peer) -> Iterator[str]:

@@ -8,17 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # Wait for the end of the process at the other end of stdin; kill the agents that are left, then remove the directory.
+# An agent replaces a worker that is killed before it, and a killed process may complete a system call: all are killed
+# until none is left, which could create a file while the directory is removed.
 _GUARD = """
-import os, pathlib, shutil, signal, sys
+import os, pathlib, shutil, signal, sys, time
 sys.stdin.read()
 own, name = os.getpid(), os.fsencode(sys.argv[1])
-for process in pathlib.Path("/proc").glob("[0-9]*"):
+
+def kill(process):
     try:
         uses = any(name in (process / each).read_bytes() for each in ("cmdline", "environ"))
         if uses and int(process.name) != own:
             os.kill(int(process.name), signal.SIGKILL)
+            return True
     except OSError:
         pass  # it has ended, or belongs to another user
+    return False
+
+while any([kill(process) for process in pathlib.Path("/proc").glob("[0-9]*")]):
+    time.sleep(0.01)
 shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 

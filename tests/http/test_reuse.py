@@ -5,21 +5,24 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import pytest
 import trustme
 
 from tests.batch.server import out_lines
-from tests.program import Xapi
+from tests.program import Outcome, Xapi
 from tests.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
 from tests.surplus import SURPLUS, echo, stray_body
 from xapi_cli.http.client import open_http
 from xapi_cli.http.reuse import GRACE_PERIOD
 
+Result = TypeVar("Result")
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
@@ -64,6 +67,18 @@ def client(bundle: Path | None = None) -> httpx.Client:
     return open_http(timeout=10, ca_bundle=str(bundle) if bundle else None, environ={})
 
 
+def in_time(script: Step, run: Callable[[str], Result], tls: ssl.SSLContext | None = None, runs: int = 5) -> Result:
+    """Return what *run* returns for the URL of a server that follows *script*.
+
+    The server of a busy machine may send surplus bytes after the grace period, which no client could notice. Then the
+    result is that of another run, of at most *runs*.
+    """
+    with Server([script], tls=tls) as server:
+        result = run(server.url)
+    is_late = max(server.gaps, default=0) >= GRACE_PERIOD
+    return in_time(script, run, tls, runs - 1) if is_late and runs > 1 else result
+
+
 def wrong(out: str) -> list[tuple[str, object]]:
     """Return each request of a batch that did not receive its own response, with what it received."""
     got = [(each["id"], each["headers"].get("x-request") or each["text"].strip()) for each in out_lines(out)]
@@ -77,17 +92,17 @@ def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
     )
 
 
-@pytest.mark.flaky(reruns=1)  # on a busy machine, surplus bytes may be sent after the grace period
 @pytest.mark.parametrize("jobs", ["1", "8"])
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
 def test_no_line_of_a_batch_receives_surplus_bytes(
     xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str
 ) -> None:
-    with Server([script], tls=server_tls if is_secure else None) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
-        outcome = xapi("batch", "-j", jobs, input=lines(24, ("GET", "POST")), env=env)
+    def run(url: str) -> Outcome:
+        env = {"XAPI_BASE_URL": url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
+        return xapi("batch", "-j", jobs, input=lines(24, ("GET", "POST")), env=env)
 
+    outcome = in_time(script, run, server_tls if is_secure else None)
     assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
 
 
@@ -96,10 +111,10 @@ def test_no_line_of_a_batch_receives_surplus_bytes(
 def test_no_line_of_a_batch_receives_a_forbidden_body(
     xapi: Xapi, methods: tuple[str, ...], script: Step, jobs: str
 ) -> None:
-    with Server([script]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        outcome = xapi("batch", "-j", jobs, input=lines(24, methods), env=env)
+    def run(url: str) -> Outcome:
+        return xapi("batch", "-j", jobs, input=lines(24, methods), env={"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"})
 
+    outcome = in_time(script, run)
     assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
 
 
@@ -108,24 +123,32 @@ def test_no_line_of_a_batch_receives_a_forbidden_body(
 def test_no_request_of_a_client_receives_surplus_bytes(
     server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool
 ) -> None:
-    with Server([script], tls=server_tls if is_secure else None) as server, client(bundle) as http:
-        got = [(path, http.get(server.url + path).text.strip()) for path in map("/{}".format, range(20))]
+    def run(url: str) -> list[tuple[str, str]]:
+        with client(bundle) as http:
+            return [(path, http.get(url + path).text.strip()) for path in map("/{}".format, range(20))]
 
+    got = in_time(script, run, server_tls if is_secure else None)
     assert got == [(path, f"GET {path}") for path, _ in got]
 
 
 @pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
 def test_no_request_of_a_client_receives_a_forbidden_body(methods: tuple[str, ...], script: Step) -> None:
-    with Server([script]) as server, client() as http:
-        for method in methods * 5:
-            response = http.request(method, server.url)
-            assert (response.headers.get("X-Request") or response.text) == f"{method} /"
+    def run(url: str) -> list[str]:
+        with client() as http:
+            got = [http.request(method, url) for method in methods * 5]
+        return [each.headers.get("X-Request") or each.text for each in got]
+
+    assert in_time(script, run) == [f"{method} /" for method in methods * 5]
 
 
 def test_threads_that_share_a_client_receive_their_own_responses() -> None:
-    with Server([echo(delay=0.001)]) as server, client() as http, ThreadPoolExecutor(4) as threads:
-        paths = [f"/{number}" for number in range(40)]
-        got = list(threads.map(lambda path: http.get(server.url + path).text, paths))
+    paths = [f"/{number}" for number in range(40)]
+
+    def run(url: str) -> list[str]:
+        with client() as http, ThreadPoolExecutor(4) as threads:
+            return list(threads.map(lambda path: http.get(url + path).text, paths))
+
+    got = in_time(echo(delay=0.001), run)
 
     assert got == [f"GET {path}" for path in paths]
 
