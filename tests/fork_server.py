@@ -229,7 +229,7 @@ def _import_all() -> None:
             if not module.name.startswith(optional):
                 raise
     for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
-        setattr(importlib.import_module("xapi_cli.agent.client"), name, _READY_TIMEOUT)
+        setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
     gc.collect()
     gc.freeze()
 

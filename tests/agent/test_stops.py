@@ -140,7 +140,7 @@ def test_a_signal_ends_a_call_in_a_stopped_agent(agent: Agent, number: signal.Si
         with _stopped(*_all(agent)):
             call.process.send_signal(number)
             assert call.end() == (128 + number, b"", b"")
-            assert not is_running(call.worker)
+            wait_until(lambda: not is_running(call.worker), "the worker has ended")
         may_respond.set()
     _check_it_works(agent)
 

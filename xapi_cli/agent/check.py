@@ -3,7 +3,7 @@
 import os
 import sys
 
-from xapi_cli.agent import client, control, protocol
+from xapi_cli.agent import call, client, control, protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket
 from xapi_cli.usecases.doctor.check import Check
@@ -28,7 +28,7 @@ def check_agent(findings: Findings) -> Check:
             return Check("agent", "pass", "off", "`xapi agent start` makes later calls start faster")
         return Check("agent", "warn", f"no agent of this user listens at {path}; {_UNUSED}", "run `xapi agent start`")
     try:
-        connection.settimeout(client.READY_TIMEOUT)
+        connection.settimeout(call.READY_TIMEOUT)
         kind, content = protocol.receive(connection)
     except (OSError, EOFError, protocol.ProtocolError):
         hint = "if it has not just been started, run `xapi agent stop`, then `xapi agent start`"

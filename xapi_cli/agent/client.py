@@ -1,7 +1,6 @@
-"""Hands the command over to the warm agent, if there is one, and ends this process as the command ended.
+"""Hands the command over to the warm agent, if there is one.
 
-It runs before anything else is imported. Until the request has been sent, every failure means that this process runs
-the command itself; afterwards only a worker that has not begun may ask for that, so no command runs twice.
+It runs before anything else is imported, so it only connects; `call` is imported while a worker accepts the connection.
 """
 
 import os
@@ -11,23 +10,9 @@ from xapi_cli.system import agent_socket
 
 TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
-    import signal as _signal
-    from _socket import socket
     from collections.abc import Mapping
-    from types import FrameType
-    from typing import Any, NoReturn
-else:
-    import _signal  # `signal` takes 3 ms
 
-READY_TIMEOUT = 0.4  # seconds until a worker must be ready
-WORKER_TIMEOUT = 2  # seconds until a worker must begin with a command, or end with it after a signal
-_TICK = 1.0  # seconds between two checks of a worker that sends nothing
-_REST_TIMEOUT = 10.0  # seconds for the rest of a message, or for a worker to read a reply
-_MSG_PEEK, _SHUT_RD = 2, 0  # as in <sys/socket.h>
-_LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
-_STOP_SIGNALS = {_signal.SIGSTOP, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU}
-_FAILED = 1  # the exit code of XapiError
 
 
 def hand_over() -> None:
@@ -38,221 +23,11 @@ def hand_over() -> None:
     path = agent_socket.path(environ, "agent")
     if path is None or (connection := agent_socket.connect(path)) is None:
         return
-    from xapi_cli.agent import protocol
+    from xapi_cli.agent import call
 
-    worker, reason = -1, b""
-    try:
-        if connection.fileno() < protocol.STREAMS:
-            reason = protocol.CLOSED_STREAM
-            return
-        connection.settimeout(READY_TIMEOUT)
-        reason = protocol.NOT_POSSIBLE
-        own_build = protocol.build()  # this and the request while a worker accepts the connection
-        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
-        reason = protocol.NO_WORKER
-        kind, content = protocol.receive(connection)
-        process, namespace, build = protocol.parse_greeting(content)
-        if kind != b"R" or build != own_build:
-            reason = protocol.OTHER_BUILD  # or it is older than this one
-            return
-        reason = protocol.NOT_VISIBLE
-        worker = _open_process(process, namespace)
-        reason = b""  # anything that follows a part of a request could complete it
-        protocol.send_request(connection, request)
-    except (OSError, ValueError, EOFError, protocol.ProtocolError):
-        _signal_worker(worker, _signal.SIGKILL)  # it may have got the streams, whose readers wait for their end
-        return
-    else:
-        _Call(connection, worker).wait()
-    finally:
-        if reason:
-            protocol.decline(connection, reason)
-        connection.close()
-        if worker >= 0:
-            os.close(worker)
+    call.run(connection)
 
 
 def is_off(environ: "Mapping[str, str]") -> bool:
     """Return whether XAPI_AGENT switches the agent off."""
     return environ.get("XAPI_AGENT", "").strip().lower() in _OFF
-
-
-class _Call:
-    """A command that the process *worker* runs, reported on *connection*."""
-
-    def __init__(self, connection: "socket", worker: int) -> None:
-        self._connection = connection
-        self._worker = worker
-        self._forwarded = 0  # the last signal
-        self._has_begun = False
-        self._previous: dict[int, Any] = {}
-
-    def wait(self) -> None:
-        """Wait for the end of the command and end this process; return if this process has to run it.
-
-        The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs.
-        """
-        self._forward_signals()
-        try:
-            while self._next_message() != b"C":
-                pass
-        except Exception:  # noqa: BLE001 - the agent was killed, or sends something that no agent sends
-            self._send(_signal.SIGKILL)
-            _end_lost(self._forwarded)
-        self._restore_signals()
-
-    def _next_message(self) -> bytes:
-        """Do what the next message requires, and return its kind; raises any exception if that is not possible."""
-        from xapi_cli.agent.protocol import ProtocolError, receive
-
-        if not self._await_message():
-            return b"C"
-        kind, content = receive(self._connection)
-        if kind == b"X":
-            os._exit(int(content))
-        elif kind == b"S":
-            _end_with_status(int(content))
-        elif kind == b"B":
-            if content:
-                _harden()
-        elif kind in {b"Q", b"P", b"G"}:
-            from xapi_cli.agent import questions
-
-            questions.respond(self._connection, kind, content)
-        elif kind != b"C" or self._has_begun:
-            raise ProtocolError("unexpected message")
-        self._has_begun = True
-        return kind
-
-    def _await_message(self) -> bool:
-        """Wait for the next message; return False if there will be none because the command has not begun.
-
-        Raises EOFError if the worker was killed, and the master, which would report that, does not respond.
-        """
-        since_signal = since_end = waited = 0  # ticks: a clock would count the time for which this process is stopped
-        self._connection.settimeout(_TICK)
-        while True:
-            try:
-                self._connection.recv(1, _MSG_PEEK)
-            except TimeoutError:
-                waited += 1
-                since_signal += bool(self._forwarded)
-                since_end += _has_ended(self._worker)
-            else:
-                self._connection.settimeout(_REST_TIMEOUT)
-                return True
-            self._send(_signal.SIGCONT)  # only a client that is stopped may have a worker that is
-            if since_signal > WORKER_TIMEOUT:
-                self._send(_signal.SIGKILL)
-                os._exit(128 + self._forwarded)  # as a command whose cleanup timed out
-            if since_end > WORKER_TIMEOUT:
-                raise EOFError
-            if waited >= WORKER_TIMEOUT and not self._has_begun and not self._forwarded:
-                return not self._withdraw()
-
-    def _withdraw(self) -> bool:
-        """Prevent the worker from running the command; return False if it has begun or refused to."""
-        self._connection.shutdown(_SHUT_RD)  # it cannot report any more that it begins, and ends when it tries to
-        self._send(_signal.SIGKILL)
-        return not self._connection.recv(1, _MSG_PEEK)
-
-    def _forward_signals(self) -> None:
-        for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGTSTP):
-            previous = _signal.getsignal(number)
-            if previous != _signal.SIG_IGN:
-                self._previous[number] = previous
-                _signal.signal(number, self._stop if number == _signal.SIGTSTP else self._forward)
-
-    def _restore_signals(self) -> None:
-        for number, handler in self._previous.items():
-            _signal.signal(number, handler)
-
-    def _forward(self, number: int, frame: "FrameType | None") -> None:
-        self._forwarded = number
-        self._send(number)
-        self._send(_signal.SIGCONT)  # it may be stopped
-
-    def _stop(self, number: int, frame: "FrameType | None") -> None:
-        """Stop the worker and then this process, as Ctrl-Z does; continue both when the shell continues this one."""
-        self._send(_signal.SIGSTOP)
-        _signal.signal(number, _signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-        _signal.signal(number, self._stop)
-        self._send(_signal.SIGCONT)
-
-    def _send(self, number: int) -> None:
-        _signal_worker(self._worker, number)
-
-
-def _open_process(process: bytes, namespace: bytes) -> int:
-    """Return the descriptor of the process with the id *process* in *namespace*; raises OSError or ValueError."""
-    from xapi_cli.agent import protocol
-
-    if namespace != protocol.pid_namespace():
-        raise ValueError(namespace)
-    return os.pidfd_open(int(process))
-
-
-def _signal_worker(worker: int, number: int) -> None:
-    """Send the signal *number* to the process with the descriptor *worker*, -1 without one."""
-    try:
-        _signal.pidfd_send_signal(worker, number)
-    except OSError:
-        pass  # it has ended
-
-
-def _has_ended(worker: int) -> bool:
-    """Return whether the process with the descriptor *worker* has ended."""
-    import select
-
-    poll = select.poll()
-    poll.register(worker, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _harden() -> None:
-    """Protect the secrets in the environment of this process, now that the worker has read what it needs."""
-    from xapi_cli.system import process_hardening
-
-    process_hardening.apply()
-
-
-def _has_terminal() -> bool:
-    """Return whether this process has a controlling terminal that it can open."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
-def _end_with_status(status: int) -> "NoReturn":
-    """End this process with the wait status of the worker."""
-    if os.WIFSIGNALED(status):
-        _end_by_signal(os.WTERMSIG(status))
-    os._exit(os.WEXITSTATUS(status))
-
-
-def _end_lost(forwarded: int) -> "NoReturn":
-    """End this process after the whole agent was killed; the worker may have died of the signal *forwarded*."""
-    if forwarded:
-        _end_by_signal(forwarded)
-    try:
-        os.write(2, _LOST)
-    except OSError:
-        pass
-    os._exit(_FAILED)
-
-
-def _end_by_signal(number: int) -> "NoReturn":
-    """End this process with the signal *number*, without a core dump."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if number in _STOP_SIGNALS:  # no process dies of them
-        os._exit(128 + number)
-    if number != _signal.SIGKILL:
-        _signal.signal(number, _signal.SIG_DFL)
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [number])
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)
