@@ -19,6 +19,8 @@ from xapi_cli.system import process_hardening, prompts, signals
 if TYPE_CHECKING:
     from _socket import socket
 
+    from xapi_cli.system.programs import Invocation, Limit
+
 _POLL_INTERVAL = 0.05  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,35 +76,28 @@ class Questions:
         question = {"command": list(command), "setting": setting, "deadline": deadline, "show_stderr": show_stderr}
         return str(self._ask(b"P", question).get("text", ""))
 
-    def run_program(
-        self,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        limit: float | Callable[[], float],
-        *,
-        largest: int,
-        data: bytes = b"",
-        in_background: bool = False,
-        inherited: int | None = None,
-    ) -> tuple[bytes, int]:
-        """Return what *command* prints, and its exit code; raises what `programs.run` raises.
+    def run_program(self, program: "Invocation", limit: "Limit") -> tuple[bytes, int]:
+        """Return what *program* prints, and its exit code; raises what `programs.run` raises.
 
-        One that runs *in_background* needs no terminal, so that this process runs it.
+        One that runs in the background needs no terminal, so that this process runs it.
         """
         import base64
         import subprocess
 
         from xapi_cli.system import programs
 
-        if in_background:
-            return programs.run(
-                command, environ, limit, largest=largest, data=data, in_background=True, inherited=inherited
-            )
+        if program.in_background:
+            return programs.run(program, limit)
         left = limit if callable(limit) else lambda: limit
-        question = {"command": list(command), "largest": largest, "data": data.decode(), "limit": left()}
-        reply = self._ask(b"G", question, inherited=inherited, meanwhile=left)
+        question = {
+            "command": list(program.command),
+            "largest": program.largest,
+            "data": program.data.decode(),
+            "limit": left(),
+        }
+        reply = self._ask(b"G", question, inherited=program.inherited, meanwhile=left)
         if "expired" in reply:
-            raise subprocess.TimeoutExpired(command, 0)
+            raise subprocess.TimeoutExpired(program.command, 0)
         if "number" in reply:
             raise OSError(reply["number"], os.strerror(reply["number"]))
         if "invalid" in reply:
@@ -207,14 +202,14 @@ def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
     inherited = protocol.receive_descriptor(connection) if question["has_descriptor"] else None
     try:
         left = Watchdog(question["limit"], max_total=math.inf).left  # Ctrl-Z suspends it
-        output, code = programs.run(
+        program = programs.Invocation(
             question["command"],
             without_secrets(os.environ),
-            left,
-            largest=question["largest"],
+            question["largest"],
             data=question["data"].encode(),
             inherited=inherited,
         )
+        output, code = programs.run(program, left)
     except subprocess.TimeoutExpired:
         return {"expired": True}
     except OSError as error:

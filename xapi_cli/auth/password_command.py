@@ -34,9 +34,8 @@ def from_command(
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"{setting} {printable(os.path.basename(command[0]))!r}"
     try:
-        output, exit_code = programs.run(
-            command, without_secrets(environ), min(limit, left), largest=_MAX_SIZE, show_stderr=show_stderr
-        )
+        program = programs.Invocation(command, without_secrets(environ), _MAX_SIZE, show_stderr=show_stderr)
+        output, exit_code = programs.run(program, min(limit, left))
     except (OSError, ValueError) as error:
         raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
     except subprocess.TimeoutExpired:

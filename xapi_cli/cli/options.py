@@ -1,4 +1,4 @@
-"""The flags of the settings, made from the table of settings, for the commands that use them."""
+"""Options that commands share: the flags of the settings, made from the table of settings, and others."""
 
 import inspect
 from collections.abc import Callable
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
 NETWORK = tuple(name for name, setting in SETTINGS.items() if setting.commands == "network")
+
+# Options that several commands have.
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MinTtl = Annotated[
+    str | None,
+    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
+]
 
 
 def settings_flags(

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli import completion
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[
     str,
     typer.Argument(

@@ -1,18 +1,13 @@
 """Provide the token to Bazel and other programs."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
-
-MinTtl = Annotated[
-    str | None,
-    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
-]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)

@@ -1,10 +1,10 @@
 """Check everything that xapi needs, and print remedies."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def doctor(
     ctx: typer.Context,
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Check everything that xapi needs, and print remedies.
 

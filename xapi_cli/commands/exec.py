@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.completion import command_words
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -17,10 +17,6 @@ Command = Annotated[
     typer.Argument(
         metavar="-- COMMAND [ARG]...", help="The command to run.", autocompletion=command_words, show_default=False
     ),
-]
-MinTtl = Annotated[
-    str | None,
-    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
 ]
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xapi_cli.cli.completion import profile_keys, profile_names, stored_keys, values_of_key
-from xapi_cli.cli.options import settings_flags
+from xapi_cli.cli.options import Json, settings_flags
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from xapi_cli.runtime import Runtime
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names, show_default=False)
 ]

@@ -186,7 +186,8 @@ class FilterEngine:
 
     def _old_version(self, program: str) -> str | None:
         """Return the version of *program* if it changes numbers."""
-        out, _ = programs.run([program, "--version"], self._environ, _TIME_LIMIT, largest=1000, in_background=True)
+        asking = programs.Invocation([program, "--version"], self._environ, 1000, in_background=True)
+        out, _ = programs.run(asking, _TIME_LIMIT)
         found = _VERSION.match(out)
         if found is None or (int(found[1]), int(found[2])) >= _LOSSY_BEFORE:
             return None

@@ -8,26 +8,30 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple
 
 _SLICE = 0.05  # seconds between two checks of the remaining time
 
 
-class RunProgram(Protocol):
-    """The interface of `run`."""
+class Invocation(NamedTuple):
+    """A program and how it runs: *command* in *environ*, with *data* as its stdin.
 
-    def __call__(
-        self,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        limit: float | Callable[[], float],
-        *,
-        largest: int,
-        data: bytes = b"",
-        in_background: bool = False,
-        inherited: int | None = None,
-    ) -> tuple[bytes, int]:
-        """Return what *command* printed, and its exit code."""
+    It is killed if it prints more than *largest* bytes. If it is *in_background*, it must not read from the terminal,
+    and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*. It inherits the
+    descriptor *inherited*, not on Windows.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    largest: int
+    data: bytes = b""
+    in_background: bool = False
+    show_stderr: bool = False
+    inherited: int | None = None
+
+
+Limit = float | Callable[[], float]  # the time in seconds, or a function that returns the remaining seconds
+RunProgram = Callable[[Invocation, Limit], tuple[bytes, int]]  # `run`, or what replaces it
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:
@@ -46,23 +50,10 @@ def find(program: str, environ: Mapping[str, str]) -> str:
     return found
 
 
-def run(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    limit: float | Callable[[], float],
-    *,
-    largest: int,
-    data: bytes = b"",
-    in_background: bool = False,
-    show_stderr: bool = False,
-    inherited: int | None = None,
-) -> tuple[bytes, int]:
-    """Return what *command* printed until it exited, and its exit code; its stdin contains *data*.
+def run(program: Invocation, limit: Limit) -> tuple[bytes, int]:
+    """Return what *program* printed until it exited or *limit* expired, and its exit code.
 
-    *limit* is the time in seconds, or a function that returns the remaining seconds. A program that prints more than
-    *largest* bytes is killed, and the output is then longer than that. If it is *in_background*, it must not read from
-    the terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*.
-    It inherits the descriptor *inherited*, not on Windows.
+    The output of one that prints too much is longer than the limit.
 
     A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
     after the program has exited, a mark is written to the pipe, after everything that the program wrote. Raises
@@ -73,33 +64,33 @@ def run(
     with open(sink, "wb", buffering=0) as pipe:
         try:
             process = subprocess.Popen(
-                command,
-                executable=find(command[0], environ),
-                stdin=subprocess.PIPE if data else subprocess.DEVNULL,
+                program.command,
+                executable=find(program.command[0], program.environ),
+                stdin=subprocess.PIPE if program.data else subprocess.DEVNULL,
                 stdout=pipe,
-                stderr=None if show_stderr else subprocess.DEVNULL,
-                env=environ,
-                pass_fds=() if inherited is None else (inherited,),
-                process_group=0 if in_background and os.name != "nt" else None,
+                stderr=None if program.show_stderr else subprocess.DEVNULL,
+                env=program.environ,
+                pass_fds=() if program.inherited is None else (program.inherited,),
+                process_group=0 if program.in_background and os.name != "nt" else None,
             )
         except BaseException:
             os.close(source)
             raise
-        reader = _Reader(source, mark, largest, lambda: _kill(process, group=in_background))
+        reader = _Reader(source, mark, program.largest, lambda: _kill(process, group=program.in_background))
         try:
-            if data:
-                _start(lambda: _write(process, data))
+            if program.data:
+                _start(lambda: _write(process, program.data))
             _wait(process, limit)
         finally:
             if process.poll() is None:
-                _kill(process, group=in_background)
+                _kill(process, group=program.in_background)
                 process.wait()
         with suppress(BrokenPipeError):  # the reader has read more than the limit and closed the pipe
             pipe.write(mark)
         return reader.result(), process.returncode
 
 
-def _wait(process: "subprocess.Popen[bytes]", limit: float | Callable[[], float]) -> None:
+def _wait(process: "subprocess.Popen[bytes]", limit: Limit) -> None:
     """Wait until *process* has exited; `Popen.wait` with a timeout would notice it up to 50 ms later."""
     has_exited = threading.Event()
 

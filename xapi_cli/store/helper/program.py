@@ -75,15 +75,15 @@ class Program:
         Raises WatchdogTimeout, and StoreError if it fails.
         """
         try:
-            output, code = self._run(
+            helper = programs.Invocation(
                 (self._path, action),
                 self._environ,
-                left,
+                _MAX_SIZE,
                 data=text.encode("ascii"),
-                largest=_MAX_SIZE,
                 in_background=self._in_background,
                 inherited=None if os.name == "nt" else self.lock,
             )
+            output, code = self._run(helper, left)
         except subprocess.TimeoutExpired:
             raise WatchdogTimeout from None
         except FileNotFoundError:
