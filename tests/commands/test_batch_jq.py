@@ -1,6 +1,7 @@
 """`xapi batch --jq`, with both engines: libjq, and the program jq."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
@@ -114,9 +115,13 @@ def test_an_endless_filter_delays_no_other_line(xapi: Xapi, engine: Mapping[str,
         process.stdin.write(paths(40).encode())
         process.stdin.flush()
         lines = [json.loads(process.stdout.readline()) for _ in range(39)]  # all while the filter still runs
+        while not (children := busy_children(process.pid)):
+            assert process.poll() is None
+        priorities = [os.getpriority(os.PRIO_PROCESS, child) for child in children]
         process.kill()
         process.communicate()
 
+    assert priorities == [10]
     assert sorted(line["json"] for line in lines) == [0, *range(2, 40)]
 
 

@@ -280,12 +280,21 @@ def test_max_time_ends_the_child_processes_of_the_program(xapi: Xapi, tmp_path: 
     _wait_for_end_of(group)
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_library_that_cannot_be_used_is_replaced_by_the_program(xapi: Xapi, tmp_path: Path, broken: bool) -> None:
+_OLD_LIBRARY = """
+class compile:
+    def __init__(self, text): pass
+    def input_text(self, text): return ["1.1"]
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [None, "raise ImportError('wrong architecture')\n", "def compile(text): return text\n", _OLD_LIBRARY]
+)
+def test_a_library_that_cannot_be_used_is_replaced_by_the_program(xapi: Xapi, tmp_path: Path, code: str | None) -> None:
     (tmp_path / "jq").mkdir()
     (tmp_path / "jq" / "README").write_text("a directory without code")
-    if broken:
-        (tmp_path / "jq" / "__init__.py").write_text("raise ImportError('wrong architecture')\n")
+    if code is not None:
+        (tmp_path / "jq" / "__init__.py").write_text(code)
     with PageServer(lambda target: page([1])) as server:
         env = {**bearing(server), "PYTHONPATH": str(tmp_path)}
         outcome = xapi("request", "/", "--jq", ".[]", env=env)

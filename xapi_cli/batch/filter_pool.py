@@ -21,6 +21,7 @@ _BLOCK = 64 * 1024  # bytes per read
 _MAX_RESULT = 10 * 1024 * 1024  # bytes
 _MAX_CHILDREN = 16
 _SLOW = 0.05  # seconds with one document, after which another child is started for the documents that wait
+_LOW_PRIORITY = 10  # niceness
 _MAX_ERRORS = 16 * 1024  # bytes of stderr that are kept
 _MAX_WRITES = 16  # parts of a document that are written before other work continues
 _EXIT_TIME = 0.1  # seconds between the end of the output of a process and its exit
@@ -39,9 +40,9 @@ def line_filter(text: str | None, environ: Mapping[str, str], warn: Callable[[st
 class FilterPool:
     """Run the jobs with *jq*, each for at most *limit* seconds.
 
-    There is one child process as long as no job takes long, else one for each of the *jobs* requests that may be in
-    flight, up to 16. On Linux, the memory of each is limited. What the results occupy until they are complete counts
-    towards *budget*. *note* takes what the filter prints on stderr.
+    There is one child process as long as no job takes long. If all are slow, their number doubles, up to that of the
+    *jobs* that may be in flight, or 16. On Linux, the memory of each is limited. What the results occupy until they are
+    complete counts towards *budget*. *note* takes what the filter prints on stderr.
     """
 
     def __init__(
@@ -75,11 +76,10 @@ class FilterPool:
 
     def run(self) -> None:
         """Start the jobs that wait, as far as a child is idle."""
-        while self._waiting:
-            child = next((each for each in self._children if each.job is None), None) or self._new_child()
-            if child is None:
-                return
-            child.begin(*self._waiting.popleft())
+        self._begin_jobs()
+        if self._waiting and self._is_slow():
+            self._add_children()
+            self._begin_jobs()
 
     def check(self, now: float) -> None:
         """End the jobs that take too long, and start others; continue to read results if there is room."""
@@ -106,20 +106,28 @@ class FilterPool:
         for child in list(self._children):
             child.end()
 
-    def _new_child(self) -> "_Child | None":
-        """Return a new child, or None if the jobs that wait must wait for another one."""
+    def _begin_jobs(self) -> None:
+        for child in list(self._children):
+            if self._waiting and child.job is None:
+                child.begin(*self._waiting.popleft())
+
+    def _is_slow(self) -> bool:
+        """Return whether each child has been running its job for long."""
         now = time.monotonic()
-        is_slow = all(child.job is not None and now - child.job.started >= _SLOW for child in self._children)
-        if not is_slow or len(self._children) >= self._max_children:
-            return None
-        try:
-            child = _Child(self)
-        except FilterError as error:
-            if not self._children:
-                self._fail_waiting(str(error))
-            return None
-        self._children.append(child)
-        return child
+        return all(child.job is not None and now - child.job.started >= _SLOW for child in self._children)
+
+    def _add_children(self) -> None:
+        """Double the children, as far as jobs wait for them: the first jobs that wait may be slow, too."""
+        for child in self._children:
+            child.lower_priority()
+        wanted = min(max(1, len(self._children)), len(self._waiting), self._max_children - len(self._children))
+        for _ in range(wanted):
+            try:
+                self._children.insert(0, _Child(self))  # it is preferred to those of low priority
+            except FilterError as error:
+                if not self._children:
+                    self._fail_waiting(str(error))
+                return
 
     def _fail_waiting(self, message: str) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -137,7 +145,7 @@ class _Child:
         self._pool, self._jq, self._process = pool, pool.jq, pool.jq.start()
         self._then: Callable[[], None] = lambda: None
         self._unsent = memoryview(b"")
-        self._is_sent = self._is_answered = self._is_paused = False
+        self._is_sent = self._is_answered = self._is_paused = self._has_low_priority = False
         self._errors = self._partial_line = b""
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None  # noqa: S101 - all three are pipes
@@ -156,6 +164,13 @@ class _Child:
         self.job, self._then, self._is_sent, self._is_answered = job, then, False, False
         job.started = time.monotonic()
         self._write()
+
+    def lower_priority(self) -> None:
+        """Let other processes run first, because the job takes long; there is no way back."""
+        if not self._has_low_priority:
+            self._has_low_priority = True
+            with suppress(OSError):  # it has ended
+                os.setpriority(os.PRIO_PGRP, self._process.pid, _LOW_PRIORITY)
 
     def expire(self, message: str) -> None:
         """End the job with *message*, unless its result can be read now: xapi itself may have been delayed."""

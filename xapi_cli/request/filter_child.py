@@ -17,6 +17,7 @@ import sys
 TYPE_CHECKING = False  # the module typing takes a fifth of the time to start
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
     from typing import IO, Any
 
 COMPILE_ERROR, NO_LIBRARY, ERROR, TOO_LARGE = 3, 4, 5, 6
@@ -54,6 +55,8 @@ def main(directory: str, text: str, full: str, end: str, ready: str = "") -> int
     try:
         import jq
 
+        if not _keeps_numbers(jq):
+            return _failed("the package jq is older than 1.6", NO_LIBRARY)
         jq.compile(text)
         program = jq.compile(full)
         if ready:
@@ -71,6 +74,14 @@ def main(directory: str, text: str, full: str, end: str, ready: str = "") -> int
     except MemoryError:
         return _failed("not enough memory", ERROR)
     return 0
+
+
+def _keeps_numbers(jq: "ModuleType") -> bool:
+    """Return whether *jq* is the library, in a version that preserves the notation of numbers."""
+    try:
+        return str(next(iter(jq.compile("tostring").input_text("1.10")))) == "1.10"
+    except AttributeError:
+        return False
 
 
 def _filter_documents(program: "Any", end: str) -> None:
