@@ -6,15 +6,14 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import Interrupted, UsageError, XapiError
+from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.http import urls
-from xapi_cli.request import combinations, items
+from xapi_cli.request import combinations, items, unfinished
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.sources import STDIN, read_value
 from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings import paths
-from xapi_cli.system import signals
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class Request:
             pages.run(call)
         except BaseException as error:
             if output.file is None:
-                self._report_kept(error, pages.remaining())
+                unfinished.report(error, self._runtime.terminal, pages.remaining())
             raise
 
     def print_curl(self) -> None:
@@ -306,25 +305,7 @@ class Request:
         kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
         how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
         discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
-        self._report_kept(error, kept, discarded)
-
-    def _report_kept(self, error: BaseException, kept: str, discarded: str = "") -> None:
-        """State what is *kept*, in *error* or in a note if it is reported silently, or else what is *discarded*."""
-        failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
-        if isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt):
-            self._note_interruption(error, kept or discarded)
-        elif kept and failure is not None:
-            signals.cancel_alarm()  # its failure would replace this one while the files are closed
-            failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
-
-    def _note_interruption(self, error: BaseException, text: str) -> None:
-        """Write *text* on a terminal; elsewhere, signals are silent."""
-        terminal = self._runtime.terminal
-        if not terminal.stderr_is_terminal or not text:
-            return
-        if isinstance(error, KeyboardInterrupt):
-            terminal.begin_line()
-        terminal.note(f"interrupted: {text}")
+        unfinished.report(error, self._runtime.terminal, kept, discarded)
 
     def _write_meta_of_failure(self, meta: Meta, file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""
