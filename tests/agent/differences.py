@@ -25,7 +25,7 @@ LEFT_OUT = {
             "store/test_registry.py::test_doctor_probes_a_storage_that_is_not_in_the_state_directory",
             "store/test_registry.py::test_help_and_errors_name_every_storage",
             "store/test_registry.py::test_a_storage_whose_packages_are_not_installed_names_the_extra",
-            "test_redis.py::test_without_the_extra_the_error_names_the_command_that_installs_it",
+            "machines/test_access.py::test_without_the_extra_the_error_names_the_command_that_installs_it",
         ),
         "it changes the modules of the program in its own process",
     ),
