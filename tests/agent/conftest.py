@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
+from tests.agent import relays
+from tests.agent.relays import Relay
 from tests.agent.runtimes import guarded_directory
+from tests.http.clients import tls_of
 from tests.program import Xapi
 from xapi_cli.agent import protocol
 
@@ -145,3 +150,26 @@ def agent(stopped: Agent) -> Agent:
     """A running agent."""
     stopped.start()
     return stopped
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[Relay]:
+    with relays.running(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def bundle(ca: trustme.CA, tmp_path: Path) -> Path:
+    path = tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server_tls(ca: trustme.CA) -> ssl.SSLContext:
+    return tls_of(ca.issue_cert("localhost", "127.0.0.1"))

@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
+from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import loans, tls
 from xapi_cli.http.loans import RelayLender
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
 from xapi_cli.system import agent_socket
 
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"  # a truncated response
 LONG_REPLY_TIMEOUT = 20.0  # seconds; on a busy machine, a relay that does respond must not be given up
 _PROGRAM = """
 import socket, sys
@@ -104,3 +107,19 @@ def borrower(
         lambda: tls.create_context(context, {}), lambda scheme, host, port: proxy, trace=trace, lender=lender
     )
     return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
+
+
+def get(relay: Relay, bundle: Path | None, url: str, authorization: str = "Bearer one") -> bytes:
+    """Send a request as a process of its own would."""
+    with borrower(relay, bundle) as http:
+        return http.get(url, headers={"Authorization": authorization}).content
+
+
+def warm_error(relay: Relay, bundle: Path | None, url: str, timeout: float = 20) -> str:
+    """Send a request as a process of its own would, and return the message of its failure."""
+    with (
+        borrower(relay, bundle, timeout=timeout) as http,
+        pytest.raises((NetworkError, TimeoutExpired)) as caught,
+    ):
+        http.get(url)
+    return str(caught.value)

@@ -1,22 +1,16 @@
 """Connections outlive the process that opened them: the relay lends each one to one process at a time."""
 
-import os
 import re
-import signal
-import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
 
-from tests.agent import relays
-from tests.agent.relays import Relay, borrower
-from tests.http.clients import Zeros, tls_of
+from tests.agent.relays import HALF, Relay, borrower, get, warm_error
 from tests.servers import (
     OK,
     Peer,
@@ -25,51 +19,16 @@ from tests.servers import (
     forward,
     free_port,
     hang,
-    head,
     request,
     reset,
     send,
     serve,
-    until_closed,
-    wait_for,
 )
 from tests.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
-from xapi_cli.http.loans import REPLY_TIMEOUT
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
-
-HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
-
-
-@pytest.fixture
-def relay(tmp_path: Path) -> Iterator[Relay]:
-    with relays.running(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def ca() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def bundle(ca: trustme.CA, tmp_path: Path) -> Path:
-    path = tmp_path / "ca.pem"
-    ca.cert_pem.write_to_path(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def server_tls(ca: trustme.CA) -> ssl.SSLContext:
-    return tls_of(ca.issue_cert("localhost", "127.0.0.1"))
-
-
-def get(relay: Relay, bundle: Path | None, url: str, authorization: str = "Bearer one") -> bytes:
-    """Send a request as a process of its own would."""
-    with borrower(relay, bundle) as http:
-        return http.get(url, headers={"Authorization": authorization}).content
 
 
 def cold_error(bundle: Path | None, url: str, timeout: float = 20) -> str:
@@ -77,15 +36,6 @@ def cold_error(bundle: Path | None, url: str, timeout: float = 20) -> str:
     transport = Transport(lambda: tls.create_context(str(bundle) if bundle else None, {}))
     with (
         httpx.Client(transport=transport, timeout=timeout, trust_env=False) as http,
-        pytest.raises((NetworkError, TimeoutExpired)) as caught,
-    ):
-        http.get(url)
-    return str(caught.value)
-
-
-def warm_error(relay: Relay, bundle: Path | None, url: str, timeout: float = 20) -> str:
-    with (
-        borrower(relay, bundle, timeout=timeout) as http,
         pytest.raises((NetworkError, TimeoutExpired)) as caught,
     ):
         http.get(url)
@@ -283,243 +233,3 @@ def test_connections_are_lent_in_parallel(relay: Relay, bundle: Path, server_tls
             for thread in threads:
                 thread.join()
         assert failures == []
-
-
-# --- Failures of the relay and of borrowers -----------------------------------------------------------------
-
-
-def test_a_relay_that_is_killed_is_a_network_error_and_later_calls_do_without_it(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
-) -> None:
-    with Server([request(), send(HALF), hang()], [serve()], tls=server_tls) as server:
-        with borrower(relay, bundle) as http, http.stream("GET", server.url) as response:
-            parts = response.iter_raw()
-            assert next(parts) == b"half"
-            relay.process.kill()
-            with pytest.raises(NetworkError, match=r"truncated after 4 bytes \(the agent's connection relay"):
-                next(parts)
-        assert get(relay, bundle, server.url) == b"ok"
-
-
-def test_a_stopped_relay_is_not_waited_for(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
-    with Server([serve()], tls=server_tls) as server:
-        get(relay, bundle, server.url)
-        relay.stop()
-        try:
-            with borrower(relay, bundle, reply_timeout=REPLY_TIMEOUT) as http:
-                assert http.get(server.url).content == b"ok"
-            assert len(server.received) == 2
-        finally:
-            relay.process.send_signal(signal.SIGCONT)
-
-
-def test_a_relay_that_stops_during_a_call_is_a_timeout(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
-    def stop(peer: Peer) -> None:
-        relay.stop()
-
-    with Server([request(), stop, send(OK), hang()], tls=server_tls) as server:
-        try:
-            assert warm_error(relay, bundle, server.url, 2).startswith(f"no response from {server.name} within 2 s")
-        finally:
-            relay.process.send_signal(signal.SIGCONT)
-
-
-@pytest.mark.parametrize(
-    "reply", [b"", b"\0\0\0\2{}", b"\xff" * 8, b"\0\0\0\x0f" + b'{"type":"lent"}', b"\0\0\0\1{"], ids=repr
-)
-def test_a_relay_that_does_not_follow_the_protocol_is_not_used(
-    tmp_path: Path, bundle: Path, server_tls: ssl.SSLContext, reply: bytes
-) -> None:
-    def respond() -> None:
-        peer, _ = listener.accept()
-        with peer:
-            peer.recv(65536)
-            peer.sendall(reply)
-            peer.shutdown(socket.SHUT_WR)
-            peer.recv(1)
-
-    class Planted(Relay):
-        def __init__(self, path: Path) -> None:
-            self.path = path
-
-    with socket.socket(socket.AF_UNIX) as listener, Server([serve()], tls=server_tls) as server:
-        listener.bind(str(tmp_path / "relay"))
-        listener.listen(1)
-        thread = threading.Thread(target=respond)
-        thread.start()
-        assert get(Planted(tmp_path / "relay"), bundle, server.url) == b"ok"
-        thread.join(10)
-        assert len(server.received) == 1
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"x", b"\0\0\0\2{}", b"\xff" * 9, b"\0\0\0\4null", b"\0\0\0\x0f" + b'{"type":"lend"}'],
-    ids=repr,
-)
-def test_the_relay_survives_any_input(relay: Relay, bundle: Path, server_tls: ssl.SSLContext, data: bytes) -> None:
-    for _ in range(3):
-        sock = relay.connect()
-        assert sock is not None
-        sock.sendall(data)
-        sock.close()
-    with Server([serve()], tls=server_tls) as server:
-        assert get(relay, bundle, server.url) == b"ok"
-    assert relay.status()["loans"] == 1
-
-
-def test_the_connection_of_a_killed_process_is_closed(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
-    is_closed = threading.Event()
-
-    def notice(peer: Peer) -> None:
-        with pytest.raises((EOFError, OSError)):
-            peer.read_some()
-        is_closed.set()
-
-    with Server([request(), send(HALF), notice], tls=server_tls) as server:
-        child = os.fork()
-        if child == 0:
-            try:
-                with borrower(relay, bundle) as http, http.stream("GET", server.url) as response:
-                    next(response.iter_raw())
-                    os.kill(os.getpid(), signal.SIGKILL)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
-        assert is_closed.wait(10)
-    assert relay.status()["kept"] == 0
-
-
-def test_loans_in_progress_end_as_usual_after_the_lifeline_has_ended(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
-) -> None:
-    is_over = threading.Event()
-    with Server([request(), wait_for(is_over), send(OK), until_closed()], tls=server_tls) as server:
-        thread = threading.Thread(target=lambda: results.append(get(relay, bundle, server.url)))
-        results: list[bytes] = []
-        thread.start()
-        while not (server.received and server.received[0]):
-            thread.join(0.01)
-        relay.end()
-        is_over.set()
-        thread.join(10)
-        assert results == [b"ok"]
-        assert relay.process.wait(20) == 0
-
-
-@pytest.mark.slow
-def test_an_idle_connection_is_closed_after_the_keep_alive_timeout(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
-) -> None:
-    is_closed = threading.Event()
-
-    def notice(peer: Peer) -> None:
-        with pytest.raises((EOFError, OSError)):
-            peer.read_some()
-        is_closed.set()
-
-    with Server([request(), send(OK), notice], tls=server_tls) as server:
-        get(relay, bundle, server.url)
-        assert is_closed.wait(30)
-        assert relay.status()["kept"] == 0
-
-
-# --- Bodies -------------------------------------------------------------------------------------------------
-
-
-def peak_memory(relay: Relay) -> int:
-    """Return the peak of the relay's resident memory in MiB."""
-    status = Path(f"/proc/{relay.process.pid}/status").read_text()
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
-
-
-@pytest.mark.parametrize(
-    "mebibytes", [128, pytest.param(2048, marks=[pytest.mark.soak, pytest.mark.timeout(900)])], ids="{} MiB".format
-)
-def test_large_bodies_take_no_memory_in_either_direction(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext, mebibytes: int
-) -> None:
-    size = mebibytes * 1024 * 1024
-
-    def swallow(peer: Peer) -> None:
-        left = size
-        while left > 0:
-            left -= len(peer.sock.recv(256 * 1024))
-
-    def flood(peer: Peer) -> None:
-        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
-        for _ in range(size // 65536):
-            peer.sock.sendall(bytes(65536))
-
-    with Server([head(), swallow, flood, until_closed()], tls=server_tls) as server:
-        with Server([serve()], tls=server_tls) as small:
-            get(relay, bundle, small.url)
-        before = peak_memory(relay)
-        with (
-            borrower(relay, bundle, timeout=60) as http,
-            http.stream("PUT", server.url, content=Zeros(size), headers={"Content-Length": str(size)}) as response,
-        ):
-            assert sum(map(len, response.iter_raw())) == size
-        peak = peak_memory(relay)
-        print(f"{mebibytes} MiB each way: a peak of {peak} MiB, {before} MiB before")  # noqa: T201 - for `make soak`
-        assert peak < before + 16
-        assert relay.status()["loans"] == 2
-
-
-def test_a_slow_reader_holds_the_server_back(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
-    sent = []
-
-    def flood(peer: Peer) -> None:
-        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-        peer.sock.settimeout(1)
-        while True:
-            try:
-                peer.sock.sendall(bytes(65536))
-            except TimeoutError:
-                break
-            sent.append(65536)
-        is_stuck.set()
-
-    is_stuck = threading.Event()
-    with (
-        Server([request(), flood], tls=server_tls) as server,
-        borrower(relay, bundle) as http,
-        http.stream("GET", server.url) as response,
-    ):
-        next(response.iter_raw())
-        assert is_stuck.wait(30)
-        assert sum(sent) < 64 * 1024 * 1024
-
-
-def test_what_was_sent_before_an_early_response_reaches_the_server(
-    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
-) -> None:
-    body = b"x" * 200_000
-    may_read = threading.Event()
-
-    def read_all(peer: Peer) -> None:
-        while not peer.received.endswith(body):
-            peer.read_some()
-        is_read.set()
-
-    is_read = threading.Event()
-    early: list[Step] = [head(), send(OK), wait_for(may_read), read_all]
-    with Server(early, tls=server_tls) as server, borrower(relay, bundle) as http:
-        assert http.post(server.url, content=body).content == b"ok"
-        http.close()
-        may_read.set()
-        assert is_read.wait(10)
-
-
-def test_two_hundred_calls_leave_no_descriptor_open(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
-    import resource
-
-    resource.prlimit(relay.process.pid, resource.RLIMIT_NOFILE, (24, 24))
-    one_use = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
-    with Server([serve(one_use)], tls=server_tls) as server, Server([serve()], tls=server_tls) as kept:
-        for _ in range(100):
-            assert get(relay, bundle, server.url) == b"ok"
-            assert get(relay, bundle, kept.url) == b"ok"
-        assert len(kept.received) == 1
-    status = relay.status()
-    assert (status["loans"], status["misses"]) == (200, 0)
