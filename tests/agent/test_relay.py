@@ -11,19 +11,7 @@ import pytest
 import trustme
 
 from tests.agent.relays import HALF, Relay, borrower, get, warm_error
-from tests.servers import (
-    OK,
-    Peer,
-    Server,
-    Step,
-    forward,
-    free_port,
-    hang,
-    request,
-    reset,
-    send,
-    serve,
-)
+from tests.servers import OK, Peer, Server, Step, forward, free_port, hang, request, reset, send, serve
 from tests.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
