@@ -1,0 +1,196 @@
+"""`xapi api list` and `xapi api show`, and the descriptions of profiles."""
+
+import json
+import os
+import shlex
+
+import pytest
+
+from tests.commands.descriptions import NOTHING_LOADED, load
+from tests.openapi.documents import SWAGGER, openapi, public_document
+from tests.program import REAL, Outcome, Xapi
+from xapi_cli.sandbox import Sandbox
+
+
+def test_list_filters_by_a_word(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "list", "PHOTO") == Outcome(0, "POST\t/v2/pets/{id}/photo\t\n")
+    assert xapi("api", "list", "find") == Outcome(0, "GET\t/v2/pets/{id}\tFind a pet\n")
+    assert xapi("api", "list", "x\x1b") == Outcome(0, "", "xapi: no operation contains x\\x1b\n")
+
+
+def test_list_prints_json(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert json.loads(xapi("api", "list", "find", "--json").out) == [
+        {"method": "GET", "path": "/v2/pets/{id}", "summary": "Find a pet"}
+    ]
+
+
+def test_list_is_a_table_on_a_terminal(xapi: Xapi) -> None:
+    load(xapi)
+
+    with xapi.on_terminal("api", "list") as terminal:
+        assert terminal.wait() == 0
+        assert "METHOD  PATH                 SUMMARY\r\nGET     /v2/pets/{id}        Find a pet\r\n" in terminal.text
+
+
+def test_paths_are_relative_to_the_base_url(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "list", "find", env={"XAPI_BASE_URL": "https://api.test/v2"}).out.startswith("GET\t/pets/{id}\t")
+
+
+def test_show_prints_an_operation(xapi: Xapi) -> None:
+    load(xapi)
+
+    assert xapi("api", "show", "put", "/v2/pets/7") == Outcome(
+        0,
+        """\
+PUT /v2/pets/{id}
+  (deprecated)
+
+Path parameters
+  id  integer, required
+
+Body (application/json, object, required)
+  name  string, required
+      its name
+  tags  array of string
+      one of: cat, dog
+
+Example
+  xapi request PUT /v2/pets/1 name=NAME
+""",
+    )
+
+
+def test_show_prints_all_methods_of_a_path(xapi: Xapi) -> None:
+    load(xapi)
+
+    shown = xapi("api", "show", "v2/pets/{id}")
+
+    assert [line for line in shown.out.splitlines() if line.endswith("/pets/{id}")] == [
+        "GET /v2/pets/{id}",
+        "PUT /v2/pets/{id}",
+    ]
+
+
+def test_show_prints_json(xapi: Xapi) -> None:
+    load(xapi)
+
+    (shown,) = json.loads(xapi("api", "show", "GET", "/v2/pets/{id}", "--json").out)
+
+    assert shown["parameters"][1] == {
+        "in": "query",
+        "name": "view",
+        "type": "string",
+        "required": True,
+        "values": ["short", "full"],
+        "description": "",
+    }
+    assert (shown["body"], shown["example"]) == (None, "xapi request /v2/pets/1 view==short")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["/v2/pet/7"], "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
+        (["/pets/7"], "the API description has no path /pets/7; did you mean /v2/pets/7?"),
+        (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
+        (["DELETE", "/v2/pets/7"], "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
+        (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),
+        (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
+    ],
+)
+def test_an_operation_that_does_not_exist_is_a_usage_error(xapi: Xapi, arguments: list[str], error: str) -> None:
+    load(xapi)
+
+    assert xapi("api", "show", *arguments) == Outcome(2, "", f"xapi: error: {error}\n")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "/a"]])
+def test_without_an_index_the_error_names_the_command(xapi: Xapi, arguments: list[str]) -> None:
+    assert xapi("api", *arguments) == Outcome(2, "", NOTHING_LOADED)
+
+
+def test_a_damaged_index_is_one_error(xapi: Xapi) -> None:
+    load(xapi)
+    (path,) = (xapi.state / "api").iterdir()
+    path.write_bytes(path.read_bytes()[:-200])
+    error = "xapi: error: the API description of profile default cannot be used: {}; run `xapi api load` again\n"
+    assert xapi("api", "show", "POST", "/v2/pets/7/photo") == Outcome(2, "", error.format("it is damaged"))
+
+    path.write_bytes(b"\xff")
+    assert xapi("api", "list") == Outcome(2, "", error.format("it is damaged"))
+
+    path.write_bytes(b"xapi-api 2 70 12345\n")
+    assert xapi("api", "list") == Outcome(2, "", error.format("another version of xapi wrote it"))
+
+
+def test_control_characters_of_a_document_reach_no_output(xapi: Xapi) -> None:
+    hostile = "a\x1b[31m\u202e\u0085b"
+    node = {"summary": hostile, "parameters": [{"name": hostile, "in": "query", "required": True}]}
+    load(xapi, openapi({f"/{hostile}": {"get": node}}))
+
+    for arguments in (["list"], ["show", f"/{hostile}".replace("\x1b", "\\x1b")], ["list", "--json"]):
+        shown = xapi("api", *arguments)
+        assert (shown.out + shown.err).replace("\n", "").replace("\t", "").isprintable()
+    listed = xapi("api", "list").out
+    assert listed.startswith("GET\t/a\\x1b[31m\\u202e")
+
+
+def test_nothing_in_a_document_is_executed(xapi: Xapi) -> None:
+    name = "$(touch pwned)`touch pwned`;'\"|"
+    node = {"summary": name, "parameters": [{"name": name, "in": "query", "required": True}]}
+    load(xapi, openapi({f"/{name}": {"get": node}}))
+
+    shown = xapi("api", "show", "GET", f"/{name}").out
+
+    example = shown.rpartition("Example\n")[2].strip()
+    assert shlex.split(example) == ["xapi", "request", f"/{name}", f"{name}==TOUCH_PWNED_TOUCH_PWNED"]
+    assert not (xapi.home / "pwned").exists()
+
+
+# profiles
+
+
+def test_each_profile_has_its_own_description(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.a]\ntimeout = 5\n[profiles.b]\n")
+    load(xapi, SWAGGER, XAPI_PROFILE="a")
+
+    assert xapi("api", "list", "-p", "a").code == 0
+    assert "no API description is loaded for profile b" in xapi("api", "list", "-p", "b").err
+
+
+def test_renaming_a_profile_renames_its_description_and_removing_it_deletes_it(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.a]\ntimeout = 5\n")
+    load(xapi, SWAGGER, XAPI_PROFILE="a")
+
+    assert xapi("profile", "rename", "a", "b").code == 0
+    assert xapi("api", "list", "-p", "b").code == 0
+    assert xapi("profile", "remove", "b").code == 0
+    assert list((xapi.state / "api").iterdir()) == []
+
+
+def test_a_logout_keeps_the_description(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    load(xapi, SWAGGER, **sandbox.settings)
+
+    assert xapi("logout", env=sandbox.settings).code == 0
+    assert xapi("api", "list", env=sandbox.settings).code == 0
+
+
+# start-up
+
+
+def test_loading_json_and_listing_import_neither_yaml_nor_httpx(xapi: Xapi) -> None:
+    path = public_document("openai/azure-preview/openapi.json")
+    for arguments in (["load", os.fspath(path)], ["list"], ["show", "/completions"]):
+        process = xapi.start("api", *arguments, argv=REAL, env={"PYTHONPROFILEIMPORTTIME": "1"})
+        imported = process.communicate(timeout=60)[1].decode()
+        assert "xapi_cli.openapi" in imported
+        assert not [name for name in ("| yaml\n", "httpx\n", "keyring\n", "tomlkit\n") if name in imported]
