@@ -1,4 +1,4 @@
-"""Each argument of `xapi request` has one meaning, or is rejected without being quoted."""
+"""Each ITEM of `xapi request` has one meaning, or is rejected without being quoted."""
 
 import dataclasses
 
@@ -7,18 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.items import (
-    Field,
-    Items,
-    Upload,
-    file_position,
-    header,
-    is_item,
-    method,
-    parse,
-    query_parameter,
-    split_arguments,
-)
+from xapi_cli.request.items import Field, Items, Upload, file_position, is_item, parse
 
 PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?[]\\", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
@@ -270,106 +259,6 @@ def test_items_are_plain_values() -> None:
         Field("a", "b").text = "c"  # type: ignore[misc]  # what mypy sees is what is tested
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        (["/me"], (None, "/me", [])),
-        (["me"], (None, "me", [])),
-        (["me", "a=b"], (None, "me", ["a=b"])),
-        (["get", "/me"], ("GET", "/me", [])),
-        (["GET", "me"], ("GET", "me", [])),
-        (["Patch", "/me", "a=b", "X:"], ("PATCH", "/me", ["a=b", "X:"])),
-        (["purge", "/me"], ("PURGE", "/me", [])),
-        (["me", "/a=b"], ("ME", "/a=b", [])),
-        (["me", "https://x.test/?a=b"], ("ME", "https://x.test/?a=b", [])),
-        (["me", "C:/Program Files/Git/me"], ("ME", "C:/Program Files/Git/me", [])),
-        (["get", "me?a==b"], ("GET", "me?a==b", [])),
-        (["get", ""], ("GET", "", [])),
-        (["/me", "a=b", "c"], (None, "/me", ["a=b", "c"])),
-        (["/get", "x"], (None, "/get", ["x"])),
-        (["m-search", "/me"], (None, "m-search", ["/me"])),
-        (["été", "/me"], (None, "été", ["/me"])),
-        (["", "/me"], (None, "", ["/me"])),
-        (["post", "a=b"], (None, "post", ["a=b"])),
-        (["a=b"], (None, "a=b", [])),
-    ],
-)
-def test_arguments_are_split_into_method_path_and_items(
-    args: list[str], expected: tuple[str | None, str, list[str]]
-) -> None:
-    assert split_arguments(args) == expected
-
-
-@pytest.mark.parametrize("args", [["GET"], ["POST", "a=b"], ["DELETE", "users:batch"]])
-def test_a_method_without_a_path_is_a_usage_error(args: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        split_arguments(args)
-
-    assert caught.value.message == f"missing PATH after {args[0]}"
-
-
-def test_without_arguments_the_path_is_missing() -> None:
-    with pytest.raises(UsageError, match="missing PATH; write for example: xapi request"):
-        split_arguments([])
-
-
-@pytest.mark.parametrize("text", ["CONNECT", "connect", "trace", "", "GET ", "G3T", "M-SEARCH", "GET\r\nX", "É", "ﬀ"])
-def test_an_invalid_or_dangerous_method_is_rejected(text: str) -> None:
-    with pytest.raises(UsageError):
-        method(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("X: a", ("X", "a")),
-        ("X:a", ("X", "a")),
-        ("X: a:b", ("X", "a:b")),
-        ("X:", ("X", None)),
-        ("X;", ("X", "")),
-        ("X: a;", ("X", "a;")),
-        ("X: \udcff", ("X", "\udcff")),
-        ("!#$%&'*+-.^_`|~: 1", ("!#$%&'*+-.^_`|~", "1")),
-    ],
-)
-def test_a_header_flag_is_parsed(text: str, expected: tuple[str, str | None]) -> None:
-    assert header(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "CAN", ":CAN", ": CAN", "X : CAN", " X: CAN", "X\t: CAN", "(X): CAN", ";", "Content-Length;", "X: CAN\n"],
-)
-def test_an_invalid_header_flag_is_rejected_and_not_quoted(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        header(text)
-
-    assert "CAN" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=b", ("a", "b")),
-        ("a=", ("a", "")),
-        ("a==b", ("a", "=b")),
-        ("a:b/c=d=e", ("a:b/c", "d=e")),
-        ("a=\n", ("a", "\n")),
-    ],
-)
-def test_a_query_flag_is_parsed(text: str, expected: tuple[str, str]) -> None:
-    assert query_parameter(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "CAN", "=CAN"])
-def test_an_invalid_query_flag_is_rejected_and_not_quoted(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        query_parameter(text)
-
-    assert caught.value.message == "-q has a query parameter that is not name=value"
-    assert "CAN" not in str(caught.value)
-
-
 @given(PLAIN_NAMES, VALUES)
 def test_a_name_without_separators_needs_no_backslash(name: str, value: str) -> None:
     if not value.startswith(("=", "@")):
@@ -397,17 +286,6 @@ def test_any_argument_parses_or_is_a_usage_error(word: str) -> None:
     assert is_item(word)
     assert len(items.query) + len(items.headers) + len(items.fields) + len(items.uploads) == 1
     assert len(items.parts) == len(items.fields) + len(items.uploads)
-
-
-@given(st.lists(st.text(st.sampled_from("GETa=:@/?"), max_size=6), max_size=5))
-def test_no_argument_is_lost(args: list[str]) -> None:
-    try:
-        given_method, path, items = split_arguments(args)
-    except UsageError:
-        return
-
-    assert [*([args[0]] if given_method else []), path, *items] == args
-    assert given_method is None or given_method == args[0].upper()
 
 
 def _parsed(word: str) -> Items | None:
