@@ -1,27 +1,16 @@
-"""Completion in the installed shells, as a user triggers it: on a terminal, with the Tab key."""
+"""Words that complete in the installed shells, as a user triggers it: on a terminal, with the Tab key."""
 
-import re
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documents import COMPLETIONS, ROOT, completion
+from tests.completions.shells import SHELLS, in_each_shell, shell_of
+from tests.documents import COMPLETIONS, ROOT
 from tests.openapi.documents import as_bytes, openapi
-from tests.program import PROGRAM, Environ, OnTerminal, Xapi
+from tests.program import PROGRAM, Xapi
 
 pytestmark = pytest.mark.slow  # shells
 
-SHELLS = {
-    # The arguments that start it without configuration files, and the command to run before the user types.
-    "bash": (["--norc", "--noprofile", "-i"], "source {script}"),
-    "zsh": (["-f", "-i"], "autoload -Uz compinit; compinit -D -u; source {script}"),
-    "fish": (["--no-config", "-i"], "source {script}"),
-}
 CONFIG = """\
 [profiles.staging]
 base_url = "https://staging.example.com"
@@ -29,78 +18,6 @@ base_url = "https://staging.example.com"
 [profiles.production]
 base_url = "https://api.example.com"
 """
-
-in_each_shell = pytest.mark.parametrize("shell", SHELLS)
-Complete = Callable[[str], str]
-
-
-def require(shell: str) -> str:
-    path = shutil.which(shell)
-    if path is None:
-        pytest.skip(f"{shell} is not installed")
-    return path
-
-
-@contextmanager
-def shell_of(
-    xapi: Xapi,
-    shell: str,
-    *,
-    arguments: list[str] | None = None,
-    prepare: str | None = None,
-    env: Environ | None = None,
-) -> Iterator[Complete]:
-    """Start *shell* and yield a function that types a line and Tab, and returns the words of the completed line.
-
-    Without *arguments* and *prepare*, the shell reads no configuration files and sources the script in completions/.
-    """
-    alone, source = SHELLS[shell]
-    shown = source.format(script=ROOT / "completions" / COMPLETIONS[shell]) if prepare is None else prepare
-    environ = {"PS1": "$ ", **(env or {})}
-    with xapi.on_terminal(*(arguments or alone), program=require(shell), env=environ, columns=200) as terminal:
-        terminal.type(f"{shown}\n")
-        terminal.type("printf '<%s>' ready\n")
-        terminal.expect("<ready>", timeout=30)
-        yield lambda line: _completed(terminal, line)
-
-
-def _completed(terminal: OnTerminal, line: str) -> str:
-    """Type *line* and Tab, then let the shell print the words instead of running them."""
-    terminal.type(f"{line}\t")
-    terminal.type("\x05\x01printf '<%s>' \x05 end\n")  # to the end, to the start, to the end again
-    shown = terminal.expect("<end>", timeout=30)
-    assert "rror" not in shown, shown  # errors must not appear in the line that the user types
-    assert "Traceback" not in shown, shown
-    return "".join(re.findall(r"<[^<>\x1b]*>", re.split(r"[\r\n]", shown)[-1])).removesuffix("<end>")
-
-
-# the scripts
-
-
-def test_there_is_a_script_for_each_shell() -> None:
-    assert {path.name for path in (ROOT / "completions").iterdir()} == set(COMPLETIONS.values())
-
-
-@pytest.mark.parametrize("shell", COMPLETIONS)
-def test_a_script_is_the_one_that_the_program_prints(shell: str) -> None:
-    assert (ROOT / "completions" / COMPLETIONS[shell]).read_text() == completion(shell), "run `make completions`"
-
-
-@in_each_shell
-def test_the_program_prints_the_script_for_the_shell_that_called_it(xapi: Xapi, shell: str) -> None:
-    shown = subprocess.run(
-        [require(shell), "-c", "xapi --show-completion; true"],  # `; true` keeps the shell from becoming the program
-        env=xapi.environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-
-    assert (shown.stdout, shown.stderr) == ((ROOT / "completions" / COMPLETIONS[shell]).read_text(), "")
-
-
-# in the shells
 
 
 @in_each_shell
@@ -361,129 +278,3 @@ def test_an_invalid_or_incomplete_line_does_not_break_completion(xapi: Xapi, she
         assert complete("xapi request a:b c==d e:=1 --no-chec") == "<xapi><request><a:b><c==d><e:=1><--no-check-status>"
         assert complete("xapi nonsense --no-chec") == "<xapi><nonsense><--no-chec>"
         assert complete("xapi request 'two words' --no-chec") == "<xapi><request><two words><--no-check-status>"
-
-
-# installed
-
-
-def test_in_zsh_the_first_tab_completes_if_the_script_is_autoloaded(xapi: Xapi) -> None:
-    directory = ROOT / "completions"
-    prepare = f"fpath=({directory} $fpath); autoload -Uz compinit; compinit -D -u"
-
-    with shell_of(xapi, "zsh", prepare=prepare) as complete:
-        for _ in range(2):  # zsh loads the script at the first, and only calls it at the second
-            assert complete("xapi logo") == "<xapi><logout>"
-        assert complete("xapi token show --format=exec") == "<xapi><token><show><--format=exec-credential>"
-
-
-def test_bash_completion_finds_the_script_by_its_name(xapi: Xapi) -> None:
-    """bash-completion sources files named like the command, from the directory of the user's scripts, when needed."""
-    script = xapi.home / "xapi"
-    shutil.copy(ROOT / "completions" / "xapi.bash", script)
-
-    with shell_of(xapi, "bash", prepare=f"_load() {{ . {script} && return 124; }}; complete -D -F _load") as complete:
-        assert complete("xapi logo") == "<xapi><logout>"
-
-
-@in_each_shell
-def test_the_installed_script_completes_in_the_next_shell(xapi: Xapi, shell: str, tmp_path: Path) -> None:
-    (xapi.home / ".zshenv").write_text(
-        "fpath=(${fpath:#/usr/local/*})\n"
-    )  # compinit may prompt because of the owners of these directories
-    for name in (".bashrc", ".zshrc"):
-        (xapi.home / name).write_bytes(b"# \xff")  # not UTF-8, and without a line end
-    request = [require(shell), "-c", "xapi --install-completion; true"]
-    shown = subprocess.run(
-        request, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert f"{shell} completion installed in {xapi.home}" in shown.stdout, shown
-    where = {"bash": ".bash_completions/xapi.sh", "zsh": ".zfunc/_xapi", "fish": ".config/fish/completions/xapi.fish"}
-    startup = {"bash": (".bashrc", f"source '{xapi.home}/.bash_completions/xapi.sh'")}
-    startup["zsh"] = (".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
-    if shell in startup:
-        name, line = startup[shell]
-        assert (xapi.home / name).read_bytes() == f"# \xff\n{line}\n".encode("latin-1")
-        assert f"added to {xapi.home / name}: {line}\n" in shown.stdout
-    installed = (xapi.home / where[shell]).read_text()
-    assert installed.rstrip("\n") == completion(shell).rstrip("\n")
-
-    with shell_of(xapi, shell, arguments=["-i"], prepare="") as complete:
-        assert complete("xapi logo") == "<xapi><logout>"
-
-
-# failures
-
-
-@pytest.mark.parametrize("trouble", ["broken TOML", "unknown key", "a directory", "not UTF-8"])
-def test_with_an_invalid_config_file_completion_offers_no_profiles_and_prints_no_error(
-    xapi: Xapi, trouble: str
-) -> None:
-    xapi.config.mkdir()
-    file = xapi.config / "config.toml"
-    if trouble == "a directory":
-        file.mkdir()
-    else:
-        file.write_bytes(
-            {"broken TOML": b"[profiles", "unknown key": b"color = 1\n", "not UTF-8": b"\xff\xfe"}[trouble]
-        )
-
-    for line, arguments in (("xapi logo", ["logout"]), ("xapi token status -p ", [])):
-        request = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        shown = xapi(env=request)
-        assert (shown.code, shown.out.split(), shown.err) == (0, arguments, "")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
-def test_a_profile_name_that_a_shell_would_evaluate_is_not_offered(xapi: Xapi, shell: str) -> None:
-    xapi.config.mkdir()
-    (xapi.config / "config.toml").write_text("[profiles.'\\$(touch pwned)']\n[profiles.'a`b`']\n[profiles.good]\n")
-    request = {
-        "_XAPI_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": "xapi profile use ",
-        "COMP_CWORD": "3",
-        "_TYPER_COMPLETE_ARGS": "xapi profile use ",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-
-    shown = xapi(env=request)
-
-    assert (shown.code, shown.err) == (0, "")
-    assert "good" in shown.out
-    assert not {"$", "`"} & set(shown.out)
-
-
-@in_each_shell
-def test_completion_prints_no_errors_into_the_command_line(xapi: Xapi, shell: str) -> None:
-    xapi.config.mkdir()
-    (xapi.config / "config.toml").write_text("[profiles")
-    broken = {
-        "PYTHON_KEYRING_BACKEND": "no.such.Backend",
-        "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere",
-        "XAPI_STORAGE": "nonsense",
-        "XAPI_STATE_DIR": "/dev/null/x",
-        "XAPI_TIMEOUT": "soon",
-    }
-
-    with shell_of(xapi, shell, env=broken) as complete:
-        assert complete("xapi logo") == "<xapi><logout>"
-        assert complete("xapi token status -p stag") == "<xapi><token><status><-p><stag>"
-
-
-@in_each_shell
-def test_completion_prints_nothing_if_the_program_cannot_run(xapi: Xapi, shell: str) -> None:
-    (xapi.home / "bin").mkdir()
-    broken = xapi.home / "bin" / "xapi"
-    broken.write_text("#!/bin/sh\necho 'Error: no such interpreter' >&2\nexit 127\n")
-    broken.chmod(0o755)
-
-    with shell_of(xapi, shell, env={"PATH": f"{broken.parent}:{xapi.environ['PATH']}"}) as complete:
-        assert complete("xapi logo") == "<xapi><logo>"
-
-
-def test_completion_does_not_use_the_keyring(xapi: Xapi) -> None:
-    request = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi lo", "COMP_CWORD": "1"}
-    broken = {"PYTHON_KEYRING_BACKEND": "no.such.Backend", "XAPI_STORAGE": "keyring", "XAPI_STATE_DIR": "/dev/null/x"}
-
-    shown = xapi(env=request | broken)
-
-    assert (shown.code, shown.out.split(), shown.err) == (0, ["login", "logout"], "")
