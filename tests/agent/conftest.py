@@ -1,4 +1,4 @@
-"""A running agent in the runtime directory of one test."""
+"""A running agent, a relay or a keeper in directories of one test."""
 
 import json
 import os
@@ -19,8 +19,10 @@ from tests.agent import relays
 from tests.agent.relays import Relay
 from tests.agent.runtimes import guarded_directory
 from tests.http.clients import tls_of
+from tests.keeper_process import KeeperProcess
 from tests.program import Xapi
 from xapi_cli.agent import protocol
+from xapi_cli.store.agent.client import KeeperClient
 
 PATIENT = (str(Path(__file__).with_name("patient") / "xapi"),)  # a real start that waits for a worker
 _GREETING_TIMEOUT = 60  # seconds
@@ -154,6 +156,7 @@ def agent(stopped: Agent) -> Agent:
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[Relay]:
+    """The relay without the rest of the agent."""
     with relays.running(tmp_path) as running:
         yield running
 
@@ -165,6 +168,7 @@ def ca() -> trustme.CA:
 
 @pytest.fixture
 def bundle(ca: trustme.CA, tmp_path: Path) -> Path:
+    """The file with the certificate of the CA."""
     path = tmp_path / "ca.pem"
     ca.cert_pem.write_to_path(path)
     return path
@@ -173,3 +177,16 @@ def bundle(ca: trustme.CA, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def server_tls(ca: trustme.CA) -> ssl.SSLContext:
     return tls_of(ca.issue_cert("localhost", "127.0.0.1"))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[KeeperProcess]:
+    """The keeper without the rest of the agent."""
+    with KeeperProcess(tmp_path / "run") as started:
+        yield started
+
+
+@pytest.fixture
+def client(process: KeeperProcess) -> KeeperClient:
+    """A client of that keeper."""
+    return KeeperClient(process.environ, timeout=20)

@@ -1,12 +1,7 @@
-"""The keeper as a process: limits, slow and hostile clients, locks, its memory, its end."""
+"""The agent's keeper: records, limits and any input."""
 
-import os
 import re
-import resource
-import signal
 import socket
-import stat
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -14,50 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.agent.keeper_clients import KEY, OTHER_KEY, connected, is_closed, number
 from tests.keeper_process import KeeperProcess
-from tests.ownership import OTHER_USER, needs_root
-from tests.skips import IMPOSSIBLE
 from xapi_cli.agent import held_records, keeper
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
-from xapi_cli.store.agent.messages import Request, key_of
-from xapi_cli.system.lock import LockTimeout
-from xapi_cli.tokens import Identity
-
-KEY = key_of(Identity("https://api.test", "me"))
-OTHER_KEY = key_of(Identity("https://api.test", "other"))
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[KeeperProcess]:
-    with KeeperProcess(tmp_path / "run") as started:
-        yield started
-
-
-@pytest.fixture
-def client(process: KeeperProcess) -> KeeperClient:
-    return KeeperClient(process.environ, timeout=20)
-
-
-def connected(process: KeeperProcess) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    sock.connect(str(process.path))  # without a timeout, it waits while the queue is full
-    sock.settimeout(30)
-    return sock
-
-
-def is_closed(sock: socket.socket) -> bool:
-    """Wait until the keeper closes the connection, without a response."""
-    try:
-        return sock.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def number(key: int) -> bytes:
-    return f"a{key:032x}".encode()
-
+from xapi_cli.store.agent.messages import Request
 
 # records
 
@@ -219,165 +177,8 @@ def test_a_response_in_progress_is_complete_although_the_record_is_erased(
     assert rest == record
 
 
-# locks
-
-
-def test_a_lock_is_exclusive_and_released_with_its_connection(client: KeeperClient) -> None:
-    with client.locked(KEY, 20):
-        with pytest.raises(LockTimeout), client.locked(KEY, 0.1):
-            raise AssertionError("two holders")
-        with client.locked(OTHER_KEY, 20):
-            pass
-    with client.locked(KEY, 20):
-        pass
-
-
-def test_waiting_clients_get_the_lock_in_order_of_arrival_even_if_one_has_gone(process: KeeperProcess) -> None:
-    request = messages.pack_request(Request(messages.LOCK, KEY))
-    with ExitStack() as stack:
-        holder, gone, first, second = (stack.enter_context(closing(connected(process))) for _ in range(4))
-        holder.sendall(request)
-        assert messages.parse_response(holder.recv(messages.RESPONSE_SIZE)).status == messages.OK
-        for sock in (gone, first, second):
-            sock.sendall(request)
-            _is_served(process)
-        gone.close()
-        holder.close()
-        assert messages.parse_response(first.recv(messages.RESPONSE_SIZE)).status == messages.OK
-        second.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            second.recv(1)
-        second.settimeout(20)
-        first.close()
-        assert messages.parse_response(second.recv(messages.RESPONSE_SIZE)).status == messages.OK
-
-
-def _is_served(process: KeeperProcess) -> None:
-    """Wait until the keeper has handled what was sent before."""
-    KeeperClient(process.environ, timeout=20).held()
-
-
-def test_waiting_for_locks_leaves_space_for_other_clients(process: KeeperProcess, client: KeeperClient) -> None:
-    request = messages.pack_request(Request(messages.LOCK, KEY))
-    with ExitStack() as stack:
-        for _ in range(keeper.MAX_CONNECTIONS // 2):
-            stack.enter_context(closing(connected(process))).sendall(request)
-        _is_served(process)
-        with pytest.raises(StoreError, match="too many processes wait"), client.locked(KEY, 20):
-            raise AssertionError("the lock is held")
-        assert client.put(KEY, b"record")
-
-
-# access control
-
-
-@needs_root
-def test_a_process_of_another_user_gets_nothing(process: KeeperProcess, client: KeeperClient) -> None:
-    client.put(KEY, b"CANARY")
-    assert stat.S_IMODE(process.path.stat().st_mode) == 0o600
-    for path in (process.path, *process.path.parents):
-        if path.stat().st_uid == os.getuid() and not path.stat().st_mode & stat.S_ISVTX:
-            path.chmod(path.stat().st_mode | 0o077)  # as if the permissions did not protect it
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.setgid(OTHER_USER)
-            os.setuid(OTHER_USER)
-            with closing(connected(process)) as sock:
-                sock.sendall(messages.pack_request(Request(messages.GET, KEY)))
-                os.write(write_end, sock.recv(100))
-            code = 0
-        except (BrokenPipeError, ConnectionResetError):
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(write_end)
-    with open(read_end, "rb") as received:
-        assert received.read() == b""
-    assert os.waitpid(child, 0)[1] == 0
-
-
-# its memory
-
-
-def _memory(pid: int) -> bytes:
-    """Return the writable memory of the process *pid*."""
-    found = []
-    try:
-        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
-            for start, end, _ in re.findall(
-                r"^(\w+)-(\w+) rw(.*)$", Path(f"/proc/{pid}/maps").read_text(), re.MULTILINE
-            ):
-                memory.seek(int(start, 16))
-                found.append(memory.read(int(end, 16) - int(start, 16)))
-    except PermissionError:
-        pytest.skip(f"{IMPOSSIBLE}only root can read the memory of the keeper")
-    return b"".join(found)
-
-
-def test_a_record_is_in_its_memory_once_and_no_longer_after_it_was_erased(
-    process: KeeperProcess, client: KeeperClient
-) -> None:
-    secret = os.urandom(16).hex().encode()
-    client.put(KEY, secret * 3)
-    assert client.get(KEY)[0] == secret * 3
-    assert _memory(process.pid).count(secret) == 3
-    client.erase(KEY)
-    client.get(KEY)
-    assert _memory(process.pid).count(secret) == 0
-
-
-def test_other_processes_of_the_user_cannot_read_its_memory_and_it_dumps_no_core(process: KeeperProcess) -> None:
-    assert re.search(r"Max core file size +0 ", Path(f"/proc/{process.pid}/limits").read_text())
-    if os.getuid() != 0:  # root can read it in any case
-        assert Path(f"/proc/{process.pid}/mem").stat().st_uid == 0
-        with pytest.raises(PermissionError):
-            Path(f"/proc/{process.pid}/mem").read_bytes()
-
-
-def test_records_are_locked_in_memory_as_far_as_the_limit_allows(tmp_path: Path) -> None:
-    page = resource.getpagesize()
-    without_capability = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock") if os.getuid() == 0 else ()
-    limited = ("prlimit", f"--memlock={2 * page}:{2 * page}", *without_capability)
-    with KeeperProcess(tmp_path / "run", prefix=limited) as process:
-        client = KeeperClient(process.environ, timeout=20)
-        for key in range(4):
-            client.put(number(key), b"record")
-        assert [each.is_locked for each in client.held()] == [True, True, False, False]
-        assert f"VmLck:\t{2 * page // 1024:8} kB" in Path(f"/proc/{process.pid}/status").read_text()
-        client.erase(number(0))
-        client.put(number(5), b"record")
-        assert [each.is_locked for each in client.held()] == [True, False, False, True]
-
-
-# its end
-
-
-def test_it_ends_with_the_agent(process: KeeperProcess, client: KeeperClient) -> None:
-    client.put(KEY, b"record")
-    assert process.cut_lifeline() == 0
-    with pytest.raises(NotRunning):
-        client.get(KEY)
-
-
-def test_a_stop_request_ends_it(process: KeeperProcess, client: KeeperClient) -> None:
-    client.put(KEY, b"record")
-    with closing(connected(process)) as silent:
-        client.stop()
-        assert process.wait() == 0
-        assert is_closed(silent)
-
-
-def test_ctrl_c_does_not_end_it(process: KeeperProcess, client: KeeperClient) -> None:
-    _is_served(process)  # it has started, and ignores the signal
-    process.signal(signal.SIGINT)
-    assert client.get(KEY)[0] is None
-    assert process.exit_code is None
-
-
 # fuzzing
+
 
 _HEADERS = st.builds(
     lambda operation, key, generation, length: messages.pack_request(Request(operation, key, generation, length)),
