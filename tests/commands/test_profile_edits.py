@@ -1,0 +1,204 @@
+"""`xapi profile use`, `unset`, `remove` and `rename`, and files that cannot be read or written."""
+
+import json
+import re
+
+import pytest
+
+from tests.commands.profiles import WRITTEN, config_of, write_config
+from tests.program import Outcome, Xapi
+
+
+def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "use", "home") == Outcome(0, "", "xapi: the default profile is now home\n")
+    assert config_of(xapi) == WRITTEN.replace('"work"', '"home"', 1)
+    assert xapi("profile", "remove", "home") == Outcome(0, "", "xapi: removed profile home\n")
+    assert config_of(xapi) == WRITTEN.partition("[profiles.home]")[0].replace('default_profile = "work"\n', "")
+    assert xapi("profile", "use", "default").code == 0
+
+
+def test_unset_removes_one_key_and_preserves_the_rest_of_the_file(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "unset", "username") == Outcome(0, "", "xapi: removed username from profile work\n")
+    assert config_of(xapi) == WRITTEN.replace('username = "me@example.com"\n', "")
+    assert xapi("profile", "unset", "timeout", "-p", "home").code == 0
+    assert config_of(xapi).endswith("[profiles.home]\n")
+    assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home"}
+
+
+SINGLE = [
+    ("profiles.default.timeout = 3\n", "profiles.default = {}\n", ""),
+    ("profiles.default.timeout = 3\nprofiles.b.timeout = 4\n", "profiles.default = {}\nprofiles.b.timeout = 4\n", None),
+    ("[profiles]\ndefault.timeout = 3\n", "[profiles]\ndefault = {}\n", ""),
+    ("# one\nprofiles.default = {timeout = 3}\n", "# one\nprofiles.default = {}\n", "# one\n"),
+    ("[profiles.default]\ntimeout = 3\n", "[profiles.default]\n", ""),
+    ("profiles = {default = {timeout = 3}}\n", "profiles = {default = {}}\n", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "unset", "removed"), SINGLE)
+def test_the_only_setting_and_the_only_profile_are_removed_in_any_form(
+    xapi: Xapi, text: str, unset: str, removed: str | None
+) -> None:
+    write_config(xapi, text)
+    assert xapi("profile", "unset", "timeout") == Outcome(0, "", "xapi: removed timeout from profile default\n")
+    assert config_of(xapi) == unset
+
+    for written in (text, unset):
+        write_config(xapi, written)
+        assert xapi("profile", "remove", "default") == Outcome(0, "", "xapi: removed profile default\n")
+        assert config_of(xapi) == ("profiles.b.timeout = 4\n" if removed is None else removed)
+
+
+@pytest.mark.parametrize(("args", "name"), [((), "work"), (("-p", "home"), "home"), (("-p", "default"), "default")])
+def test_unset_of_a_key_that_is_not_set_changes_nothing(xapi: Xapi, args: tuple[str, ...], name: str) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "unset", "storage", *args) == Outcome(0, "", f"xapi: storage is not set in profile {name}\n")
+    assert config_of(xapi) == WRITTEN
+
+
+def test_unset_of_the_base_url_warns_if_the_password_command_is_no_longer_bound_to_it(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "unset", "base_url") == Outcome(
+        0,
+        "",
+        "xapi: warning: the password_command of profile work now runs for any base URL\n"
+        "xapi: removed base_url from profile work\n",
+    )
+
+
+def test_unset_of_an_unknown_key_exits_with_2(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    outcome = xapi("profile", "unset", "timout")
+    assert (outcome.code, outcome.err.partition("?")[0]) == (
+        2,
+        "xapi: error: unknown setting 'timout'; did you mean timeout",
+    )
+    assert config_of(xapi) == WRITTEN
+
+
+FORMS = {
+    "tables": WRITTEN,
+    "comments": "[profiles.work] # one\n# two\ntimeout = 1 # three\n\n# four\n[profiles.home]\n",
+    "one table": "[profiles]\n  work = { timeout = 1 } # one\nhome = {}\n",
+    "explicit parent": "[profiles]\n# one\n[profiles.work]\n[profiles.home]\n",
+    "dotted keys": 'profiles.work.timeout = 1 # one\ndefault_profile = "work"\nprofiles.work.storage = "file"\n'
+    "profiles.home.timeout = 2\n",
+    "dotted keys in a table": '[profiles]\nwork.timeout = 1 # one\nwork.storage = "file"\nhome.timeout = 2\n',
+    "inline": 'default_profile="work"\nprofiles = {work = {timeout = 1}, home = {}}\n',
+    "spaces": "  [ profiles . work ] # one\n   timeout  =  1\n[profiles.home]\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "written"), [("office", "office"), ("me@work", '"me@work"')])
+def test_rename_changes_the_name_and_the_default_profile_and_no_other_text(
+    xapi: Xapi, form: str, name: str, written: str
+) -> None:
+    write_config(xapi, FORMS[form])
+
+    assert xapi("profile", "rename", "work", name) == Outcome(0, "", f"xapi: renamed profile work to {name}\n")
+    default = FORMS[form].replace('"work"', f'"{name}"')
+    assert config_of(xapi) == re.sub(r"\bwork(?=[.\]\s])", written, default)
+    assert [each["name"] for each in json.loads(xapi("profile", "list", "--json").out)] == [name, "home"]
+
+
+def test_the_renamed_default_profile_stays_selected(xapi: Xapi) -> None:
+    write_config(xapi, "# mine\n[profiles.default]\ntimeout = 1\n")
+
+    assert xapi("profile", "rename", "default", "work").code == 0
+    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "work", "timeout": 1}
+    assert xapi("profile", "rename", "work", "default").code == 0
+    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "default", "timeout": 1}
+    assert config_of(xapi) == 'default_profile = "default"\n\n# mine\n[profiles.default]\ntimeout = 1\n'
+
+
+def test_a_profile_with_an_invalid_name_can_be_renamed(xapi: Xapi) -> None:
+    write_config(xapi, "[profiles.'a b']\ntimeout = 1\n")
+
+    assert xapi("profile", "rename", "a b", "ab") == Outcome(0, "", "xapi: renamed profile a b to ab\n")
+    assert config_of(xapi) == "[profiles.ab]\ntimeout = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("work", "home"), "profile 'home' already exists; choose another name"),
+        (("work", "work"), "profile 'work' already exists; choose another name"),
+        (("work", "a b"), "'a b' is not a valid profile name; use letters, digits and the characters . _ - + @"),
+        (("work", ""), "'' is not a valid profile name; use letters, digits and the characters . _ - + @"),
+    ],
+)
+def test_rename_to_an_invalid_or_existing_name_exits_with_2(xapi: Xapi, args: tuple[str, str], error: str) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "rename", *args) == Outcome(2, "", f"xapi: error: {error}\n")
+    assert config_of(xapi) == WRITTEN
+
+
+def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    assert xapi("profile", "rename", "home", "flat", env={"XAPI_PROFILE": "home"}) == Outcome(
+        0, "", "xapi: warning: XAPI_PROFILE still selects home; set it to flat\nxapi: renamed profile home to flat\n"
+    )
+
+
+@pytest.mark.parametrize("verb", [("use",), ("remove",), ("show",), ("unset", "timeout", "-p"), ("rename",)])
+def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
+    xapi: Xapi, verb: tuple[str, ...]
+) -> None:
+    write_config(xapi)
+
+    more = ("new",) if verb == ("rename",) else ()
+    assert xapi("profile", *verb, "nowhere", *more) == Outcome(
+        2,
+        "",
+        "xapi: error: profile 'nowhere' does not exist;"
+        " existing profiles: work, home; `xapi login --profile NAME` creates one\n",
+    )
+    assert config_of(xapi) == WRITTEN
+
+
+def test_every_command_reports_an_invalid_file_and_leaves_it_unchanged(xapi: Xapi) -> None:
+    write_config(xapi, "[profiles.work]\nbaseurl = 'x'\n")
+
+    verbs = [("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("unset", "timeout"), ("remove", "work")]
+    for args in (*verbs, ("rename", "work", "home")):
+        outcome = xapi("profile", *args)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"xapi: error: {xapi.config}/config.toml: unknown key profiles.work.baseurl; ")
+    assert config_of(xapi) == "[profiles.work]\nbaseurl = 'x'\n"
+    assert [xapi(word).code for word in ("--version", "--help")] == [0, 0]
+    assert xapi("login", "--help").code == 0
+
+
+def test_profiles_that_are_set_concurrently_are_all_stored(xapi: Xapi) -> None:
+    running = [xapi.start("profile", "set", "timeout", "1", "-p", f"p{number}") for number in range(12)]
+    for process in running:
+        process.communicate(timeout=60)
+
+    names = [each["name"] for each in json.loads(xapi("profile", "list", "--json").out)]
+    assert sorted(names) == sorted(f"p{number}" for number in range(12))
+
+
+def test_a_config_file_that_cannot_be_written_exits_with_14(xapi: Xapi) -> None:
+    xapi.config.symlink_to("/proc/self")
+
+    outcome = xapi("profile", "set", "timeout", "1")
+
+    assert (outcome.code, outcome.err.count("\n")) == (14, 1)
+
+
+def test_quiet_omits_the_notes_of_changes(xapi: Xapi) -> None:
+    write_config(xapi)
+
+    changes = [("use", "home"), ("set", "timeout", "1"), ("unset", "timeout"), ("unset", "timeout")]
+    for args in (*changes, ("rename", "home", "flat"), ("remove", "flat")):
+        assert xapi("profile", *args, "--quiet") == Outcome(0, "", ""), args
