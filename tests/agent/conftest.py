@@ -22,6 +22,7 @@ from tests.http.clients import tls_of
 from tests.keeper_process import KeeperProcess
 from tests.program import Xapi
 from xapi_cli.agent import protocol
+from xapi_cli.sandbox import Sandbox
 from xapi_cli.store.agent.client import KeeperClient
 
 PATIENT = (str(Path(__file__).with_name("patient") / "xapi"),)  # a real start that waits for a worker
@@ -190,3 +191,9 @@ def process(tmp_path: Path) -> Iterator[KeeperProcess]:
 def client(process: KeeperProcess) -> KeeperClient:
     """A client of that keeper."""
     return KeeperClient(process.environ, timeout=20)
+
+
+@pytest.fixture
+def env(keeper: KeeperProcess, sandbox: Sandbox) -> dict[str, str | None]:
+    """The environment with storage `agent`, in the keeper `keeper`, and an account of the sandbox."""
+    return {**sandbox.settings, **keeper.environ}

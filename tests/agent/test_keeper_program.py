@@ -1,11 +1,10 @@
-"""The program with storage `agent`, and with the cache of the keyring."""
+"""The program with storage `agent`."""
 
 import json
 import os
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.keeper_programs import ME, without_password
 from tests.keeper_process import KeeperProcess
 from tests.program import PROGRAM, Environ, Xapi
 from tests.skips import IMPOSSIBLE
@@ -25,17 +25,7 @@ from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.tokens import Identity
 
-ME = ("request", "/x-api/me")
 UNWRITABLE = "/dev/null/state"
-
-
-@pytest.fixture
-def env(keeper: KeeperProcess, sandbox: Sandbox) -> dict[str, str | None]:
-    return {**sandbox.settings, **keeper.environ}
-
-
-def without_password(env: Environ) -> dict[str, str | None]:
-    return {**env, "XAPI_PASSWORD": None}
 
 
 def test_a_token_is_stored_used_described_and_deleted_and_no_file_contains_it(xapi: Xapi, env: Environ) -> None:
@@ -262,68 +252,6 @@ def test_it_can_be_used_in_a_container_through_a_bind_mount(
     assert (process.returncode, err) == (0, b"")
     assert json.loads(out)["email"] == MASTER.email
     assert list((state / "xapi" / "agent").iterdir()) == []  # outside, nothing is mounted
-
-
-# the cache of the keyring
-
-
-def test_a_cached_token_is_used_without_the_keyring_until_a_logout(
-    xapi: Xapi, keeper: KeeperProcess, env: Environ
-) -> None:
-    cached = {**env, **xapi.fake_keyring(), "XDG_RUNTIME_DIR": keeper.environ["XDG_RUNTIME_DIR"]}
-    assert xapi("profile", "set", "keyring_cache", "true").code == 0
-    assert xapi("login", "--remember", env=cached).code == 0
-    assert xapi("token", "show", "--no-login", env=without_password(cached)).code == 0
-    items = xapi.home / "items.json"
-    items.rename(xapi.home / "away")
-
-    shown = xapi("token", "show", "--json", "--no-login", env=without_password(cached))
-    assert (shown.code, json.loads(shown.out)["storage"]) == (0, "keyring")
-    off = {**without_password(cached), "XAPI_KEYRING_CACHE": "off"}
-    assert xapi("token", "show", "--no-login", env=off).code == 10
-
-    (xapi.home / "away").rename(items)
-    assert xapi("logout", env=off).code == 0
-    assert KeeperClient(keeper.environ, 20).held() == []
-    assert xapi("token", "show", "--no-login", env=without_password(cached)).code == 10
-
-
-def test_a_cached_token_that_is_rejected_is_replaced_with_the_remembered_password(
-    xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, env: Environ
-) -> None:
-    cached = {
-        **env,
-        **xapi.fake_keyring(),
-        "XDG_RUNTIME_DIR": keeper.environ["XDG_RUNTIME_DIR"],
-        "XAPI_KEYRING_CACHE": "1",
-    }
-    assert xapi("login", "--remember", env=cached).code == 0
-    for _ in range(2):
-        assert xapi(*ME, env=without_password(cached)).code == 0
-    sandbox.revoke_tokens()
-
-    assert xapi(*ME, env=without_password(cached)).code == 0
-    assert xapi(*ME, "--no-login", env=without_password(cached)).code == 0
-    assert sandbox.logins == 2
-
-
-def test_the_keyring_library_is_not_imported_for_a_cached_token(
-    xapi: Xapi, keeper: KeeperProcess, env: Environ
-) -> None:
-    cached = {
-        **env,
-        **xapi.fake_keyring(),
-        "XDG_RUNTIME_DIR": keeper.environ["XDG_RUNTIME_DIR"],
-        "XAPI_KEYRING_CACHE": "1",
-    }
-    assert xapi("login", env=cached).code == 0
-    assert xapi("token", "show", env=cached).code == 0
-    process = xapi.start("token", "show", argv=(sys.executable, "-X", "importtime", str(PROGRAM)), env=cached)
-    err = process.communicate(timeout=60)[1].decode()
-
-    assert process.returncode == 0
-    assert "xapi_cli.store.keyring_cache" in err
-    assert [line for line in err.splitlines() if line.split()[-1].split(".")[0] in {"keyring", "filelock"}] == []
 
 
 # with the whole agent
