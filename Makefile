@@ -51,7 +51,7 @@ test test-all: $(DEVELOPMENT) $(INSTALLED)
 NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py))
 BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py)) tests/request tests/usecases \
 	$(foreach name,automatic_login destinations error_messages errors help helper_storage home_directories kills other_users \
-	processes secrets storage token_file,tests/test_$(name).py)
+	processes secrets storage storage_directories token_file,tests/test_$(name).py)
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)

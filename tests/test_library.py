@@ -1,14 +1,13 @@
 """`open_client`: each test runs a Python program that uses it, as a process."""
 
 import gzip
-import subprocess
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
-from tests.program import PYTHON, Environ, Outcome, Xapi
+from tests.library_program import Program, with_token
+from tests.program import PYTHON, Outcome, Xapi
 from tests.servers import OK, Server, close, request, send, serve
 from xapi_cli.sandbox import MASTER, Sandbox
 
@@ -19,31 +18,6 @@ FAKES = Path(__file__).parent / "keyrings"
 def program(xapi: Xapi) -> "Program":
     """A Python program that runs in the home directory of the test."""
     return Program(xapi)
-
-
-class Program:
-    """Runs Python code that uses the installed package."""
-
-    def __init__(self, xapi: Xapi) -> None:
-        self.xapi = xapi
-
-    def __call__(self, code: str, env: Environ, *, prelude: str = "") -> Outcome:
-        prelude += "import threading, httpx, xapi_cli\nfrom xapi_cli.errors import *\n"
-        ran = subprocess.run(
-            [PYTHON, "-c", prelude + textwrap.dedent(code)],
-            env=self.xapi.environment(env),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            cwd=self.xapi.home,
-            timeout=60,
-            check=False,
-        )
-        return Outcome(ran.returncode, ran.stdout, ran.stderr)
-
-
-def with_token(server: Server | Api) -> dict[str, str | None]:
-    return {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "canary"}
 
 
 def test_the_client_logs_in_automatically_and_stores_the_token_for_commands(program: Program, sandbox: Sandbox) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.hostile.faults import FAULTS
 from tests.hostile.test_faults import CALLERS
 from tests.leaks.canary import PASSWORD
-from tests.leaks.test_leaks import BEHAVIORS, COMMANDS, SEND_NOTHING
+from tests.leaks.scenes import BEHAVIORS, COMMANDS, SEND_NOTHING
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "security.md").read_text()
