@@ -17,6 +17,7 @@ from tests.keyring_session import KeyringSession
 from tests.program import PROGRAM, Xapi
 from tests.servers import Server, Stopwatch, hang, request
 from tests.skips import IMPOSSIBLE
+from tests.storages import Env, lines
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow  # many processes
 
-Env = dict[str, str | None]
 MANY = 64
 
 
@@ -184,7 +184,7 @@ def test_waiting_processes_share_the_rejection_of_a_password_from_a_command(xapi
 
     assert _codes(ended) == {10: WAITING}
     assert sum("(reported by another xapi process)" in each.err for each in ended) == WAITING - 1
-    assert (_lines(xapi, "runs"), sandbox.login_attempts) == (1, 1)
+    assert (lines(xapi, "runs"), sandbox.login_attempts) == (1, 1)
 
 
 def test_the_failure_of_a_password_command_is_not_shared_with_processes_that_have_a_password(
@@ -282,47 +282,6 @@ def test_an_unresponsive_keyring_exits_with_13_in_time(xapi: Xapi, gnome_keyring
             assert "XAPI_STORAGE=file" in outcome.err
         assert min(took) < 4.5
     gnome_keyring.thaw()
-
-
-# with xargs
-
-
-@pytest.mark.parametrize(
-    "calls",
-    [
-        pytest.param(100, marks=pytest.mark.timeout(600)),
-        pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
-    ],
-)
-def test_32_concurrent_calls_neither_fail_nor_crash_the_keyring(
-    xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, calls: int
-) -> None:
-    env: Env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": "keyring"}
-    assert xapi("login", "--remember", env=env).code == 0
-    pid = gnome_keyring.pid
-    # each call reports failure and completion; halfway, the token is revoked once, as a second 401 would be final
-    call = '"$0" request /x-api/me >/dev/null 2>>errors || echo "$?" >>failed; echo >>done'
-    xargs = ("xargs", "-P", "32", "-I", "{}", "sh", "-c", call, str(PROGRAM))
-    process = xapi.start(stdin=subprocess.PIPE, env={**env, "XAPI_PASSWORD": None}, argv=xargs)
-    assert process.stdin is not None
-    process.stdin.write(b"".join(b"%d\n" % number for number in range(calls)))
-    process.stdin.close()
-    while process.poll() is None and _lines(xapi, "done") < calls // 2:
-        time.sleep(0.1)
-    sandbox.revoke_tokens()
-    process.wait()
-    errors = (xapi.home / "errors").read_text()
-
-    assert (process.returncode, _lines(xapi, "done")) == (0, calls)
-    assert not (xapi.home / "failed").exists(), errors
-    assert (gnome_keyring.lives, gnome_keyring.pid) == (True, pid)
-    assert gnome_keyring.count("xapi") == 1
-    assert sandbox.logins == sandbox.login_attempts == 2
-
-
-def _lines(xapi: Xapi, name: str) -> int:
-    path = xapi.home / name
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 # logout during a login
