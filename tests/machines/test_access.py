@@ -9,7 +9,7 @@ from tests.program import PYTHON, Environ, Xapi
 from tests.redis_server import RedisServer
 from xapi_cli.sandbox import MASTER, Sandbox
 
-ACL = "xapi on >secret resetkeys ~xapi:* -@all +get +set +del +eval +time +select"
+ACL = "xapi on >secret resetkeys ~xapi:* -@all +get +set +del +eval +time +select +asking"
 
 
 @pytest.fixture

@@ -49,7 +49,10 @@ TOPICS: Mapping[str, Topic] = {
             ("10", "not authenticated: login rejected, no token and no password source, or 401 with a fresh token"),
             (
                 "11",
-                "no usable response: name resolution, connection, TLS, truncated body, or an invalid token response",
+                (
+                    "no usable response: name resolution, connection, TLS, truncated body, an invalid token response, "
+                    "or a response to `api load` that is not an OpenAPI document"
+                ),
             ),
             ("12", "timeout. Raise --timeout or --max-time"),
             ("13", "the token store cannot be used. Unlock the keyring, or use --storage file"),

@@ -42,8 +42,9 @@ def load(ctx: typer.Context, source: Source) -> None:
 
     Reads FILE, or stdin if it is -. If FILE does not exist and the argument
     starts with a slash or is a URL below the base URL, requests it from the API
-    with the token. Stores an index of the operations for the profile. YAML
-    requires the extra `yaml`.
+    with the token. If the API responds with something other than such a
+    document, the exit code is 11. Stores an index of the operations for the
+    profile. YAML requires the extra `yaml`.
 
     Examples:
 
