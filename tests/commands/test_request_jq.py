@@ -92,6 +92,32 @@ def test_a_number_that_an_old_program_changes_is_warned_of_wherever_it_is(
         assert "changes numbers such as 1.10" in outcome.err
 
 
+_TEXT_WITH_NUMBERS = (
+    '{"at": "2026-12-22T20:43:16.500Z", "ip": "10.0.0.10", "by": "xapi/0.1.0",'
+    ' "q": "\\"1.10\\" \\\\", "\\"": [12345678901234567]}'
+)
+
+
+def test_numbers_within_strings_are_not_warned_of(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    body = _TEXT_WITH_NUMBERS.replace("12345678901234567", "1.5").encode()
+    with PageServer(lambda target: page(body)) as server:
+        outcome = xapi("request", "/", "--jq", '.["\\""][0]', env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, "1.5\n", "")
+
+
+@pytest.mark.parametrize(("number", "count"), [("1.10", 1), ("1.5", 0), ("12345678901234567", 1), ('"1.10"', 0)])
+def test_numbers_are_found_wherever_a_chunk_begins(number: str, count: int) -> None:
+    body = _TEXT_WITH_NUMBERS.replace("12345678901234567", number).encode()
+    for first in range(len(body)):
+        for second in range(first, min(first + 5, len(body))):
+            warnings: list[str] = []
+            check = filter_engine.NumberCheck("1.6", warnings.append)
+            for chunk in (body[:first], body[first:second], body[second:]):
+                check.add(chunk)
+            assert bool(warnings) == bool(count), (first, second)
+
+
 @pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
 def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(
     xapi: Xapi, engine: Mapping[str, str], text: str
@@ -534,7 +560,7 @@ def test_a_filter_that_fails_on_a_page_names_its_url(xapi: Xapi) -> None:
 
     assert (outcome.code, outcome.out) == (1, "1\n2\n")
     assert (
-        f"the filter of --jq failed: three; check the filter; to continue, request {server.url}/items?page=2"
+        f"the filter of --jq failed: three; check the filter; to continue, request '{server.url}/items?page=2'"
         in outcome.err
     )
 

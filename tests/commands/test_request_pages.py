@@ -185,7 +185,7 @@ def test_max_pages_ends_early_and_names_the_next_page(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--max-pages", "2", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4))
-    assert outcome.err == f"xapi: stopped after 2 pages; to continue, request {server.url}/items?page=3\n"
+    assert outcome.err == f"xapi: stopped after 2 pages; to continue, request '{server.url}/items?page=3'\n"
     assert len(server.targets) == 2
 
 
@@ -193,7 +193,7 @@ def test_max_pages_of_one_is_singular(xapi: Xapi) -> None:
     with PageServer(numbered(9)) as server:
         outcome = xapi("request", "/items", "--paginate", "--max-pages", "1", env=bearing(server))
 
-    assert outcome.err == f"xapi: stopped after 1 page; to continue, request {server.url}/items?page=2\n"
+    assert outcome.err == f"xapi: stopped after 1 page; to continue, request '{server.url}/items?page=2'\n"
 
 
 def test_max_pages_prints_no_note_at_the_end(xapi: Xapi) -> None:

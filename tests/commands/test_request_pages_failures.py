@@ -23,10 +23,10 @@ def _failing(third: bytes, last: int = 3) -> Respond:
 @pytest.mark.parametrize(
     "third, code, problem",
     [
-        (page({"no": 1}, status="500 No"), 5, "{url}/items?page=3 responded with 500 No"),
-        (page({"no": 1}, status="404 No"), 4, "{url}/items?page=3 responded with 404 No"),
+        (page({"no": 1}, status="500 No"), 5, "{url}/items responded with 500 No"),
+        (page({"no": 1}, status="404 No"), 4, "{url}/items responded with 404 No"),
         (b"", 11, "closed the connection without a response"),
-        (response("302 Found", b"moved"), 3, "{url}/items?page=3 responded with 302 Found"),
+        (response("302 Found", b"moved"), 3, "{url}/items responded with 302 Found"),
         (page(b'[1, "\xff"]'), 11, "the page is not valid JSON: it is not valid UTF-8"),
         (page(b"<html>"), 11, "the page is not valid JSON: neither a number nor true, false or null at character 1"),
         (page(b'[{"id": 5}, '), 11, "the page is not valid JSON: it is truncated after"),
@@ -49,7 +49,7 @@ def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_continue_with(
     assert (outcome.code, outcome.out) == (code, lines(1, 2, 3, 4))
     message = outcome.err.splitlines()[-1]
     assert problem.format(url=server.url) in message
-    assert message.endswith(f"; to continue, request {server.url}/items?page=3")
+    assert message.endswith(f"; to continue, request '{server.url}/items?page=3'")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,48 @@ def test_the_items_continue_at_the_url_that_the_error_names(xapi: Xapi) -> None:
     pages = numbered(4)
     with PageServer(lambda target: failures.pop() if failures and "=3" in target else pages(target)) as server:
         first = xapi("request", "/items", "--paginate", env=bearing(server))
-        found = re.search(r"to continue, request (\S+)\n", first.err)
+        found = re.search(r"to continue, request '(\S+)'\n", first.err)
         assert found
         second = xapi("request", found[1], "--paginate", env=bearing(server))
 
     assert (first.code, second.code) == (5, 0)
     assert first.out + second.out == lines(*range(1, 9))
+
+
+def test_the_url_to_continue_with_is_stated_once(xapi: Xapi, out: Path) -> None:
+    with PageServer(_failing(page(b"", status="500 Internal Server Error"))) as server:
+        printed = xapi("request", "/items", "--paginate", env=bearing(server))
+        saved = xapi("request", "/items", "--paginate", "-o", str(out), env=bearing(server))
+
+    start = f"xapi: error: GET {server.url}/items"
+    assert printed.err == (
+        f"{start} responded with 500 Internal Server Error; try again later; "
+        f"to continue, request '{server.url}/items?page=3'\n"
+    )
+    assert saved.err.startswith(f"{start}?page=3 responded with 500 Internal Server Error; try again later")
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "options", "is_noted"),
+    [
+        ({"data": [1]}, (), [], True),
+        ({"data": [1]}, (), ["--items", "data"], True),
+        ([1], (), ["--items", "data"], True),
+        ([1], (), [], False),
+        ({"data": [1]}, ('Link: </docs>; rel="help"',), [], False),
+        ({"data": [1]}, (), ["--next-param", "page=data.next"], False),
+    ],
+)
+def test_an_only_page_without_a_link_header_is_noted(
+    xapi: Xapi, value: object, headers: tuple[str, ...], options: list[str], is_noted: bool
+) -> None:
+    with PageServer(lambda target: page(value, *headers)) as server:
+        outcome = xapi("request", "/", "--paginate", *options, env=bearing(server))
+        quiet = xapi("request", "/", "--paginate", "--quiet", *options, env=bearing(server))
+
+    note = "only one page was requested, because the response has no Link header; "
+    assert (outcome.code, quiet.out, quiet.err) == (0, outcome.out, "")
+    assert (note in outcome.err) == is_noted
 
 
 def test_the_first_page_has_no_url_to_continue_with(xapi: Xapi) -> None:
@@ -172,7 +208,7 @@ def test_a_final_401_exits_with_10(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (10, lines(1, 2))
-    assert f"; to continue, request {server.url}/items?page=2\n" in outcome.err
+    assert f"; to continue, request '{server.url}/items?page=2'\n" in outcome.err
     assert TOKEN not in outcome.err
 
 
@@ -211,7 +247,7 @@ def test_secrets_in_the_url_to_continue_with_are_redacted(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", env=bearing(server))
 
     assert outcome.err.endswith(
-        f"to continue, request {server.url}/items?access_token=***&page=2,"
+        f"to continue, request '{server.url}/items?access_token=***&page=2',"
         " where *** replaces secrets that are not shown\n"
     )
 
@@ -226,7 +262,7 @@ def test_the_url_to_continue_with_contains_the_cursor_of_the_server(xapi: Xapi, 
 
     with PageServer(respond) as server:
         first = xapi("request", "/items", "--paginate", env=bearing(server))
-        found = re.search(r"to continue, request (\S+)\n", first.err)
+        found = re.search(r"to continue, request '(\S+)'\n", first.err)
         assert found
         second = xapi("request", found[1], "--paginate", env=bearing(server))
 
@@ -243,7 +279,7 @@ def test_a_token_that_the_user_gave_is_redacted_in_the_url_to_continue_with(xapi
         stopped = xapi("request", "/items", "token==canary", "--paginate", "--max-pages", "1", env=bearing(server))
 
     url = f"{server.url}/items?token=***&pageToken=b2Zm"
-    rest = f"to continue, request {url}, where *** replaces secrets that are not shown\n"
+    rest = f"to continue, request '{url}', where *** replaces secrets that are not shown\n"
     assert outcome.err.endswith(rest)
     assert stopped.err.endswith(rest)
     again = xapi("request", "/items?token=***&pageToken=b2Zm", "--paginate", env=bearing(server))
@@ -266,7 +302,7 @@ def test_the_error_states_how_many_items_of_an_unfinished_page_were_printed(xapi
         rest, err = process.communicate(timeout=30)
 
     found = re.search(
-        rf"to continue, request {server.url}/items\?page=2; its first (\d+) items, or more, were printed\n$",
+        rf"to continue, request '{server.url}/items\?page=2'; its first (\d+) items, or more, were printed\n$",
         err.decode(),
     )
     assert (process.returncode, bool(found)) == (12, True), err

@@ -76,7 +76,7 @@ def test_ctrl_c_on_a_terminal_names_the_page_to_continue_with(xapi: Xapi) -> Non
         terminal.expect('{"id":2}')
         assert requested.wait(10)
         terminal.interrupt()
-        terminal.expect(f"xapi: interrupted: to continue, request {server.url}/items?page=2")
+        terminal.expect(f"xapi: interrupted: to continue, request '{server.url}/items?page=2'")
         assert terminal.wait() == 130
 
 
@@ -85,7 +85,7 @@ def test_max_time_limits_all_pages(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--max-time", "1", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, lines(1, 2))
-    assert outcome.err.endswith(f"to continue, request {server.url}/items?page=2\n")
+    assert outcome.err.endswith(f"to continue, request '{server.url}/items?page=2'\n")
 
 
 def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:

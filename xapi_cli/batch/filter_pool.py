@@ -144,6 +144,7 @@ class _Child:
         assert pool.jq is not None  # noqa: S101 - there are no jobs without a filter
         self._pool, self._jq, self._process = pool, pool.jq, pool.jq.start()
         self._then: Callable[[], None] = lambda: None
+        self._numbers = self._jq.number_check()
         self._unsent = memoryview(b"")
         self._is_sent = self._is_answered = self._is_paused = self._has_low_priority = False
         self._errors = self._partial_line = b""
@@ -163,6 +164,7 @@ class _Child:
         """Run *job*; call *then* when it is done."""
         self.job, self._then, self._is_sent, self._is_answered = job, then, False, False
         job.started = time.monotonic()
+        self._numbers = self._jq.number_check()
         self._write()
 
     def lower_priority(self) -> None:
@@ -215,7 +217,7 @@ class _Child:
                 if chunk is None:
                     self._sent()
                     return
-                self._jq.check_numbers(chunk)
+                self._numbers.add(chunk)
                 self._unsent = memoryview(chunk)
             try:
                 self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]

@@ -89,8 +89,9 @@ class Filter:
     def _feed(self, process: FilterProcess, chunks: Iterable[bytes]) -> None:
         """Write *chunks* to stdin of *process*, as far as it reads them."""
         assert process.stdin is not None  # noqa: S101 - narrows the type
+        numbers = self._engine.number_check()
         for chunk in chunks:
-            self._engine.check_numbers(chunk)
+            numbers.add(chunk)
             try:
                 process.stdin.write(chunk)
                 process.stdin.flush()

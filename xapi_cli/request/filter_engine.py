@@ -39,10 +39,10 @@ def halt_error: halt_error(5); def halt: error("halt is not supported"); """
 # the text %s on stderr marks an error, whatever the exit code is
 _FAIL = """def xapi_fail: "\\n%s: " + (if type == "string" then . else tojson end) + "\\n" | halt_error(5); """
 
-# Numbers that jq before 1.7 changes: with a zero at the end of the fraction, or 17 digits. Two are faster than
-# one. Text such as `version 1.10` in a string matches too: the warning is then not needed, but true.
+# Numbers that jq before 1.7 changes: with a zero at the end of the fraction, or 17 digits. Two are faster than one.
 _CHANGED_NUMBERS = (re.compile(rb"\d\.\d*0(?![\d.])"), re.compile(rb"\d{17}"))
 _LONGEST_NUMBER = 64  # bytes that are searched again, with the next chunk
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _NO_INPUT = 'def input: error("No more inputs"); def inputs: empty; '
 _ONE_ANSWER = """
 )] | [length, if length == 1 then .[0] else . end]) catch {error: (if type == "string" then . else tojson end)})"""
@@ -78,7 +78,6 @@ class FilterEngine:
         self.memory = _MEMORY_BY_LINE if by_line else _MEMORY
         self._compiled: FilterProcess | None = None  # it waits for documents
         self._lossy_version: str | None = None
-        self._last_bytes = b""
         directory = _library_directory()
         self.is_library = directory is not None
         if directory is not None:
@@ -104,17 +103,9 @@ class FilterEngine:
         if self._compiled is not None:
             self._compiled.end()
 
-    def check_numbers(self, chunk: bytes) -> None:
-        """Warn if the program jq changes a number in *chunk*, a part of a document."""
-        if not self._lossy_version:
-            return
-        text = self._last_bytes + chunk
-        self._last_bytes = text[-_LONGEST_NUMBER:]
-        if any(expression.search(text) for expression in _CHANGED_NUMBERS):
-            self._warn(
-                f"jq {self._lossy_version} changes numbers such as 1.10 and integers of more than 17 digits; "
-                "use jq 1.7, or `pip install 'xapi-cli[jq]'`"
-            )
+    def number_check(self) -> "NumberCheck":
+        """Return a check for a document, or for several that follow each other."""
+        return NumberCheck(self._lossy_version, self._warn)
 
     def _use_program(self, text: str, otherwise: str) -> None:
         try:
@@ -252,6 +243,30 @@ def _limited_time(process: FilterProcess) -> Iterator[threading.Event]:
         timer.cancel()
 
 
+class NumberCheck:
+    """Warn with *warn* if the program jq, with the version *lossy* before 1.7, changes a number in a document."""
+
+    def __init__(self, lossy: str | None, warn: Callable[[str], None]) -> None:
+        self._lossy, self._warn = lossy, warn
+        self._unchecked = b""  # the end of the last chunk: a number, or the quote of a string that is open
+
+    def add(self, chunk: bytes) -> None:
+        """Check *chunk*, the next part of the document; numbers in strings do not count."""
+        if not self._lossy:
+            return
+        text = self._unchecked + chunk
+        text = _ESCAPE.sub(b"", text) if b"\\" in text else text  # each quote that is left begins or ends a string
+        if text.count(b'"') % 2:
+            self._unchecked = b'"\\' if text.endswith(b"\\") else b'"'
+        else:
+            self._unchecked = text[text.rfind(b'"') + 1 :][-_LONGEST_NUMBER:]
+        if _has_changed_number(text) and _has_changed_number(b'"'.join(text.split(b'"')[::2])):
+            self._warn(
+                f"jq {self._lossy} changes numbers such as 1.10 and integers of more than 17 digits; "
+                "use jq 1.7, or `pip install 'xapi-cli[jq]'`"
+            )
+
+
 class _Unusable(XapiError):
     """The engine cannot be used."""
 
@@ -268,6 +283,10 @@ def reason_of(errors: bytes, code: int, *, memory: int) -> str:
     found = [line for line in lines if line.startswith(_ERROR)] or lines[-1:] or [""]
     reason = printable(_PREFIX.sub("", found[0])).removesuffix(":")[:_MAX_REASON]
     return reason or "no reason given"
+
+
+def _has_changed_number(text: bytes) -> bool:
+    return any(expression.search(text) for expression in _CHANGED_NUMBERS)
 
 
 def _library_directory() -> str | None:

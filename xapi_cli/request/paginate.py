@@ -14,7 +14,7 @@ from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.send import Outcome, Sender, status_error
 from xapi_cli.system.redact import redact_page_url
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
     import httpx
@@ -52,6 +52,7 @@ class Pages:
         self._visited = Visited()
         self._has_items, self._has_next, self._is_modified = False, False, True
         self._given: frozenset[str] = frozenset()  # names of the parameters of the first call
+        self._may_be_partial = False  # the only page is an object, or has --items, and there was no Link header
         self._unfinished: Call | None = None  # the call for the page to resume from after a failure
         self.count = 0  # of the pages whose items were written
 
@@ -90,15 +91,20 @@ class Pages:
     def _how_to_continue(self, call: Call) -> str:
         shown = redact_page_url(call.url, self._given)
         lost = "" if shown == call.url else ", where *** replaces secrets that are not shown"
-        return f"to continue, request {printable(shown)}{lost}"
+        return f"to continue, request {pasteable(printable(shown))}{lost}"
 
     def _note_missing_field(self) -> None:
-        """Note that no page had the field of --next or --next-param: its name may be wrong."""
+        """Note that nothing led to a second page: --next or --next-param may be missing, or its field be wrong."""
         options = self._options
         option, name = "--next", options.next_field
         if options.next_parameter is not None:
             option, name = "--next-param", options.next_parameter[1]
-        if name is not None and self._is_modified and not self._has_next:
+        if name is None and self._may_be_partial:
+            self._note(
+                "only one page was requested, because the response has no Link header; if it names the next page in a "
+                "field, use --next or --next-param"
+            )
+        elif name is not None and self._is_modified and not self._has_next:
             self._note(f"only one page was requested, because it has no field {printable(name)}; check {option}")
 
     def _page(self, call: Call) -> Call | None:
@@ -124,7 +130,9 @@ class Pages:
         while True:
             outcome = self._sender.send(call)
             self._received(outcome)
-            shown = printable(redact_page_url(str(outcome.response.url), self._given)) if self.count else None
+            # without a file, `remaining` states the complete URL
+            is_whole = self.count and self._output.file is not None
+            shown = printable(redact_page_url(str(outcome.response.url), self._given)) if is_whole else None
             error = status_error(outcome, self._credentials, shown=shown)
             if error is not None:
                 self._write_error(outcome)
@@ -180,8 +188,10 @@ class Pages:
             if options.next_field is not None:
                 target = self._next_text(text, options.next_field)
             else:
-                raw = (value for name, value in response.headers.raw if name.lower() == b"link")
+                raw = [value for name, value in response.headers.raw if name.lower() == b"link"]
                 target = next_target(value.decode("utf-8", "surrogateescape") for value in raw)
+                is_object = bool(text) and json.is_object(text, json.whole(text))
+                self._may_be_partial = not self.count and not raw and (is_object or options.items is not None)
             url = None if target is None else urls.next_page(str(response.url), target)
         if url is not None:
             self._check_origin(url, outcome)

@@ -213,7 +213,7 @@ def status_error(
         return RedirectError(message, hint="the response has no Location that can be followed")
     if 400 <= status < 500:
         return ClientStatusError(message, hint=_hint(outcome))
-    return ServerStatusError(message, hint=_SERVER_HINTS.get(status, _SERVER_ERROR)) if status >= 500 else None
+    return ServerStatusError(message, hint=_server_hint(status, message)) if status >= 500 else None
 
 
 def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
@@ -248,6 +248,11 @@ def _reason(response: httpx.Response) -> str:
     if len(phrase) > 60:
         phrase = phrase[:61].rpartition(" ")[0]  # at a blank: part of a token would not be redacted
     return f" {phrase}" if phrase else ""
+
+
+def _server_hint(status: int, message: str) -> str:
+    hint = _SERVER_HINTS.get(status, _SERVER_ERROR)
+    return hint.removeprefix("server error; ") if "server error" in message.lower() else hint
 
 
 def _hint(outcome: Outcome) -> str | None:
