@@ -74,9 +74,8 @@ class Server:
         self._peers: list[Peer] = []
         self.stopping = threading.Event()
         self.failures: list[BaseException] = []
-        self.gaps: list[
-            float
-        ] = []  # seconds between each response and its surplus bytes, as `tests.surplus` sends them
+        # seconds between each response and its surplus bytes, as `tests.surplus` sends them
+        self.gaps: list[float] = []
         self.host = host
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"

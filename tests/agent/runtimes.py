@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # Wait for the end of the process at the other end of stdin; kill the agents that are left, then remove the directory.
-# An agent replaces a worker that is killed before it, and a killed process may complete a system call: all are killed
-# until none is left, which could create a file while the directory is removed.
+# An agent replaces a worker that is killed before it, and a killed process may complete a system call. Kill all
+# repeatedly until none is left: a remaining process could create a file while the directory is removed.
 _GUARD = """
 import os, pathlib, shutil, signal, sys, time
 sys.stdin.read()

@@ -82,7 +82,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _accepted(worker: _Worker) -> Iterator[socket.socket]:
-    """Greet a client and receive its request, without doing anything."""
+    """Greet a client and receive its request, without running it."""
     with worker.listener, worker.listener.accept()[0] as connection:
         connection.settimeout(20)
         worker.greet(connection)
@@ -92,7 +92,7 @@ def _accepted(worker: _Worker) -> Iterator[socket.socket]:
         yield connection
 
 
-def test_a_client_runs_a_command_that_a_hung_worker_has_not_begun_and_never_will(
+def test_a_client_runs_the_command_of_a_hung_worker_which_can_no_longer_run_it(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
@@ -151,7 +151,7 @@ def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_a_client_ends_whatever_a_worker_sends(
+def test_a_client_exits_for_any_data_from_a_worker(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], examples: int
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)

@@ -85,7 +85,7 @@ class _Call:
 
 
 def _check_it_works(agent: Agent) -> None:
-    """Check that *agent* runs calls again, and that none is left."""
+    """Check that *agent* runs calls again, and that none is still running."""
     agent.wait_for_workers()
     warm = agent.status()["warm"]
     assert agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"
@@ -237,7 +237,7 @@ def test_the_process_of_a_stopped_agent_is_named(agent: Agent, command: tuple[st
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == (
         "xapi: error: the agent does not respond;"
-        f" run `kill -9 {agent.pid}`, then `xapi agent start`\n"
+        f" run `kill -9 {agent.pid}`, then run `xapi agent start`\n"
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The login lock that machines share: only its owner releases it, also if machines look the same."""
+"""The login lock that machines share: only its owner releases it, even if machines look the same."""
 
 import os
 import shutil

@@ -94,8 +94,12 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
     [
         (response("404 Not Found", b"x"), 4, "responded with 404"),
         (response("503 Service Unavailable", b"x"), 5, "responded with 503"),
-        (response("204 No Content"), 11, "/a responded with 204, without a document; load another PATH"),
-        (response("206 Partial Content", b"{}"), 11, "/a responded with 206, without a document; load another PATH"),
+        (response("204 No Content"), 11, "/a responded with 204 instead of a complete document; load another PATH"),
+        (
+            response("206 Partial Content", b"{}"),
+            11,
+            "/a responded with 206 instead of a complete document; load another PATH",
+        ),
         (response("200 OK", b"\xef\xbb\xbf\n<html>"), 11, "/a is HTML or XML, not an OpenAPI document"),
         (response("200 OK"), 11, "/a is empty; load the JSON or YAML document itself"),
         (response("200 OK", b"\x1f\x8b\x08"), 11, "/a is compressed with gzip; decompress it with gunzip"),

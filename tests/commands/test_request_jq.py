@@ -185,7 +185,8 @@ def test_a_module_that_halts_is_an_error_and_does_not_change_the_file(
         printed = xapi("request", "/", "--jq", text, env=env)
         saved = xapi("request", "/", "--jq", text, "-o", str(out), env=env)
 
-    error = "xapi: error: the filter of --jq failed: it ended early, and halt is not supported; check the filter\n"
+    reason = "it ended early, possibly because of halt, which is not supported"
+    error = f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
     assert (printed.code, printed.out, printed.err) == (1, "1\n2\n", error)
     assert (saved.code, saved.out, saved.err, out.read_text()) == (1, "", error, "old")
 
@@ -334,7 +335,7 @@ def test_a_document_that_is_too_large_for_libjq_exits_with_11(xapi: Xapi) -> Non
         outcome = xapi("request", "/", "--jq", ".", env=bearing(server), timeout=60)
 
     assert (outcome.code, outcome.out) == (11, "1\n")
-    assert "the body has a document of more than the 64 MiB that --jq reads with libjq; omit --jq" in outcome.err
+    assert "the body contains a document larger than 64 MiB, the limit of --jq with libjq; omit --jq" in outcome.err
 
 
 def test_without_an_engine_the_error_names_both(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
@@ -503,22 +504,22 @@ def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, engine: Map
 @pytest.mark.parametrize(
     "text, hint",
     [
-        (".[].id", "; write .id"),
-        (".[] | .id", "; write .id"),
-        (".[]", "; write ."),
+        (".[].id", "; write `.id`"),
+        (".[] | .id", "; write `.id`"),
+        (".[]", ""),
         (".items[].id", ""),
     ],
 )
 def test_a_filter_for_the_page_instead_of_an_item_says_so(
     xapi: Xapi, engine: Mapping[str, str], text: str, hint: str
 ) -> None:
-    items = b"[1, 2]" if hint else b'[{"id": 1}]'
+    items = b'[{"id": 1}]' if "items" in text else b"[1, 2]"
     with PageServer(lambda target: page(items)) as server:
         outcome = xapi("request", "/", "--paginate", "--jq", text, env={**bearing(server), **engine})
         single = xapi("request", "/", "--jq", f"[.][0] | .x | {text}", env={**bearing(server), **engine})
 
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.endswith(f"; with --paginate, the filter gets each item, not the page{hint}\n")
+    assert outcome.err.endswith(f"; with --paginate, the filter is applied to each item, not to the page{hint}\n")
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot i")
     assert single.err.endswith("; check the filter\n")
 

@@ -28,17 +28,11 @@ def load(xapi: Xapi, document: Any = SWAGGER) -> None:
         ("/v2/pets/7/photo photo@api.json", None),
         (
             "/v2/pets/7",
-            (
-                "the API description requires view==, which the request does not contain;"
-                " see `xapi api show GET /v2/pets/{id}`"
-            ),
+            "the request lacks view==, which the API description requires; see `xapi api show GET /v2/pets/{id}`",
         ),
         (
             "PUT /v2/pets/7 tags:=[]",
-            (
-                "the API description requires name=, which the request does not contain;"
-                " see `xapi api show PUT /v2/pets/{id}`"
-            ),
+            "the request lacks name=, which the API description requires; see `xapi api show PUT /v2/pets/{id}`",
         ),
         ("/v2/pet/7", "the API description has no path /v2/pet/7; did you mean /v2/pets/7?"),
         ("/v2/pet/{id}/ü", "the API description has no path /v2/pet/{id}/ü; see `xapi api list`"),
@@ -90,7 +84,7 @@ def test_a_placeholder_is_reported(xapi: Xapi) -> None:
     env = {"XAPI_BASE_URL": "https://api.test/v2", "XAPI_TOKEN": "t"}
 
     assert xapi("request", "--curl", "/pets/{id}", env=env).err == (
-        "xapi: warning: PATH contains {id}, a placeholder of the API description; write a value in its place\n"
+        "xapi: warning: PATH contains {id}, a placeholder of the API description; replace it with a value\n"
     )
 
 

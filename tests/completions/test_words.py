@@ -175,7 +175,7 @@ def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str)
         assert complete("xapi request /projects -H X-Tr") == "<xapi><request></projects><-H><X-Trace:>"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish does not show a completion what follows the cursor
+@pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish does not pass the text after the cursor to completions
 def test_a_method_before_a_path_completes(xapi: Xapi, shell: str) -> None:
     user: dict[str, Any] = {"get": {}, "put": {}}
     (xapi.home / "api.json").write_bytes(as_bytes(openapi({"/users/{id}": user})))

@@ -74,7 +74,7 @@ def test_a_required_field_that_is_missing_is_named(tmp_path: Path) -> None:
     document = openapi({"/a": {"post": body(schema)}}, R=READ_ONLY)
 
     assert check(tmp_path, document, "/a other=x") == (
-        "the API description requires name=, which the request does not contain; see `xapi api show POST /a`"
+        "the request lacks name=, which the API description requires; see `xapi api show POST /a`"
     )
 
 
@@ -109,7 +109,7 @@ def parameter(name: str, place: str, **members: Any) -> dict[str, Any]:
 def test_required_parameters(tmp_path: Path, parameters: Any, arguments: str, missing: str) -> None:
     found = check(tmp_path, openapi({"/a": {"get": {"parameters": parameters}}}), arguments)
 
-    assert found.removeprefix("the API description requires ").partition(",")[0] == missing
+    assert found.removeprefix("the request lacks ").partition(",")[0] == missing
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_template_with_all_the_text_of_the_path_decides(tmp_path: Path) -> N
 
     found = [check(tmp_path, openapi(paths), path) for path in ("/a", "/a.b", "/a...b")]
 
-    assert [each.partition("requires ")[2][:3] for each in found] == ["", "q==", "r=="]
+    assert [each.partition("lacks ")[2][:3] for each in found] == ["", "q==", "r=="]
 
 
 def test_a_method_of_a_more_general_template_is_known(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_parts_of_any_documents_are_complete(documents: list[tuple[object, i
     assert values == [value for value, _, _ in documents]
 
 
-def test_lines_are_a_part_as_soon_as_they_have_arrived() -> None:
+def test_complete_lines_are_passed_on_as_they_arrive() -> None:
     blocks = iter([b'{"a": 1}\n{"a"', b": 2}\n", b"[3]\n[4]\n[5"])
     found = parts(blocks)
 

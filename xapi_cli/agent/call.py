@@ -51,7 +51,7 @@ def run(connection: "socket") -> None:
         reason = b""  # anything that follows a part of a request could complete it
         protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
-        _kill(worker)  # it may have got the streams, whose readers wait for their end
+        _kill(worker)  # it may hold copies of the streams, and their readers wait until all copies are closed
         return
     else:
         _Command(connection, worker).wait()
@@ -125,7 +125,7 @@ class _Command:
             else:
                 self._connection.settimeout(_REST_TIMEOUT)
                 return True
-            self._send(_signal.SIGCONT)  # only a client that is stopped may have a worker that is
+            self._send(_signal.SIGCONT)  # a worker may be stopped only while its client is stopped
             if since_signal > WORKER_TIMEOUT:
                 self._send(_signal.SIGKILL)
                 os._exit(128 + self._forwarded)  # as a command whose cleanup timed out
@@ -136,7 +136,7 @@ class _Command:
 
     def _withdraw(self) -> bool:
         """Prevent the worker from running the command; return False if it has begun or refused to."""
-        self._connection.shutdown(_SHUT_RD)  # it cannot report any more that it begins, and ends when it tries to
+        self._connection.shutdown(_SHUT_RD)  # the worker can no longer report that it begins, and exits when it tries
         self._send(_signal.SIGKILL)
         return not self._connection.recv(1, _MSG_PEEK)
 
@@ -234,7 +234,7 @@ def _end_by_signal(number: int) -> "NoReturn":
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if number in _STOP_SIGNALS:  # no process dies of them
+    if number in _STOP_SIGNALS:  # these signals do not terminate a process
         os._exit(128 + number)
     if number != _signal.SIGKILL:
         _signal.signal(number, _signal.SIG_DFL)

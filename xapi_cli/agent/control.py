@@ -21,7 +21,7 @@ class _NoResponse(XapiError):
     def __init__(self, directory: str) -> None:
         process = listener.holder(Path(directory))
         which = f"run `kill -9 {process}`" if process else "kill its process"
-        super().__init__("the agent does not respond", hint=f"{which}, then `xapi agent start`")
+        super().__init__("the agent does not respond", hint=f"{which}, then run `xapi agent start`")
 
 
 def directory(environ: Mapping[str, str]) -> str:

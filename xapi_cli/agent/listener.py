@@ -45,7 +45,7 @@ def lock(directory: Path) -> int:
 
 
 def holder(directory: Path) -> int | None:
-    """Return the id of the process that holds the lock of *directory*, None without one or if it is not known."""
+    """Return the ID of the process that holds the lock of *directory*; None if there is none or its ID is unknown."""
     try:
         with (directory / _LOCK).open(encoding="ascii") as file:
             process = int(file.read())

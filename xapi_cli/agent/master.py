@@ -202,7 +202,7 @@ class Master:
             return pid
         try:
             os.setsid()  # Ctrl-C in the terminal of the agent must not interrupt the commands of others
-            process_hardening.continue_when_parent_ends()
+            process_hardening.resume_when_parent_exits()
             self._leave()
             run()
             os._exit(0)

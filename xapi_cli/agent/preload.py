@@ -22,7 +22,7 @@ from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system import private_files
 
-WARM_UP_DIRECTORY = "warm-up"  # of the account of the warm-up requests, beside the sockets of the agent
+WARM_UP_DIRECTORY = "warm-up"  # directory with the config and token of the warm-up requests, next to the sockets
 _NOT_LOADED = (
     "xapi_cli.sandbox",
     "xapi_cli.openapi.yaml_documents",  # requires an extra
@@ -34,7 +34,7 @@ _ROUNDS = 12  # Python optimizes a function at its eighth call, and its instruct
 _NOWHERE = "/nonexistent"
 _BASE_URL = "https://warm-up.invalid"
 _TIMEOUT = 1.0  # seconds
-_NAME = "warm-up"  # of the user, as the password, and as the token
+_NAME = "warm-up"  # used as the username, the password and the token
 _BODY = b'{"access_token":"warm-up","token_type":"bearer","expires_in":3600000}'
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 _LOAN = Loan("TLSv1.3", ("GET", 200), is_relayed=True, peer=_NAME, trace="")

@@ -4,8 +4,9 @@ A message is its kind, one byte; the length of its content, four bytes in little
 
     Worker to client                              Client to worker
     R  ready: the worker, see `parse_greeting`    H  run a command: terminal, arguments, environment
-    B  the command begins; `s`: it has secrets    N  the client runs it without the agent: the reason, one byte
-    C  run it without the agent: the reason       A  the reply to Q, P or G
+    B  the command begins; `s`: its environment   N  the client runs it without the agent: the reason, one byte
+       contains secrets                           A  the reply to Q, P or G
+    C  run it without the agent: the reason
     Q  prompt the user: hidden or not, question
     P  run the password_command, or that of the storage
     G  run a credential helper
@@ -66,7 +67,7 @@ def parse_greeting(content: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def pid_namespace() -> bytes:
-    """Return the number of the PID namespace: in another one, a process id denotes another process; raises OSError."""
+    """Return the number of the PID namespace; a process ID refers to a different process in another; raises OSError."""
     return b"%d" % os.stat("/proc/self/ns/pid").st_ino
 
 

@@ -19,7 +19,7 @@ from xapi_cli.system import process_hardening, prompts, signals
 if TYPE_CHECKING:
     from _socket import socket
 
-    from xapi_cli.system.programs import Invocation, Limit
+    from xapi_cli.system.programs import Invocation, TimeLimit
 
 _POLL_INTERVAL = 0.05  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -76,7 +76,7 @@ class Questions:
         question = {"command": list(command), "setting": setting, "deadline": deadline, "show_stderr": show_stderr}
         return str(self._ask(b"P", question).get("text", ""))
 
-    def run_program(self, program: "Invocation", limit: "Limit") -> tuple[bytes, int]:
+    def run_program(self, program: "Invocation", limit: "TimeLimit") -> tuple[bytes, int]:
         """Return what *program* prints, and its exit code; raises what `programs.run` raises.
 
         One that runs in the background needs no terminal, so that this process runs it.
@@ -91,7 +91,7 @@ class Questions:
         left = limit if callable(limit) else lambda: limit
         question = {
             "command": list(program.command),
-            "largest": program.largest,
+            "max_output": program.max_output,
             "data": program.data.decode(),
             "limit": left(),
         }
@@ -205,7 +205,7 @@ def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
         program = programs.Invocation(
             question["command"],
             without_secrets(os.environ),
-            question["largest"],
+            question["max_output"],
             data=question["data"].encode(),
             inherited=inherited,
         )
@@ -219,7 +219,7 @@ def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
     finally:
         if inherited is not None:
             os.close(inherited)
-    return {"output": base64.b64encode(output[: question["largest"] + 1]).decode(), "code": code}
+    return {"output": base64.b64encode(output[: question["max_output"] + 1]).decode(), "code": code}
 
 
 def _number(error: BaseException) -> int:

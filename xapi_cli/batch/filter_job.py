@@ -14,31 +14,31 @@ _MAX_MESSAGE = 200  # characters
 class FilterJob:
     """Filter the document of line *number*, whose text, on one line with a newline, is in *chunks*."""
 
-    __slots__ = ("_answer", "_failure", "chunks", "held", "number", "started")
+    __slots__ = ("_failure", "_output", "chunks", "held", "number", "started")
 
     def __init__(self, number: int, chunks: Iterator[bytes]) -> None:
         self.number, self.chunks = number, chunks
         self.started = 0.0  # on the monotonic clock
         self.held = 0  # bytes of the result in memory
-        self._answer = bytearray()
+        self._output = bytearray()
         self._failure: str | None = None
 
     def receive(self, data: bytes) -> bool:
-        """Add *data* to the answer of the filter; return whether the answer is complete."""
-        self._answer += data
-        self.held = len(self._answer)
+        """Add *data* to the output of the filter; return whether the output is complete."""
+        self._output += data
+        self.held = len(self._output)
         return data.endswith(b"\n")
 
     def fail(self, message: str) -> None:
-        """Make `result` raise a FilterError with *message*; discard the answer."""
-        self._failure, self._answer, self.held = message, bytearray(), 0
+        """Make `result` raise a FilterError with *message*; discard the output."""
+        self._failure, self._output, self.held = message, bytearray(), 0
 
     def result(self) -> tuple[int, memoryview | bytes]:
         """Return the number of results and the result, an array if there are several; raises FilterError."""
         if self._failure is not None:
             raise FilterError(self._failure)
-        found = _RESULTS.match(self._answer)
+        found = _RESULTS.match(self._output)
         if found is None:
-            message = printable(json.loads(self._answer)["error"])[:_MAX_MESSAGE]
+            message = printable(json.loads(self._output)["error"])[:_MAX_MESSAGE]
             raise FilterError(f"the filter of --jq failed: {message}", hint="check the filter")
-        return int(found[1]), bytes(memoryview(self._answer)[found.end() : -2])  # without the bracket and the newline
+        return int(found[1]), bytes(memoryview(self._output)[found.end() : -2])  # without the bracket and the newline

@@ -146,7 +146,7 @@ class _Child:
         self._then: Callable[[], None] = lambda: None
         self._numbers = self._jq.number_check()
         self._unsent = memoryview(b"")
-        self._is_sent = self._is_answered = self._is_paused = self._has_low_priority = False
+        self._is_sent = self._has_result = self._is_paused = self._has_low_priority = False
         self._errors = self._partial_line = b""
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None  # noqa: S101 - all three are pipes
@@ -162,7 +162,7 @@ class _Child:
 
     def begin(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when it is done."""
-        self.job, self._then, self._is_sent, self._is_answered = job, then, False, False
+        self.job, self._then, self._is_sent, self._has_result = job, then, False, False
         job.started = time.monotonic()
         self._numbers = self._jq.number_check()
         self._write()
@@ -249,14 +249,14 @@ class _Child:
             return
         self._pool.budget.add(len(data))
         if job.receive(data):
-            self._is_answered = True
+            self._has_result = True
             self._end_job()
         elif job.held > _MAX_RESULT:
             self.fail(f"the result of the filter of --jq is larger than {size(_MAX_RESULT)}")
 
     def _end_job(self) -> None:
-        """End the job if it is done: an answer can precede the end of the line with the document."""
-        if self._is_sent and self._is_answered:
+        """End the job if it is done: the result can precede the end of the line with the document."""
+        if self._is_sent and self._has_result:
             self.job = None
             self._then()
             self._pool.run()

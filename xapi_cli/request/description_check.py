@@ -58,7 +58,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     if not found:
         return None if index.info.is_partial else _unknown_path(routes, path)
     if left := placeholders(unquote(path), [routes.path(entry) for entry in found[0]]):
-        return f"PATH contains {left[0]}, a placeholder of the API description; write a value in its place"
+        return f"PATH contains {left[0]}, a placeholder of the API description; replace it with a value"
     chosen = next((each for entries in found if (each := [e for e in entries if e.method == method])), None)
     if chosen is None:
         return _unknown_method(found[0], method, path)
@@ -67,7 +67,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     if not names:
         return None
     see = f"see `xapi api show {method} {pasteable(routes.path(entry))}`"
-    return f"the API description requires {', '.join(names)}, which the request does not contain; {see}"
+    return f"the request lacks {', '.join(names)}, which the API description requires; {see}"
 
 
 def _unknown_path(routes: Routes, path: str) -> str | None:
@@ -110,7 +110,7 @@ class _Request:
             name, base = parameter.name, _base(parameter.name)
             if not parameter.required:
                 continue
-            if parameter.location == "query" and not _is_spread(parameter) and base not in self._query:
+            if parameter.location == "query" and not _may_be_exploded(parameter) and base not in self._query:
                 yield f"{name}=="
             elif parameter.location == "header" and name.lower() not in self._headers:
                 yield f"{name}:"
@@ -127,6 +127,6 @@ def _bases(names: "Iterable[str]") -> set[str]:
     return {_base(re.sub(r"\\(.)", r"\1", name)) for name in names}
 
 
-def _is_spread(parameter: "Parameter") -> bool:
+def _may_be_exploded(parameter: "Parameter") -> bool:
     """Return whether the members of an object may be sent as parameters of their own (style `form`, `explode`)."""
     return not {"any", "object"}.isdisjoint(parameter.type.split(" or "))

@@ -67,7 +67,7 @@ class Filter:
     def _failure(self, code: int, messages: "_Messages") -> XapiError:
         if code == TOO_LARGE and self._engine.is_library:
             return NetworkError(
-                f"the body has a document of more than the {MAX_BODY // 2**20} MiB that --jq reads with libjq",
+                f"the body contains a document larger than {MAX_BODY // 2**20} MiB, the limit of --jq with libjq",
                 hint="omit --jq, and pipe the body to the program jq",
                 sent=True,
                 headers_received=True,
@@ -83,8 +83,8 @@ class Filter:
         if not self._for_items or not reason.startswith(_NOT_FOR_ITEM):
             return "check the filter"
         found = _OF_PAGE.fullmatch(self._text)
-        example = f"; write {printable(found[1] or '.')}" if found else ""
-        return f"with --paginate, the filter gets each item, not the page{example}"
+        example = f"; write `{printable(found[1])}`" if found and found[1] else ""
+        return f"with --paginate, the filter is applied to each item, not to the page{example}"
 
     def _feed(self, process: FilterProcess, chunks: Iterable[bytes]) -> None:
         """Write *chunks* to stdin of *process*, as far as it reads them."""

@@ -6,8 +6,8 @@ before it reads stdin. Its exit codes are those of jq. It imports nothing of xap
 starts faster.
 
 The results of the filter to apply are, for each document, the number 0, strings, and null. It prints the strings, one
-per line. If the last line is empty, each line is a document instead, whose only result is a string that it prints at
-once.
+per line. If the last line is empty, each line is a document instead, whose only result is a string that it prints
+immediately.
 """
 
 import os
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 COMPILE_ERROR, NO_LIBRARY, ERROR, TOO_LARGE = 3, 4, 5, 6
-ENDED_EARLY = "it ended early, and halt is not supported"
-MAX_BODY = 64 * 1024 * 1024  # bytes that are parsed at once
+ENDED_EARLY = "it ended early, possibly because of halt, which is not supported"
+MAX_BODY = 64 * 1024 * 1024  # bytes parsed in one piece
 TUNABLES = "glibc.malloc.mxfast=0"  # libjq then frees documents in a fraction of the time
 _BLOCK = 1024 * 1024  # bytes
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -152,16 +152,16 @@ def _results(program: "Any", data: bytes) -> "Iterator[Any]":
 
 
 def _filter_lines(program: "Any") -> None:
-    """Print one line for each line of stdin, at once."""
+    """Print one line for each line of stdin, immediately."""
     out = sys.stdout.buffer
     for line in sys.stdin.buffer:
         try:
-            answer = next(_results(program, line))
+            result = next(_results(program, line))
         except (ValueError, StopIteration) as error:
             import json
 
-            answer = json.dumps({"error": str(error) or ENDED_EARLY})
-        out.write(answer.encode("utf-8", "replace") + b"\n")
+            result = json.dumps({"error": str(error) or ENDED_EARLY})
+        out.write(result.encode("utf-8", "replace") + b"\n")
         out.flush()
 
 

@@ -44,7 +44,7 @@ _CHANGED_NUMBERS = (re.compile(rb"\d\.\d*0(?![\d.])"), re.compile(rb"\d{17}"))
 _LONGEST_NUMBER = 64  # bytes that are searched again, with the next chunk
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _NO_INPUT = 'def input: error("No more inputs"); def inputs: empty; '
-_ONE_ANSWER = """
+_ONE_RESULT = """
 )] | [length, if length == 1 then .[0] else . end]) catch {error: (if type == "string" then . else tojson end)})"""
 _MEMORY = 2 * 1024**3  # bytes of a process; documents take about 20 times their size
 _MEMORY_BY_LINE = 1024**3
@@ -161,7 +161,7 @@ class FilterEngine:
     def _library_command(self, text: str, directory: str) -> list[str]:
         # Python objects would lose the notation of numbers, which `tostring` preserves. Strings stay as they are.
         if self._is_by_line:
-            arguments = [_placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", f"{_ONE_ANSWER} | tostring"), ""]
+            arguments = [_placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", f"{_ONE_RESULT} | tostring"), ""]
         else:
             full = _placed(text, f"{_NO_HALT}0, ((", "\n) | tostring), null")
             arguments = [full, self.end.decode()[:-1]]
@@ -169,7 +169,7 @@ class FilterEngine:
 
     def _full_command(self, text: str, program: str) -> list[str]:
         if self._is_by_line:
-            full = _placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", _ONE_ANSWER)
+            full = _placed(text, f"{_NO_INPUT}{_NO_HALT}(try ([(", _ONE_RESULT)
             return [program, "-c", "--unbuffered", f" {full}"]
         fail, end = _FAIL % self.failed.decode(), self.end.decode()[1:-1]
         full = _placed(text, f"{fail}{_NO_HALT}(inputs | try (", f'\n) catch xapi_fail), "\\u001e{end}"')
@@ -177,8 +177,8 @@ class FilterEngine:
 
     def _old_version(self, program: str) -> str | None:
         """Return the version of *program* if it changes numbers."""
-        asking = programs.Invocation([program, "--version"], self._environ, 1000, in_background=True)
-        out, _ = programs.run(asking, _TIME_LIMIT)
+        version_query = programs.Invocation([program, "--version"], self._environ, 1000, in_background=True)
+        out, _ = programs.run(version_query, _TIME_LIMIT)
         found = _VERSION.match(out)
         if found is None or (int(found[1]), int(found[2])) >= _LOSSY_BEFORE:
             return None
@@ -277,8 +277,9 @@ def reason_of(errors: bytes, code: int, *, memory: int) -> str:
     *memory* is the number of bytes that it may use.
     """
     if code < 0:
-        limit = f"more than the {memory // 2**30} GiB of memory that it may use"
-        return f"jq was killed, perhaps because it needs {limit if sys.platform == 'linux' else 'too much memory'}"
+        is_limited = sys.platform == "linux"
+        cause = f"exceeded the memory limit of {memory // 2**30} GiB" if is_limited else "used too much memory"
+        return f"jq was killed, possibly because it {cause}"
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     found = [line for line in lines if line.startswith(_ERROR)] or lines[-1:] or [""]
     reason = printable(_PREFIX.sub("", found[0])).removesuffix(":")[:_MAX_REASON]

@@ -1,4 +1,4 @@
-"""What remains of a request that did not complete, for its error message."""
+"""Report what an incomplete request kept or discarded."""
 
 from typing import TYPE_CHECKING
 

@@ -23,8 +23,8 @@ def apply() -> None:
         _prctl(_PR_SET_DUMPABLE, 0)
 
 
-def continue_when_parent_ends() -> None:
-    """Let this process, if it is stopped, continue when its parent ends, so that it can end too; Linux only."""
+def resume_when_parent_exits() -> None:
+    """Resume this process, if it is stopped, when its parent exits, so that it can exit too; Linux only."""
     import signal
 
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
@@ -37,7 +37,7 @@ def _prctl(option: int, value: int) -> None:
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is the program itself
         _ctypes.call_function(prctl, (option, value, 0, 0, 0))
     except (ImportError, OSError):
-        pass  # without ctypes, only what needs no prctl applies
+        pass  # without ctypes, measures that need prctl are skipped
 
 
 def restore_core_limit() -> None:

@@ -16,22 +16,22 @@ _SLICE = 0.05  # seconds between two checks of the remaining time
 class Invocation(NamedTuple):
     """A program and how it runs: *command* in *environ*, with *data* as its stdin.
 
-    It is killed if it prints more than *largest* bytes. If it is *in_background*, it must not read from the terminal,
-    and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*. It inherits the
+    It is killed if it prints more than *max_output* bytes. If it is *in_background*, it must not read from the
+    terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*. It inherits the
     descriptor *inherited*, not on Windows.
     """
 
     command: Sequence[str]
     environ: Mapping[str, str]
-    largest: int
+    max_output: int
     data: bytes = b""
     in_background: bool = False
     show_stderr: bool = False
     inherited: int | None = None
 
 
-Limit = float | Callable[[], float]  # the time in seconds, or a function that returns the remaining seconds
-RunProgram = Callable[[Invocation, Limit], tuple[bytes, int]]  # `run`, or what replaces it
+TimeLimit = float | Callable[[], float]  # the time in seconds, or a function that returns the remaining seconds
+RunProgram = Callable[[Invocation, TimeLimit], tuple[bytes, int]]  # `run`, or what replaces it
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:
@@ -50,7 +50,7 @@ def find(program: str, environ: Mapping[str, str]) -> str:
     return found
 
 
-def run(program: Invocation, limit: Limit) -> tuple[bytes, int]:
+def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
     """Return what *program* printed until it exited or *limit* expired, and its exit code.
 
     The output of one that prints too much is longer than the limit.
@@ -76,7 +76,7 @@ def run(program: Invocation, limit: Limit) -> tuple[bytes, int]:
         except BaseException:
             os.close(source)
             raise
-        reader = _Reader(source, mark, program.largest, lambda: _kill(process, group=program.in_background))
+        reader = _Reader(source, mark, program.max_output, lambda: _kill(process, group=program.in_background))
         try:
             if program.data:
                 _start(lambda: _write(process, program.data))
@@ -90,7 +90,7 @@ def run(program: Invocation, limit: Limit) -> tuple[bytes, int]:
         return reader.result(), process.returncode
 
 
-def _wait(process: "subprocess.Popen[bytes]", limit: Limit) -> None:
+def _wait(process: "subprocess.Popen[bytes]", limit: TimeLimit) -> None:
     """Wait until *process* has exited; `Popen.wait` with a timeout would notice it up to 50 ms later."""
     has_exited = threading.Event()
 
@@ -127,10 +127,10 @@ def _start(function: Callable[[], None]) -> threading.Thread:
 
 
 class _Reader:
-    """Read the pipe *source* up to *mark* in a thread; call *kill* if there are more than *largest* bytes."""
+    """Read the pipe *source* up to *mark* in a thread; call *kill* if there are more than *max_output* bytes."""
 
-    def __init__(self, source: int, mark: bytes, largest: int, kill: Callable[[], None]) -> None:
-        self._source, self._mark, self._largest, self._kill = source, mark, largest, kill
+    def __init__(self, source: int, mark: bytes, max_output: int, kill: Callable[[], None]) -> None:
+        self._source, self._mark, self._max_output, self._kill = source, mark, max_output, kill
         self._output = bytearray()
         self._thread = _start(self._read)
 
@@ -141,7 +141,7 @@ class _Reader:
 
     def _read(self) -> None:
         with open(self._source, "rb", buffering=0) as pipe:
-            while len(self._output) <= self._largest + len(self._mark) and (chunk := pipe.read(65536)):
+            while len(self._output) <= self._max_output + len(self._mark) and (chunk := pipe.read(65536)):
                 self._output += chunk
                 if self._mark in self._output:
                     break

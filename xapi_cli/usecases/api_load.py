@@ -127,7 +127,7 @@ def _from_api(runtime: "Runtime", path: str) -> _Document:
         if not outcome.from_api:
             note(f"a redirect led to {shown}, to which the token is not sent")
         if response.status_code not in _WITH_CONTENT:
-            what = f"{shown} responded with {response.status_code}, without a document"
+            what = f"{shown} responded with {response.status_code} instead of a complete document"
             raise NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
         data = _limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), path)
     finally:

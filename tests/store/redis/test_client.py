@@ -51,6 +51,8 @@ def _command() -> Step:
         (b"-OOM command not allowed\r\n", "has no memory left"),
         (b"-ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't\r\n", "is a replica"),
         (b"-MISCONF Errors writing to the AOF file\r\n", "cannot save its data to disk"),
+        (b"-ERR DB index is out of range\r\n", "does not have this database"),
+        (b"-ERR SELECT is not allowed in cluster mode\r\n", "is a cluster node, which has only database 0"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not use the Redis protocol"),
         (b"*2147483647\r\n" + b"*1\r\n" * 20, "does not use the Redis protocol"),
         (b"*9\r\n:1\r\n*2147483647\r\n", "does not use the Redis protocol"),

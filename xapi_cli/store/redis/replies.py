@@ -75,7 +75,8 @@ _PROBLEMS = {
     "TRYAGAIN": ("is a node of a cluster that is being resharded", "try again later"),
     "MOVED": ("redirected too often, or to an invalid address (MOVED)", "check the cluster configuration"),
     "ASK": ("redirected too often, or to an invalid address (ASK)", "check the cluster configuration"),
-    "NODB": ("does not have this database", "omit the database in redis_url: a cluster has only database 0"),
+    "NODB": ("does not have this database", "correct the database number in redis_url"),
+    "CLUSTERDB": ("is a cluster node, which has only database 0", "remove the database number from redis_url"),
     "DENIED": ("runs in protected mode", "set a password for it"),
     "max number of clients": ("has reached its maximum number of clients", "raise maxclients"),
 }
@@ -84,7 +85,7 @@ _CODE = re.compile("|".join(rf"\b{code}\b" for code in _PROBLEMS))
 _WORDS = {
     "executing the script can't": "NOPERM",
     "without any password configured": "NOPASSWORD",
-    "SELECT is not allowed": "NODB",
+    "SELECT is not allowed": "CLUSTERDB",
     "DB index is out of range": "NODB",
 }
 

@@ -4,8 +4,8 @@ The keys of one account have the same hash tag, so that a cluster stores them on
 them in one step:
 
     PREFIX{KEY}:record            the record
-    PREFIX{KEY}:lock              the owner of the login lock, a random text; expires
-    PREFIX{KEY}:logout            a random text that each logout changes; expires after an hour
+    PREFIX{KEY}:lock              the owner ID of the login lock, a random string; expires
+    PREFIX{KEY}:logout            a random string that each logout changes; expires after an hour
     PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
 """
 
