@@ -268,3 +268,15 @@ def test_an_endless_error_response_stops_the_request_after_one_timeout(xapi: Xap
 
     assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
     assert "no more data from" in outcome.out
+
+
+@pytest.mark.parametrize("status", ["307 There\r\nLocation: /there", "404 No"])
+def test_no_request_follows_an_unfinished_one(xapi: Xapi, status: str) -> None:
+    early = b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % status.encode()
+    first = {"method": "POST", "path": "/first", "headers": {f"Large{number}": "x" * 120_000 for number in range(130)}}
+    with Server([lambda peer: peer.read_some(), send(early), hang()], [serve()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "-j", "1", "--timeout", "5", input=jsonl(first, {"path": "/next"}), env=env)
+
+    assert out_lines(outcome.out)[1].get("status") == 200, outcome
+    assert len(server.received) == 2

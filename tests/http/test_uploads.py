@@ -1,6 +1,8 @@
 """Requests with bodies, and responses that arrive before the request is complete."""
 
 import re
+import select
+import threading
 import time
 from collections.abc import Iterator
 
@@ -9,6 +11,7 @@ import pytest
 from tests.http.clients import EARLY, SOON, Source, Zeros, client
 from tests.servers import (
     OK,
+    Peer,
     Server,
     Step,
     Stopwatch,
@@ -21,6 +24,7 @@ from tests.servers import (
     serve,
     sleep,
     until_closed,
+    wait_for,
 )
 from xapi_cli.errors import NetworkError, XapiError
 
@@ -44,6 +48,38 @@ def test_a_response_during_a_large_upload_is_read_immediately(rest: list[Step], 
         assert http.get(server.url).content == b"ok"
         assert len(server.received) == 2
     assert watch.seconds < SOON
+
+
+def test_no_request_follows_an_unfinished_head() -> None:
+    """The server responds to the first bytes of a head that no buffer can hold, and reads on."""
+    may_read = threading.Event()
+    early: list[Step] = [lambda peer: peer.read_some(), send(EARLY), wait_for(may_read), until_closed()]
+    headers = {"Content-Length": "0", "Large": "x" * 32 * 1024 * 1024}
+    with Server(early, [serve()]) as server, client() as http:
+        assert http.post(server.url, content=Source(), headers=headers).status_code == 401
+        may_read.set()
+        assert http.get(f"{server.url}/next").content == b"ok"
+        assert len(server.received) == 2
+        assert b"\r\n\r\n" not in server.received[0]
+
+
+def test_no_request_follows_an_unfinished_last_chunk() -> None:
+    """The response arrives after the last data, and before the chunk that ends the body."""
+
+    def body() -> Iterator[bytes]:
+        yield b"data"
+        [connection] = http._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # to wait for the response
+        assert select.select([connection], [], [], 30)[0]
+
+    def read_the_data(peer: Peer) -> None:
+        while not peer.received.endswith(b"data\r\n"):
+            peer.read_some()
+
+    with Server([read_the_data, send(EARLY), until_closed()], [serve()]) as server, client() as http:
+        assert http.post(server.url, content=body()).status_code == 401
+        assert http.get(f"{server.url}/next").content == b"ok"
+        assert len(server.received) == 2
+        assert server.received[0].endswith(b"data\r\n")
 
 
 def test_a_body_is_sent_completely_after_an_early_success() -> None:

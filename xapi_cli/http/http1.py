@@ -87,6 +87,7 @@ class Exchange:
         self._is_sent = False
         self._is_body_started = False
         self._is_broken = False
+        self._is_incomplete = False  # the server will not receive the rest of the request
 
     def send(self) -> h11.Response:
         """Send the request and return the status line and headers of its response.
@@ -138,8 +139,8 @@ class Exchange:
     def is_reusable(self) -> bool:
         """Whether the connection may carry another request."""
         response = self._reader.parser.response
-        if response is None or self._is_broken or not self._reader.parser.allows_reuse:
-            return False
+        if response is None or self._is_broken or self._is_incomplete or not self._reader.parser.allows_reuse:
+            return False  # the next request would continue an incomplete one
         return not declares_body(self.request.method, response.status_code, dict(response.headers))
 
     def mark_idle(self) -> None:
@@ -176,7 +177,7 @@ class Exchange:
         while data and not self._stops_sending:
             self._reader.poll()
             if self._stops_sending:
-                return
+                break
             count = self._send_some(data)
             data = data[count:]
             if count:
@@ -186,6 +187,7 @@ class Exchange:
                     self._timeouts.write, f"{self._connection.route} accepted no data"
                 )
                 self._wait_to_send(wait)
+        self._is_incomplete = self._is_incomplete or bool(data)  # the state machine takes all of it as sent
 
     @property
     def _stops_sending(self) -> bool:
