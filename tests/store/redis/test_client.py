@@ -9,12 +9,13 @@ from typing import cast
 import pytest
 
 from tests.redis_server import required
-from tests.servers import Peer, Server, Step, Stopwatch, close, drip, forever, hang, reset, send
+from tests.servers import Peer, Server, Step, Stopwatch, close, drip, forever, free_port, hang, reset, send
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockLost, SharedStore
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
+from xapi_cli.store.redis.replies import optional_bytes
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -216,6 +217,59 @@ def test_a_redirect_without_end_is_an_error(opened: Open) -> None:
         with pytest.raises(StoreError, match="redirected too often"):
             store.read(ME)
         assert len(server.received) == 6
+
+
+def _client(server: Server) -> Client:
+    return Client(parse(f"redis://127.0.0.1:{server.port}"), str, ssl.create_default_context, 2.5)
+
+
+def _redirect(kind: str, server: Server) -> Step:
+    return send(b"-%b 5 127.0.0.1:%d\r\n" % (kind.encode(), server.port))
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["its connection breaks", "it is gone"])
+def test_after_a_failure_of_the_node_of_a_redirect_the_configured_server_is_asked_again(*, is_gone: bool) -> None:
+    stored = [_command(), send(b"$1\r\nB\r\n")]
+    with Server([*stored, *stored, close()], [_command(), send(b"-LOADING\r\n"), hang()]) as node:
+        moved = [_command(), _redirect("MOVED", node), hang()]
+        with Server(moved, [_command(), send(b"$1\r\nA\r\n"), hang()]) as configured:
+            client = _client(configured)
+            assert client.command("GET", "key") == b"B"
+            assert client.command("GET", "key") == b"B"
+            assert len(configured.received) == 1
+            if is_gone:
+                node.__exit__(None, None, None)
+            assert client.command("GET", "key") == b"A"
+
+
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-NOAUTH Authentication required.\r\n", b":1\r\n"], ids=repr
+)
+def test_after_an_error_of_the_node_of_an_earlier_redirect_the_configured_server_is_asked(reply: bytes) -> None:
+    """Another server may have its address now."""
+    with Server([_command(), send(b"$1\r\nB\r\n"), _command(), send(reply), hang()]) as node:
+        moved = [_command(), _redirect("MOVED", node), hang()]
+        with Server(moved, [_command(), send(b"$1\r\nA\r\n"), hang()]) as configured:
+            client = _client(configured)
+            assert [client.command("GET", "key", form=optional_bytes) for _ in range(2)] == [b"B", b"A"]
+
+
+def test_a_redirect_to_a_node_that_is_down_is_an_error_that_names_it() -> None:
+    port = free_port()
+    with Server([_command(), send(b"-MOVED 5 127.0.0.1:%d\r\n" % port), hang()]) as configured:
+        with pytest.raises(StoreError, match=f"Redis at 127.0.0.1:{port} cannot be reached"):
+            _client(configured).command("GET", "key")
+        assert len(configured.received) > 6
+
+
+def test_the_redirect_ask_is_for_one_command() -> None:
+    asked = [_command(), send(b"+OK\r\n"), _command(), send(b"$1\r\nB\r\n"), hang()]
+    with Server(asked) as node:
+        ask = [_command(), _redirect("ASK", node), hang()]
+        with Server(ask, [_command(), send(b"$1\r\nA\r\n"), hang()]) as configured:
+            client = _client(configured)
+            assert [client.command("GET", "key") for _ in range(2)] == [b"B", b"A"]
+        assert len(node.received) == 1
 
 
 def test_a_host_that_does_not_exist_is_an_error_at_once(opened: Open) -> None:

@@ -50,6 +50,8 @@ class Client:
         self, address: Address, password: Callable[[], str], tls: "Callable[[], ssl.SSLContext]", timeout: float
     ) -> None:
         self._address, self._get_password, self._tls, self._timeout = address, password, tls, timeout
+        self._node = address  # to which commands are sent: another one after a redirect
+        self._must_ask = False  # the redirect to that node is for one command
         self._password: str | None = None
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
@@ -84,44 +86,59 @@ class Client:
             left = min(self._timeout, self._left + start - self._ended)
             self._limit = max(left, _MIN_LIMIT)
             try:
-                reply = self._attempts(arguments, start + self._limit)
+                return self._attempts(arguments, start + self._limit, form)
             finally:
                 self._ended = time.monotonic()
                 self._left = max(0.0, left - (self._ended - start))
-        return checked(self._address, form, reply)
 
     def script(self, text: str, keys: tuple[str, ...], *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
         """Run the Lua script *text*, which the server executes atomically; see `command`."""
         return self.command("EVAL", text, len(keys), *keys, *arguments, form=form)
 
-    def _attempts(self, arguments: tuple[Argument, ...], end: float) -> Any:
-        """Send the command until there is a reply, at most until the monotonic time *end*."""
-        redirects, must_ask = 0, False
+    def _attempts(self, arguments: tuple[Argument, ...], end: float, form: Callable[[Any], T]) -> T:
+        """Send the command until there is a reply, at most until the monotonic time *end*; return form(reply).
+
+        After a failure, the next attempt is at the configured address: the node of a redirect may have failed, and
+        another one has its keys.
+        """
+        if self._must_ask:
+            self._use(self._address)
+        redirects = 0
         while True:
             try:
-                return self._attempt(arguments, end, must_ask=must_ask)
-            except ServerError as error:
-                if (redirect := error.redirect) and redirects < _MAX_REDIRECTS:
-                    redirects, must_ask = redirects + 1, redirect.must_ask
-                    self._close()
-                    self._address = self._address._replace(host=redirect.host or self._address.host, port=redirect.port)
+                return checked(self._node, form, self._attempt(arguments, end))
+            except (ServerError, StoreError, _ConnectionFailed) as error:
+                if isinstance(error, ServerError) and (redirect := error.redirect) and redirects < _MAX_REDIRECTS:
+                    redirects += 1
+                    node = self._node._replace(host=redirect.host or self._node.host, port=redirect.port)
+                    self._use(node, must_ask=redirect.must_ask)
                     continue
-                failure = store_error(self._address, error)
-                if not error.is_transient:
-                    raise failure from None
-            except _ConnectionFailed as error:
-                failure = StoreError(f"Redis at {self._address} cannot be reached: {error}", hint=_HINT)
-            self._close()
+                failure, is_transient = self._described(error)
+            is_outdated = self._node != self._address and not redirects  # the redirect is of an earlier command
+            redirects = 0
+            self._use(self._address)
+            if is_outdated and time.monotonic() < end:
+                continue
+            if not is_transient:
+                raise failure
             if time.monotonic() + _PAUSE >= end:
                 self._failure, self._failure_expires = failure, time.monotonic() + _FAILURE_LIFETIME
                 raise failure
             time.sleep(_PAUSE)
 
-    def _attempt(self, arguments: tuple[Argument, ...], end: float, *, must_ask: bool) -> Any:
+    def _described(self, error: "ServerError | StoreError | _ConnectionFailed") -> tuple[StoreError, bool]:
+        """Return *error* as an error of the store, and whether another attempt may succeed."""
+        if isinstance(error, StoreError):
+            return error, False
+        if isinstance(error, ServerError):
+            return store_error(self._node, error), error.is_transient
+        return StoreError(f"Redis at {self._node} cannot be reached: {error}", hint=_HINT), True
+
+    def _attempt(self, arguments: tuple[Argument, ...], end: float) -> Any:
         try:
             if self._socket is None:
                 self._connect(end)
-            if must_ask:
+            if self._must_ask:
                 self._exchange(("ASKING",), end)
             return self._exchange(arguments, end)
         except ServerError:
@@ -133,7 +150,7 @@ class Client:
             if isinstance(error, OSError):
                 raise self._os_error(error) from None
             if isinstance(error, hiredis.ProtocolError):
-                raise StoreError(f"the server at {self._address} does not use the Redis protocol", hint=_HINT) from None
+                raise StoreError(f"the server at {self._node} does not use the Redis protocol", hint=_HINT) from None
             raise
 
     def _os_error(self, error: OSError) -> Exception:
@@ -145,9 +162,9 @@ class Client:
         reason, _ = describe_error(error)
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
             hint = "check redis_url, or set ca_bundle to the certificate of the CA"
-            return StoreError(f"cannot establish a TLS connection to Redis at {self._address}: {reason}", hint=hint)
+            return StoreError(f"cannot establish a TLS connection to Redis at {self._node}: {reason}", hint=hint)
         if isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN:
-            return StoreError(f"Redis at {self._address} cannot be reached: {reason}", hint=_HINT)
+            return StoreError(f"Redis at {self._node} cannot be reached: {reason}", hint=_HINT)
         return _ConnectionFailed(reason)
 
     def _exchange(self, arguments: tuple[Argument, ...], end: float) -> Any:
@@ -171,7 +188,7 @@ class Client:
 
     def _connect(self, end: float) -> None:
         """Connect, authenticate and select the database."""
-        address = self._address
+        address = self._node
         sock = _unix_socket(address.path, end) if address.path else _network_socket(address, end)
         try:
             self._peer = "" if address.path else sock.getpeername()[0]  # now: it fails after a reset
@@ -190,9 +207,14 @@ class Client:
     def _with_tls(self, sock: socket.socket, end: float) -> socket.socket:
         sock.settimeout(_left(end))
         try:
-            return self._tls().wrap_socket(sock, server_hostname=self._address.host)
+            return self._tls().wrap_socket(sock, server_hostname=self._node.host)
         except TimeoutError:  # a server without TLS waits for the end of a line
             raise _ConnectionFailed(f"no reply to the TLS handshake within {self._limit:.2g} s") from None
+
+    def _use(self, node: Address, *, must_ask: bool = False) -> None:
+        """Close the connection; the next one leads to *node*."""
+        self._close()
+        self._node, self._must_ask = node, must_ask
 
     def _close(self) -> None:
         self._closer()
