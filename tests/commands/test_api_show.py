@@ -6,9 +6,11 @@ import shlex
 
 import pytest
 
+from tests.commands.api import bearing
 from tests.commands.descriptions import NOTHING_LOADED, load
 from tests.openapi.documents import SWAGGER, openapi, public_document
 from tests.program import REAL, Outcome, Xapi
+from tests.servers import Server
 from xapi_cli.sandbox import Sandbox
 
 
@@ -151,6 +153,32 @@ def test_nothing_in_a_document_is_executed(xapi: Xapi) -> None:
     example = shown.rpartition("Example\n")[2].strip()
     assert shlex.split(example) == ["xapi", "request", f"/{name}", f"{name}==TOUCH_PWNED_TOUCH_PWNED"]
     assert not (xapi.home / "pwned").exists()
+
+
+def test_an_example_does_not_change_where_a_request_is_sent_or_written(xapi: Xapi, sandbox: Sandbox) -> None:
+    (xapi.home / "FILE").write_text("{}")
+    with Server() as evil:
+        options = {"--base-url": evil.url, "--output": ".bashrc", "-opwned": "x"}
+        parameters = [
+            {"name": name, "in": place, "required": True, "schema": {"enum": [value]}}
+            for name, value in options.items()
+            for place in ("query", "header")
+        ]
+        fields = {name: {"enum": [value]} for name, value in options.items()}
+        schema = {"required": list(fields), "properties": fields}
+        body = {"required": True, "content": {"application/json": {"schema": schema}}}
+        load(xapi, openapi({"/x-api/echo": {"post": {"parameters": parameters, "requestBody": body}}}))
+        (shown,) = json.loads(xapi("api", "show", "POST", "/x-api/echo", "--json").out)
+        program, *words = shlex.split(shown["example"])
+        files = set(xapi.home.iterdir())
+
+        outcome = xapi(*words, env=bearing(sandbox))
+
+        assert program == "xapi"
+        assert (outcome.code, outcome.err) == (0, "")
+        assert evil.received == []
+    assert set(xapi.home.iterdir()) == files
+    assert json.loads(outcome.out)["query"] == [list(option) for option in options.items()]
 
 
 # profiles

@@ -183,6 +183,49 @@ def test_a_path_that_bash_would_expand_is_not_offered(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request /").out == "/{a-b}/{c.d}\n"
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_word_of_a_description_is_an_option_of_xapi(xapi: Xapi, shell: str) -> None:
+    names = ("--output", "-obashrc", "--base-url", "-", "a-b")
+    parameters = [{"name": name, "in": place} for name in names for place in ("query", "header")]
+    load(xapi, openapi({"/a": {"get": {"parameters": parameters}}}))
+
+    for line in ("", "-q ", "-H "):
+        words = complete(xapi, f"xapi request /a {line}", shell).out.replace("compadd -S '' --", "").split()
+        assert not [word for word in words if word.strip("'").startswith("-")]
+        assert any("a-b" in word for word in words)
+    assert "--output=" not in complete(xapi, "xapi request /a -", shell).out
+
+
+@pytest.mark.parametrize("value", ["~root", "a:~root", "a=~", ":~"])
+def test_a_value_that_bash_would_expand_is_not_offered(xapi: Xapi, value: str) -> None:
+    schema = {"properties": {"home": {"enum": [value, "a~b"]}}}
+    body = {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+    query = {"parameters": [{"name": "home", "in": "query", "schema": {"enum": [value, "a~b"]}}]}
+    load(xapi, openapi({"/a": {"post": body}, "/b": {"get": query}}))
+
+    assert complete(xapi, "xapi request /a home=").out == "home=a~b\n"
+    assert complete(xapi, "xapi request /b home==").out == "home==a~b\n"
+    assert complete(xapi, "xapi request /b -q home=").out == "home=a~b\n"
+
+
+def test_a_path_that_a_request_refuses_is_not_offered(xapi: Xapi) -> None:
+    load(xapi, openapi({"//evil.example/x": {"get": {}}, "/a": {"get": {}}}))
+
+    assert complete(xapi, "xapi request /").out == "/a\n"
+
+
+@pytest.mark.parametrize("paths", [[f"/a{n:05}" for n in range(20_000)], [f"/{'a' * 1900}{n}" for n in range(900)]])
+def test_of_very_many_words_a_limited_number_with_the_same_beginning_is_offered(xapi: Xapi, paths: list[str]) -> None:
+    load(xapi, openapi({path: {"get": {}} for path in (*paths, "/b")}))
+
+    shown = complete(xapi, "xapi request /").out
+
+    words = shown.split()
+    assert 10 < len(words) <= 1000
+    assert len(shown) < 110_000
+    assert "/b" in words  # otherwise, the shell would insert /a
+
+
 @pytest.mark.parametrize("damage", [b"", b"xapi-api 2 3\n", b"\xff\x00", b"xapi-api 1 999999\n[]\n"])
 def test_a_damaged_index_offers_nothing_and_prints_no_error(xapi: Xapi, damage: bytes) -> None:
     load(xapi)

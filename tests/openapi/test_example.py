@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.openapi.documents import SWAGGER, operation
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.example import example
-from xapi_cli.openapi.operations import Operation, Parameter
+from xapi_cli.openapi.operations import Body, Operation, Parameter
 from xapi_cli.request import items
 
 
@@ -108,7 +108,56 @@ def test_a_field_that_would_read_a_file_is_not_in_the_example() -> None:
     assert example(_with_body(_required(**{"a/b": {}})), "/a")[3:] == ["-d", "@FILE"]
 
 
-_TEXTS = st.text("aZ1=:@/\\?[]{}; ", min_size=1, max_size=6)
+@pytest.mark.parametrize(
+    ("place", "name", "value", "words"),
+    [
+        ("body", "--base-url", "http://evil.test", ["-d", "@FILE"]),
+        ("body", "--output", ".bashrc", ["-d", "@FILE"]),
+        ("query", "--output", ".bashrc", ["-q", "--output=.bashrc"]),
+        ("query", "-", "-", ["-q", "-=-"]),
+        ("header", "-obashrc", "-x", ["-H", "-obashrc:-x"]),
+        ("cookie", "-obashrc", "-x", ["Cookie:-obashrc=-x"]),
+        ("cookie", "@/etc/passwd", "x", []),
+        ("cookie", "=a", "x", []),
+        ("path", "id", "--output=x", []),
+    ],
+)
+def test_no_name_or_value_is_read_as_an_option_of_xapi(place: str, name: str, value: str, words: list[str]) -> None:
+    parameters = [Parameter(name, place, "string", True, (value,))]
+    body = Body("application/json", True, "object") if place == "body" else None
+    found = Operation("POST", "/{id}", "", parameters=parameters, body=body)
+
+    shown = example(found, "/{id}")
+
+    start = shown.index("/ID" if place != "path" else "/--output=x")
+    assert shown[start + 1 :] == words
+
+
+def test_a_field_that_cannot_be_an_item_is_not_the_one_in_the_example() -> None:
+    assert example(_with_body({"properties": {"--output": {}, "a": {}}}), "/a")[3:] == ["a=A"]
+
+
+@pytest.mark.parametrize("media_type", ["@/etc/passwd", "=x/y", "@/etc/x+json", "-o/x"])
+def test_a_media_type_that_would_be_read_as_something_else_is_not_in_the_example(media_type: str) -> None:
+    for schema in ({"type": "string"}, _required(a={})):
+        assert "@/etc" not in "".join(words := example(_with_body(schema, media_type), "/a")[3:])
+        assert not any(word.startswith("Content-Type:=") for word in words)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (_required(a={"type": "string"}), ["--form", "a=A"]),  # xapi sends text fields urlencoded
+        ({**_required(a={}), "properties": {"a": {}, "b": {"format": "binary"}}}, ["a=A", "b@FILE"]),
+        ({"properties": {"a": {}, "b": {"format": "binary"}}}, ["a=A", "b@FILE"]),
+        (_required(a={"format": "binary"}, b={"format": "binary"}), ["a@FILE", "b@FILE"]),
+    ],
+)
+def test_a_multipart_body_has_a_file_if_it_can(schema: Any, words: list[str]) -> None:
+    assert example(_with_body(schema, "multipart/form-data"), "/a")[3:] == words
+
+
+_TEXTS = st.text("aZ1-=:@/\\?[]{}; ", min_size=1, max_size=6)
 
 
 @given(st.sampled_from(["query", "header"]), _TEXTS, _TEXTS)
@@ -117,6 +166,32 @@ def test_the_example_is_read_as_what_it_stands_for(place: str, name: str, value:
 
     words = example(found, "/a")[3:]
 
-    if words and words[0] != "-q":
+    if words and not words[0].startswith("-"):
         parsed = items.parse(words, read=lambda _: pytest.fail("the example reads a file"))
         assert [name for name, _ in (parsed.query if place == "query" else parsed.headers)] == [name]
+
+
+_NAMES = st.sampled_from(["--base-url", "--output", "-obashrc", "-", "a"]) | _TEXTS
+_VALUES = st.lists(st.sampled_from(["http://evil.test", "--output=x", "-x", "b"]) | _TEXTS, max_size=2)
+_PARAMETERS = st.builds(
+    Parameter,
+    _NAMES,
+    st.sampled_from(["path", "query", "header", "cookie", "body"]),
+    st.sampled_from(["string", "file", "integer", "array of string"]),
+    st.booleans(),
+    _VALUES,
+)
+_MEDIA_TYPES = ["application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/csv", "-o/x"]
+
+
+@given(st.lists(_PARAMETERS, max_size=5), st.sampled_from(_MEDIA_TYPES))
+def test_only_known_options_are_in_an_example(parameters: list[Parameter], media_type: str) -> None:
+    found = Operation("PUT", "/{-o}/{a}", "", parameters=parameters, body=Body(media_type, True, "object"))
+
+    words = iter(example(found, found.path))
+
+    for word in words:
+        if word in ("-d", "-q", "-H"):
+            next(words)
+        elif word != "--form":
+            assert not word.startswith("-")

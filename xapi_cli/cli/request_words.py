@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from xapi_cli.openapi.operations import Operation, Parameter
 
 # A shell evaluates or expands other characters, in a word or in the code that offers it; such words are not offered.
+# Neither is one that would be an option of xapi (-), the expansion of a shell (=ls in zsh, %self in fish, home=~root in
+# bash), or a URL without a scheme (//host), which `request` refuses.
 _PARAMETER = r"\{[A-Za-z_](?:[A-Za-z0-9_-]|\.(?!\.))*\}"  # not {a,b} or {a..z}, which bash expands
-_SAFE = re.compile(rf"[A-Za-z0-9/_.:=@+%-](?:[A-Za-z0-9/_.:=@+%~-]|{_PARAMETER})*")
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_SAFE = re.compile(rf"(?!//)[A-Za-z0-9/_.](?:[A-Za-z0-9/_.:=@+%-]|(?<![=:])~|{_PARAMETER})*")
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
 _OPTIONS = {"query": "=", "header": ":"}  # the separators in the values of -q and -H
+_MAX_WORDS, _MAX_CHARACTERS = 1000, 100_000  # in a reply, which a shell sorts and compares
 
 
 class Word(str):
@@ -39,9 +42,27 @@ class Word(str):
 def request_words(params: dict[str, Any], incomplete: str, option: str | None = None) -> list[str]:
     """Return the words that begin with *incomplete* after the arguments in *params*; none without an index.
 
-    With *option*, `query` or `header`, they are values of that option.
+    With *option*, `query` or `header`, they are values of that option. If there are very many, some are omitted.
     """
-    return [Word(word) for word in _from_index(params, lambda found: found.words(incomplete, option)) if _is_safe(word)]
+    found = _from_index(params, lambda index: index.words(incomplete, option))
+    return list(map(Word, _limited(list(filter(_is_safe, found)))))
+
+
+def _limited(words: list[str]) -> list[str]:
+    """Return *words*, or those of them that fit into a reply.
+
+    The first and the last one in alphabetical order have the same beginning in common as all of them. A shell inserts
+    that, so it must not become longer.
+    """
+    if len(words) <= _MAX_WORDS and sum(map(len, words)) <= _MAX_CHARACTERS:
+        return words
+    kept, left = {min(words), max(words)}, _MAX_CHARACTERS
+    for word in words:
+        left -= len(word) + 1
+        if left < 0 or len(kept) == _MAX_WORDS:
+            break
+        kept.add(word)
+    return [word for word in dict.fromkeys(words) if word in kept]
 
 
 def methods_of(params: dict[str, Any], path: str) -> list[str]:

@@ -10,8 +10,9 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
 _JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
 _NUMBERS = ("integer", "number")
-_NOT_IN_AN_ITEM = re.compile(r"[/?]")  # in its name
+_NOT_AN_ITEM = re.compile(r"-|.*[/?]")  # a name; with a dash at its start, it would be read as an option of xapi
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_MEDIA_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}(?:\s*;.*)?")  # RFC 9110, 8.3.1
 _PART_OF_SEPARATOR = ("=", "@", ":", "/", "\\")  # such a value would be read as a file, or as another ITEM
 
 
@@ -23,12 +24,9 @@ def example(operation: Operation, path: str) -> list[str]:
     for each in operation.parameters_in("query"):
         if each.required:
             words += _query_words(each)
-    words += [
-        f"{each.name}:{_value(each)}"
-        for each in operation.parameters_in("header")
-        if each.required and _is_token(each.name)
-    ]
-    if cookies := [f"{each.name}={_value(each)}" for each in operation.parameters_in("cookie") if each.required]:
+    for each in _required_tokens(operation, "header"):
+        words += _header_words(each)
+    if cookies := [f"{each.name}={_value(each)}" for each in _required_tokens(operation, "cookie")]:
         words.append(f"Cookie:{'; '.join(cookies)}")
     return [*words, *_body_words(operation, fields)]
 
@@ -45,12 +43,20 @@ def _path(operation: Operation, path: str) -> str:
 
 
 def _fields(operation: Operation) -> list[Parameter]:
-    """Return the fields that the example sends: those that are required, or else the first one; none if no ITEM can."""
-    if operation.body is None or not (operation.body.is_form or operation.body.is_json):
+    """Return the fields that the example sends: those that are required, or else the first one; none if no ITEM can.
+
+    A multipart body needs a file, because xapi sends a form without one urlencoded.
+    """
+    body = operation.body
+    if body is None or not (body.is_form or body.is_json):
         return []
     fields = operation.parameters_in("body")
-    chosen = [each for each in fields if each.required] or fields[:1]
-    return chosen if all(each.name and not _NOT_IN_AN_ITEM.search(each.name) for each in chosen) else []
+    files = [each for each in fields if each.type == "file"] if body.is_multipart else []
+    required = [each for each in fields if each.required]
+    if not all(map(_is_item, required)):
+        return []
+    chosen = required or list(filter(_is_item, fields))[:1]
+    return chosen if any(each in files for each in chosen) else chosen + list(filter(_is_item, files))[:1]
 
 
 def _needs_text(operation: Operation, fields: list[Parameter]) -> bool:
@@ -63,10 +69,10 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
         return
     if not fields:
         yield from ("-d", "@FILE")
-        if body.content_type or body.is_form:
+        if (body.content_type or body.is_form) and _MEDIA_TYPE.fullmatch(body.media_type):
             yield f"Content-Type:{body.media_type}"
         return
-    if body.content_type:
+    if body.content_type and _MEDIA_TYPE.fullmatch(body.content_type):
         yield f"Content-Type:{body.content_type}"
     if body.is_form and not any(each.type == "file" for each in fields):
         yield "--form"
@@ -83,13 +89,24 @@ def _item(field: Parameter, body: Body) -> str:
 
 
 def _query_words(parameter: Parameter) -> list[str]:
-    if parameter.name and not _NOT_IN_AN_ITEM.search(parameter.name):
+    if _is_item(parameter):
         return [f"{_name(parameter)}=={_value(parameter)}"]
     return ["-q", f"{parameter.name}={_value(parameter)}"] if parameter.name and "=" not in parameter.name else []
 
 
-def _is_token(name: str) -> bool:
-    return _TOKEN.fullmatch(name) is not None
+def _header_words(parameter: Parameter) -> list[str]:
+    word = f"{parameter.name}:{_value(parameter)}"
+    return [word] if _is_item(parameter) else ["-H", word]
+
+
+def _required_tokens(operation: Operation, location: str) -> list[Parameter]:
+    """Return the required headers or cookies of *operation*, without those whose names are not valid."""
+    return [each for each in operation.parameters_in(location) if each.required and _TOKEN.fullmatch(each.name)]
+
+
+def _is_item(parameter: Parameter) -> bool:
+    """Return whether *parameter* can be written as an ITEM."""
+    return bool(parameter.name) and _NOT_AN_ITEM.match(parameter.name) is None
 
 
 def _name(parameter: Parameter) -> str:

@@ -39,7 +39,12 @@ class Body(NamedTuple):
     @property
     def is_form(self) -> bool:
         """Whether the fields are sent as a form."""
-        return self._essence in ("application/x-www-form-urlencoded", "multipart/form-data")
+        return self.is_multipart or self._essence == "application/x-www-form-urlencoded"
+
+    @property
+    def is_multipart(self) -> bool:
+        """Whether the fields are sent as the parts of a multipart body."""
+        return self._essence == "multipart/form-data"
 
     @property
     def is_json(self) -> bool:
