@@ -1,6 +1,7 @@
 """Any document, also one with values of the wrong types everywhere, is an index of printable text or one error."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.example import example
 from xapi_cli.openapi.index import IndexInfo, encode
-from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.routes import Routes, TooManyTemplates
 from xapi_cli.sandbox.description import DOCUMENT
 
 _KEYS = st.sampled_from([
@@ -125,6 +126,45 @@ def test_no_template_takes_exponential_time(template: str, path: str) -> None:
     routes.find_prefix(path)
     routes.closest(path)
     list(routes.completions(path))
+
+
+@pytest.mark.parametrize(
+    ("templates", "path"),
+    [
+        ([f"/{'a' * 400}{number:05}" for number in range(4000)], f"/{'a' * 400}4444"),
+        ([f"/{'a' * 9}{number:05}" for number in range(40_000)], f"/{'a' * 9}4444"),
+        (["/a" * depth + f"/{number}" + "/a" * (8 - depth) for depth in range(8) for number in range(4000)], "/a" * 9),
+    ],
+)
+def test_a_suggestion_compares_few_words(monkeypatch: pytest.MonkeyPatch, templates: list[str], path: str) -> None:
+    compared = []
+
+    class Counted(difflib.SequenceMatcher[str]):
+        def set_seq1(self, a: Sequence[str]) -> None:
+            compared.append(len(a))
+            super().set_seq1(a)
+
+    routes = Routes(index_of_paths(*templates), "")
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counted)
+
+    routes.closest(path)
+
+    assert len(compared) <= 210
+    assert max(compared, default=0) <= 40
+
+
+def test_the_templates_that_are_compared_with_a_path_are_limited() -> None:
+    index = index_of_paths("/b/7", *(f"/{{p{number}}}" for number in range(1000)), *(f"/c/{n}" for n in range(9000)))
+
+    for call, path in ((Routes.find, "/a"), (Routes.find_prefix, "/a/x"), (Routes.closest, "/a/")):
+        with pytest.raises(TooManyTemplates):
+            call(Routes(index, "", budget=50_000), path)
+    assert Routes(index, "", budget=100).find("/b/7")[0].path == "/b/7"
+
+
+def test_the_paths_of_a_document_are_limited_as_a_whole() -> None:
+    with pytest.raises(UsageError, match="has paths of more than 5,000,000 characters in total"):
+        Compiler(openapi({f"/{'a' * 1900}{number}": {"get": {}} for number in range(2700)})).operations()
 
 
 @given(_VALUES)

@@ -77,6 +77,36 @@ def test_another_version_is_an_error_of_its_own(data: bytes, reason: str) -> Non
         decoded(data)
 
 
+class _Sized(BytesIO):
+    """A file that fails if more is read than it contains, because memory is allocated for it."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        assert 0 <= size <= len(self.getbuffer())
+        return super().read(size)
+
+
+def test_no_memory_is_allocated_for_an_announced_length() -> None:
+    data = _encoded()
+    header = b"xapi-api 3 %10d %08x %10d\n" % (9_000_000_000, 0, 9_000_000_001)
+    with pytest.raises(InvalidIndex, match="it is damaged"):
+        decode(_Sized(header + data[len(header) :]))
+
+    index = decode(_Sized(data))
+    (entry,) = index.at("/pets/{id}/photo")
+    for damaged in (entry._replace(length=9_000_000_000), entry._replace(start=len(data)), entry._replace(length=-1)):
+        with pytest.raises(InvalidIndex, match="it is damaged"):
+            index.summary(damaged)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index_file.write(tmp_path, "p", _encoded())
+    monkeypatch.setattr(index_file, "_MAX_SIZE", len(_encoded()) - 1)
+
+    with pytest.raises(InvalidIndex, match="it is damaged"):
+        _title(tmp_path, "p")
+
+
 class _Counted(BytesIO):
     """A file that counts the bytes that are read."""
 

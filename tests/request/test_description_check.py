@@ -9,7 +9,8 @@ from tests.openapi.documents import openapi
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.index import IndexInfo, encode
+from xapi_cli.openapi.index import Entry, Index, IndexInfo, encode
+from xapi_cli.openapi.operations import Operation
 from xapi_cli.request import items
 from xapi_cli.request.description_check import warning
 from xapi_cli.request.options import RequestOptions
@@ -213,6 +214,53 @@ def test_of_operations_that_match_alike_one_suffices(tmp_path: Path) -> None:
     paths = {"/{id}": {"get": {"parameters": [parameter("q", "query")]}}, "/{name}": {"get": {}}}
 
     assert check(tmp_path, openapi(paths), "/x") == ""
+
+
+class _Records:
+    """The number of records that are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = 0
+        read = Index.operation
+
+        def counted(index: Index, entry: Entry) -> Operation:
+            self.read += 1
+            return read(index, entry)
+
+        monkeypatch.setattr(Index, "operation", counted)
+
+
+@pytest.mark.parametrize(("count", "warns"), [(20, True), (21, False), (30_000, False)])
+def test_of_very_many_operations_that_match_alike_none_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, warns: bool
+) -> None:
+    records = _Records(monkeypatch)
+    paths = {f"/{{p{number}}}": {"get": {"parameters": [parameter("q", "query")]}} for number in range(count)}
+
+    assert ("lacks q==" in check(tmp_path, openapi(paths), "/x")) == warns
+    assert records.read == (count if warns else 0)
+
+
+def test_large_records_of_operations_that_match_alike_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = _Records(monkeypatch)
+    parameters = [parameter(f"p{number}", "query", description="d" * 900) for number in range(100)]
+
+    assert check(tmp_path, openapi({f"/{{p{n}}}": {"get": {"parameters": parameters}} for n in range(10)}), "/x") == ""
+    assert records.read == 0
+    assert check(tmp_path, openapi({"/{p}": {"get": {"parameters": parameters}}}), "/x") != ""
+
+
+def test_a_warning_is_short(tmp_path: Path) -> None:
+    names = [f"p{number}" + "x" * 190 for number in range(200)]
+    document = openapi({f"/a/{{{'b' * 1900}}}": {"get": {"parameters": [parameter(each, "query") for each in names]}}})
+
+    found = check(tmp_path, document, "/a/1")
+
+    assert len(found) < 500
+    assert f"{'x' * 20}… and 195 more, which" in found
+    assert found.endswith("; see `xapi api show GET /a/1`")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _OTHER_KINDS = {  # by a field that only they have
     "item": "a Postman collection",
 }
 _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 50_000, 300, 50
-_MAX_SUMMARY, _MAX_PATH = 120, 2000  # characters
+_MAX_SUMMARY, _MAX_PATH, _MAX_PATHS = 120, 2000, 5_000_000  # characters; the last one is for all paths
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
 _CHARACTERS, _CHARACTERS_OF_OPERATION = 64_000_000, 256_000  # in the index
 _MAX_MEDIA_TYPES, _MAX_SERVERS = 100, 20
@@ -107,6 +107,7 @@ class Compiler:
 
     def _operations(self) -> Iterator[Operation]:
         paths = self._document.get("paths")
+        left = _MAX_PATHS  # every request reads them all
         for path, value in paths.items() if isinstance(paths, dict) else ():
             if path.startswith("x-"):
                 continue
@@ -115,6 +116,9 @@ class Compiler:
                 self.is_partial = True
                 continue
             written = clean(path if path.startswith("/") else f"/{path}", _MAX_PATH + 1)
+            left -= len(written)
+            if left < 0:
+                raise UsageError(f"{self._name} has paths of more than {_MAX_PATHS:,} characters in total")
             for name in _METHODS:
                 if isinstance(item.get(name), dict):
                     self._add_servers(item, item[name])

@@ -55,12 +55,12 @@ class IndexInfo(NamedTuple):
 class Index:
     """The operations of an API, in the order of the document; *paths* has a line of the head for each path.
 
-    The records are read from *file*, where they start at the position *start*.
+    The records are read from *file*, of *size* bytes, where they start at the position *start*.
     """
 
-    def __init__(self, info: IndexInfo, paths: dict[str, str], file: BinaryIO, start: int) -> None:
+    def __init__(self, info: IndexInfo, paths: dict[str, str], file: BinaryIO, start: int, size: int) -> None:
         self.info, self._paths = info, paths
-        self._file, self._start = file, start
+        self._file, self._start, self._size = file, start, size
 
     def describes(self, base_url: str) -> bool:
         """Return whether the index is for the API at *base_url*; one that was loaded without a base URL is for any."""
@@ -107,7 +107,10 @@ class Index:
 
     def _record(self, entry: Entry) -> tuple[str, str]:
         """Return the summary and the details of *entry*."""
-        data = _read(self._file, self._start + entry.start, entry.length)
+        start = self._start + entry.start
+        if not 0 <= entry.length <= self._size - start:  # before memory is allocated
+            raise InvalidIndex("it is damaged")
+        data = _read(self._file, start, entry.length)
         if zlib.crc32(data) != entry.checksum:
             raise InvalidIndex("it is damaged")
         summary, _, details = data.decode().partition("\n")
@@ -133,14 +136,17 @@ def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
 def decode(file: BinaryIO) -> Index:
     """Return the index in *file*, which stays open; raises InvalidIndex if it is damaged or of another version."""
     length, checksum, size = _header(_read(file, 0, _HEADER_LENGTH))
+    if file.seek(0, 2) != size:  # before memory is allocated
+        raise InvalidIndex("it is damaged")
     head = _read(file, _HEADER_LENGTH, length)
-    if zlib.crc32(head) != checksum or file.seek(0, 2) != size:
+    if zlib.crc32(head) != checksum:
         raise InvalidIndex("it is damaged")
     try:
         first, *lines = head.decode().split("\n")
         info = IndexInfo(*json.loads(first))
         paths = dict(line.split("\t", 1) for line in lines)
-        return Index(info._replace(other_servers=tuple(info.other_servers)), paths, file, _HEADER_LENGTH + length)
+        info = info._replace(other_servers=tuple(info.other_servers))
+        return Index(info, paths, file, _HEADER_LENGTH + length, size)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidIndex("it is damaged") from error
 

@@ -48,6 +48,8 @@ def opened(state: Path, profile: str) -> Iterator[Index | None]:
         yield None
         return
     with open(descriptor, "rb", buffering=0) as file:
+        if os.fstat(descriptor).st_size > _MAX_SIZE:
+            raise InvalidIndex("it is damaged")
         yield decode(file)
 
 

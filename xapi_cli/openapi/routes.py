@@ -1,7 +1,8 @@
 """Find the operations of a path: templates such as `/users/{id}` match paths such as `/users/7`."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from xapi_cli.openapi.index import Entry, Index
 from xapi_cli.openapi.templates import (
@@ -14,7 +15,14 @@ from xapi_cli.openapi.templates import (
     without_query,
 )
 
-_MAX_CANDIDATES = 5000  # for a suggestion; each takes 25 µs
+_OVERHEAD = 50  # characters; the comparison of the shortest template takes as long as this many further ones
+# For a suggestion, so that it takes milliseconds at most. A word takes 25 µs, the comparison of a segment 0.2 µs.
+_MAX_COMPARED, _MAX_WORDS = 20_000, 200
+_MAX_LENGTH, _MAX_DIFFERENCE = 40, 2  # characters; the time for a word is quadratic in its length
+
+
+class TooManyTemplates(Exception):
+    """The templates that may match a path are longer together than the budget."""
 
 
 class Routes:
@@ -22,10 +30,13 @@ class Routes:
 
     If the document's server path starts with the base path, the remainder is a part of each path. If the paths of the
     document start with the base path themselves, it is removed. Otherwise, they are below the base URL.
+
+    With *budget*, a number of characters, methods that compare longer templates with a path raise TooManyTemplates.
+    Templates that begin differently do not count.
     """
 
-    def __init__(self, index: Index, base_path: str) -> None:
-        self._index = index
+    def __init__(self, index: Index, base_path: str, budget: int = sys.maxsize) -> None:
+        self._index, self._budget = index, budget
         server, base = index.info.server_path, base_path.rstrip("/")
         self._base, self._prefix, self._removed = base, "", 0
         self._is_elsewhere = False  # the server path and the base path differ, so that a proxy may replace one of them
@@ -64,12 +75,20 @@ class Routes:
         below = path.partition("?")[0].partition("#")[0]
         given = segments(below)
         ranked: dict[tuple[int, ...], list[str]] = {}
-        for listed in self._index.paths():
+        for listed in _beginning_like(self._index.paths(), below, "/".join(given)):
             template = without_query(listed) if "?" in listed or "#" in listed else listed
+            if template.count("/") != len(given) - 1 and not spans_segments(template):
+                continue
+            self._spend(template)
             if (rank := _rank(template, below, given)) is not None:
                 ranked.setdefault(rank, []).append(listed)
         for rank in sorted(ranked, reverse=True):
             yield [entry for listed in ranked[rank] for entry in self._index.at(listed)]
+
+    def _spend(self, template: str) -> None:
+        self._budget -= _OVERHEAD + len(template)
+        if self._budget < 0:
+            raise TooManyTemplates
 
     def _in_document(self, path: str) -> Iterator[str]:
         """Yield the paths that *path* may be in the document."""
@@ -93,15 +112,18 @@ class Routes:
         OpenAPI does not allow a slash in a parameter, but many APIs do: `/contents/{path}`. A template that others
         continue, such as `/users/{id}/keys`, has no such parameter.
         """
-        given, listed = segments(path), self._index.paths()
-        continued = {template.rpartition("/")[0] for template in listed}
-        found = []
-        for template in listed:
-            parts = self._written(template).split("/")
-            is_open = len(parts) < len(given) and is_placeholder(parts[-1]) and template not in continued
-            if is_open and all(map(matches, parts, given)):  # compares as many segments as the template has
-                found += self._index.at(template)
-        return found
+        given, found = segments(path), []
+        begins = "/".join(given).startswith
+        for template in self._index.paths():
+            written = self._written(template)
+            is_short = written.endswith("}") and written.count("/") < len(given) - 1
+            if is_short and begins(written.partition("{")[0]):
+                self._spend(written)
+                parts = written.split("/")
+                if is_placeholder(parts[-1]) and all(map(matches, parts, given)):  # as many as the template has
+                    found.append(template)
+        continued = {each.rpartition("/")[0] for each in self._index.paths()} if found else set()
+        return [entry for template in found if template not in continued for entry in self._index.at(template)]
 
     def closest(self, path: str) -> str | None:
         """Return a path that differs from *path* in one misspelled segment, the last slash, or the server path."""
@@ -111,18 +133,25 @@ class Routes:
                 return other
         from difflib import get_close_matches
 
-        given, candidates = segments(path), {}
-        for template in {tuple(each.split("/")) for each in self.paths()}:
-            if len(template) != len(given):
-                continue
-            different = [number for number, each in enumerate(template) if not matches(each, given[number])]
-            if len(different) == 1 and "{" not in template[different[0]]:
-                candidates[different[0], template[different[0]]] = template
+        given, candidates = segments(path), self._candidates(path)
         for number, word in enumerate(given):
-            words = sorted(word for position, word in candidates if position == number)[:_MAX_CANDIDATES]
+            words = [word for position, word in candidates if position == number]
             if found := get_close_matches(word, words, n=1):
-                return _filled(candidates[number, found[0]], path.split("/"), {number})
+                return _filled(candidates[number, found[0]].split("/"), path.split("/"), {number})
         return None
+
+    def _candidates(self, path: str) -> dict[tuple[int, str], str]:
+        """Return paths that differ from *path* in one segment by position and segment; of very many, the first ones."""
+        given, found = segments(path), dict[tuple[int, str], str]()
+        alike = (each for each in self.paths() if each.count("/") == len(given) - 1)
+        for each in islice(alike, _MAX_COMPARED // len(given)):
+            template = each.split("/")
+            different = [number for number, word in enumerate(template) if not matches(word, given[number])]
+            if len(different) == 1 and _may_be_misspelled(template[different[0]], given[different[0]]):
+                found[different[0], template[different[0]]] = each
+                if len(found) == _MAX_WORDS:
+                    break
+        return found
 
     def completions(self, incomplete: str, method: str | None = None) -> Iterator[str]:
         """Yield the paths that begin with *incomplete*, whose complete segments may be values of parameters.
@@ -155,6 +184,21 @@ def _below(server: str, path: str) -> str | None:
     if len(given) <= len(parts) or not all(map(matches, parts, segments("/".join(given[: len(parts)])))):
         return None
     return "/" + "/".join(given[len(parts) :])
+
+
+def _beginning_like(templates: Iterable[str], path: str, decoded: str) -> Iterator[str]:
+    """Yield those *templates* whose literal start is that of *path*, also *decoded*; no other can match."""
+    starts, decoded_starts = path.startswith, decoded.startswith  # this loop decides what a request costs
+    for template in templates:
+        literal = template.partition("{")[0]
+        if starts(literal) or decoded_starts(literal) or "?" in template or "#" in template or "%" in template:
+            yield template
+
+
+def _may_be_misspelled(word: str, given: str) -> bool:
+    """Return whether *given* may be *word* with a typing error."""
+    is_short = len(word) <= _MAX_LENGTH and abs(len(word) - len(given)) <= _MAX_DIFFERENCE
+    return is_short and "{" not in word
 
 
 def _rank(template: str, path: str, given: Sequence[str]) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, unquote_plus
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.index import Entry, Index, InvalidIndex
-from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.routes import Routes, TooManyTemplates
 from xapi_cli.openapi.templates import as_typed, placeholders
 from xapi_cli.request.items import Items
 from xapi_cli.request.options import RequestOptions
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from xapi_cli.openapi.operations import Operation, Parameter
 
 _SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
+# A request must not wait for its check. Beyond these limits, it is not compared.
+_BUDGET = 500_000  # the length of the templates that may match, in characters
+_MAX_READ, _MAX_BYTES = 20, 500_000  # the number of operations of which one suffices, and the size of their records
+_MAX_NAMES, _MAX_NAME, _MAX_TEMPLATE = 5, 60, 200  # of which the last two are characters
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
 
 
@@ -43,6 +47,8 @@ def warning(
             if index is None or not index.describes(base_url):
                 return None
             return _difference(index, base_url, method, url, _Request(url, items, options))
+    except TooManyTemplates:
+        return None
     except Exception as error:  # noqa: BLE001 - see above
         reason = f": {error}" if isinstance(error, InvalidIndex) else ""
         hint = "run `xapi api load` again, or use --no-validate"
@@ -53,7 +59,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     base_path, path = urls.path_of(base_url), urls.path_of(url)
     if not f"{path}/".startswith(f"{base_path}/"):
         return None  # a URL beside the base path
-    routes, path = Routes(index, base_path), path[len(base_path) :] or "/"
+    routes, path = Routes(index, base_path, _BUDGET), path[len(base_path) :] or "/"
     found = list(routes.matches(path))
     if not found:
         return None if index.info.is_partial else _unknown_path(routes, path)
@@ -62,12 +68,22 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     chosen = next((each for entries in found if (each := [e for e in entries if e.method == method])), None)
     if chosen is None:
         return _unknown_method(found[0], method, path)
+    if len(chosen) > _MAX_READ or sum(entry.length for entry in chosen) > _MAX_BYTES:
+        return None
     missing = [(entry, request.missing(index.operation(entry))) for entry in chosen]
     entry, names = min(missing, key=lambda each: len(each[1]))
     if not names:
         return None
-    see = f"see `xapi api show {method} {pasteable(routes.path(entry))}`"
-    return f"the request lacks {', '.join(names)}, which the API description requires; {see}"
+    template = routes.path(entry)
+    see = f"see `xapi api show {method} {pasteable(template if len(template) <= _MAX_TEMPLATE else as_typed(path))}`"
+    return f"the request lacks {_listed(names)}, which the API description requires; {see}"
+
+
+def _listed(names: "Sequence[str]") -> str:
+    """Return *names* as text that is not much longer than a line."""
+    shown = [each if len(each) <= _MAX_NAME else f"{each[:_MAX_NAME]}…" for each in names[:_MAX_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _unknown_path(routes: Routes, path: str) -> str | None:
