@@ -15,7 +15,7 @@ from xapi_cli import errors
 from xapi_cli.agent import listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
-from xapi_cli.system import process_hardening
+from xapi_cli.system import locale_coercion, process_hardening
 from xapi_cli.system.render import printable
 
 _NAMES = (*master.Sockets._fields, *services.NAMES)
@@ -60,6 +60,7 @@ def _start(directory: str, idle: float) -> int:
                 pass_fds=[writer],
                 start_new_session=True,
                 cwd="/",
+                env=locale_coercion.undone(os.environ),
             ).returncode = 0  # it is not waited for
         finally:
             os.close(writer)

@@ -1,10 +1,12 @@
 """Starts an agent for a login that stores its token there."""
 
+import os
 import subprocess
 import sys
 import tempfile
 
 from xapi_cli.errors import StoreError
+from xapi_cli.system import locale_coercion
 from xapi_cli.system.render import printable
 
 _TIME_LIMIT = 15.0  # seconds
@@ -20,6 +22,7 @@ def start_agent() -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
+                env=locale_coercion.undone(os.environ),
                 timeout=_TIME_LIMIT,
                 check=False,
             )
