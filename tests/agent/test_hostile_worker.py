@@ -105,6 +105,22 @@ def test_a_client_runs_the_command_of_a_hung_worker_which_can_no_longer_run_it(
         assert process.communicate(timeout=30) == (b"t0ken\n", b"")
 
 
+def test_a_client_kills_no_process_that_has_the_id_of_a_worker_that_has_left(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
+    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    with worker.listener:
+        with worker.listener.accept()[0] as connection:
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_until(lambda: " T " in Path(f"/proc/{process.pid}/stat").read_text(), "the client is stopped")
+            worker.greet(connection)
+        os.kill(process.pid, signal.SIGCONT)
+
+        assert process.communicate(timeout=30) == (b"t0ken\n", b"")
+    assert sleeper.poll() is None
+
+
 @pytest.mark.parametrize("begins", [False, True], ids=["before it has begun", "later"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_signal_ends_a_client_with_its_hung_worker(

@@ -35,6 +35,41 @@ def stop_and_open(worker, open=os.pidfd_open):
 os.pidfd_open = stop_and_open
 main()
 """
+# The program, but it writes the id of its worker to a file, and stops, before it reads the greeting of that worker.
+_STOPS_BEFORE_THE_GREETING = """
+import os, select, signal, socket, sys
+from xapi_cli.__main__ import main
+from xapi_cli.agent import protocol
+
+name = sys.argv.pop(1)
+
+def stop_and_receive(connection, receive=protocol.receive):
+    protocol.receive = receive
+    select.select([connection], [], [])
+    greeting = connection.recv(100, socket.MSG_PEEK)
+    with open(name, "w") as file:
+        file.write(greeting[5:].split()[0].decode())
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return receive(connection)
+
+protocol.receive = stop_and_receive
+main()
+"""
+# The program, but it stops when the worker has refused the command, before it reads that.
+_STOPS_AFTER_THE_REFUSAL = """
+import os, signal
+from xapi_cli.__main__ import main
+from xapi_cli.agent import protocol
+
+def receive_and_stop(connection, receive=protocol.receive):
+    kind, content = receive(connection)
+    if kind == b"C":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return kind, content
+
+protocol.receive = receive_and_stop
+main()
+"""
 
 
 @contextmanager
@@ -120,6 +155,43 @@ def test_a_worker_that_is_stopped_before_the_request_runs_it_once(agent: Agent, 
             if is_running(pid):
                 os.kill(pid, signal.SIGCONT)
     _check_it_works(agent)
+
+
+def test_a_client_that_was_stopped_before_its_request_kills_no_other_command(agent: Agent, tmp_path: Path) -> None:
+    """Its worker has given it up, and must not run the command of another client when the client continues."""
+    name = tmp_path / "worker"
+    with Server([request(), send(OK)]) as server:
+        late = agent.xapi.start(
+            str(name), *("request", "/x-api/me"), env={**TOKEN, "XAPI_BASE_URL": server.url},
+            argv=(str(PYTHON), "-Pc", _STOPS_BEFORE_THE_GREETING),
+        )  # fmt: skip
+        wait_until(lambda: _state(late.pid) == "T", "the client is stopped")
+        worker = int(name.read_text())
+        wait_until(lambda: not is_running(worker), "its worker has ended")
+        os.kill(late.pid, signal.SIGCONT)
+
+        assert late.communicate(timeout=30) == (b"ok", b"")
+        assert len(server.received) == 1
+    status = agent.status()
+    assert status["failures"] == 0
+    assert status["cold"] == {"no request in time": 1}
+    _check_it_works(agent)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_after_the_refusal_of_a_worker_is_not_lost(agent: Agent, number: signal.Signals) -> None:
+    with Server([request(), send(OK)]) as server:
+        process = agent.xapi.start(
+            *("request", "/x-api/me", "-o", "/proc/self/fd/1"), env={**TOKEN, "XAPI_BASE_URL": server.url},
+            argv=(str(PYTHON), "-Pc", _STOPS_AFTER_THE_REFUSAL),
+        )  # fmt: skip
+        wait_until(lambda: _state(process.pid) == "T", "the client is stopped")
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+
+        assert process.communicate(timeout=30) == (b"", b"")
+        assert process.returncode == -number
+        assert server.received == []
 
 
 def test_a_call_in_a_stopped_agent_completes(agent: Agent) -> None:

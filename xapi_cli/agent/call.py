@@ -22,6 +22,7 @@ else:
 READY_TIMEOUT = 0.4  # seconds until a worker must be ready
 WORKER_TIMEOUT = 2  # seconds until a worker must begin with a command, or end with it after a signal
 _TICK = 1.0  # seconds between two checks of a worker that sends nothing
+_STOP_TIMEOUT = 0.05  # seconds until a worker is stopped
 _REST_TIMEOUT = 10.0  # seconds for the rest of a message, or for a worker to read a reply
 _MSG_PEEK, _SHUT_RD = 2, 0  # as in <sys/socket.h>
 _LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
@@ -47,7 +48,7 @@ def run(connection: "socket") -> None:
             reason = protocol.OTHER_BUILD  # or it is older than this one
             return
         reason = protocol.NOT_VISIBLE
-        worker = _open_process(process, namespace)
+        worker = _open_process(connection, process, namespace)
         reason = b""  # anything that follows a part of a request could complete it
         protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
@@ -86,6 +87,8 @@ class _Command:
             self._send(_signal.SIGKILL)
             _end_lost(self._forwarded)
         self._restore_signals()
+        if self._forwarded:  # the worker has not run the command, and neither does this process
+            _end_by_signal(self._forwarded)
 
     def _next_message(self) -> bytes:
         """Do what the next message requires, and return its kind; raises any exception if that is not possible."""
@@ -125,18 +128,28 @@ class _Command:
             else:
                 self._connection.settimeout(_REST_TIMEOUT)
                 return True
+            if waited >= WORKER_TIMEOUT and not self._has_begun and not self._forwarded:
+                return not self._withdraw()
             self._send(_signal.SIGCONT)  # a worker may be stopped only while its client is stopped
             if since_signal > WORKER_TIMEOUT:
                 self._send(_signal.SIGKILL)
                 os._exit(128 + self._forwarded)  # as a command whose cleanup timed out
             if since_end > WORKER_TIMEOUT:
                 raise EOFError
-            if waited >= WORKER_TIMEOUT and not self._has_begun and not self._forwarded:
-                return not self._withdraw()
 
     def _withdraw(self) -> bool:
         """Prevent the worker from running the command; return False if it has begun or refused to."""
-        self._connection.shutdown(_SHUT_RD)  # the worker can no longer report that it begins, and exits when it tries
+        self._send(_signal.SIGSTOP)  # it may be about to begin
+        self._connection.settimeout(_STOP_TIMEOUT)
+        try:
+            self._connection.recv(1, _MSG_PEEK)
+        except TimeoutError:
+            pass
+        else:
+            self._connection.settimeout(_REST_TIMEOUT)
+            self._send(_signal.SIGCONT)
+            return False
+        self._connection.shutdown(_SHUT_RD)  # it can no longer report that it begins, and exits then
         self._send(_signal.SIGKILL)
         return not self._connection.recv(1, _MSG_PEEK)
 
@@ -171,11 +184,24 @@ class _Command:
             pass  # it has ended
 
 
-def _open_process(process: bytes, namespace: bytes) -> int:
-    """Return the descriptor of the process with the id *process* in *namespace*; raises OSError or ValueError."""
+def _open_process(connection: "socket", process: bytes, namespace: bytes) -> int:
+    """Return the descriptor of the worker at *connection*, the process *process* in *namespace*.
+
+    Raises OSError or ValueError, also if the worker has given up this client: the id may belong to another process.
+    """
     if namespace != protocol.pid_namespace():
         raise ValueError(namespace)
-    return os.pidfd_open(int(process))
+    worker = os.pidfd_open(int(process))
+    connection.setblocking(False)
+    try:
+        connection.recv(1, _MSG_PEEK)
+    except BlockingIOError:
+        connection.settimeout(READY_TIMEOUT)
+        return worker
+    except OSError:
+        pass
+    os.close(worker)
+    raise ValueError(process)
 
 
 def _kill(worker: int) -> None:

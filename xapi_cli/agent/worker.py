@@ -104,9 +104,12 @@ def _next_call(station: Station) -> _Call | None:
         state = _greet(connection, station, pid)
         content, streams = protocol.receive_request(connection)
         argv, environ, has_terminal = protocol.parse_request(content)
-    except (EOFError, OSError):
+    except (EOFError, ConnectionError):  # the client has left
         connection.close()
         return None
+    except OSError:  # a client that still has the greeting may kill this process, which must serve no other one
+        report(station, b"N", reason="no request in time")
+        os._exit(0)
     except protocol.Declined as declined:
         report(station, b"N", reason=str(declined))
         connection.close()
