@@ -78,7 +78,8 @@ ERRORS = {
     ),
     "a missing profile": Error(
         "token status -p nope", HERE, 2,
-        "profile 'nope' does not exist; existing profiles: none; `xapi login --profile NAME` creates one",
+        "profile 'nope' does not exist; existing profiles: none; "
+        "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one",
     ),
     "an unknown setting": Error(
         "profile set timout 5", {}, 2,

@@ -288,7 +288,7 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
         ("profile set base-ulr x", ("unknown setting 'base-ulr'; did you mean base_url? The settings are "
          f"{', '.join(PROFILE_KEYS)}")),
         ("token status -p stagging", ("profile 'stagging' does not exist; did you mean staging? Existing profiles: "
-         "staging; `xapi login --profile NAME` creates one")),
+         "staging; `xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one")),
         ("token status --storage fil", f"--storage: 'fil' is not a valid storage; use {registry.alternatives()}"),
     ],
 )  # fmt: skip

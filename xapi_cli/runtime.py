@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.settings import config_file, paths, resolve
+from xapi_cli.system.render import pasteable
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -61,12 +62,14 @@ class Runtime:
         return found
 
     def with_profile(self, hint: str | None) -> str | None:
-        """Return *hint* with the selected profile added to the `xapi login` command that it contains."""
+        """Return *hint* with the selected profile added to the commands in it that use a profile."""
         name = self.flags.get("profile")
         if not hint or not name:
             return hint
-        command = f"`xapi login --profile {name}"
-        return hint.replace("`xapi login`", f"{command}`").replace("`xapi login --storage ", f"{command} --storage ")
+        import re
+
+        commands = r"`xapi (?:login|api (?:load|list|show)|profile set)(?=[ `])(?![^`]* --profile )"
+        return re.sub(commands, lambda found: f"{found[0]} --profile {pasteable(name)}", hint)
 
     @property
     def deadline(self) -> float | None:

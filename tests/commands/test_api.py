@@ -213,6 +213,27 @@ def test_a_source_that_cannot_be_read_is_a_usage_error(xapi: Xapi, source: str, 
     assert shown == Outcome(2, "", f"xapi: error: {error}\n")
 
 
+def test_a_directory_is_named_in_the_error(xapi: Xapi) -> None:
+    (xapi.home / "docs").mkdir()
+    path = str(xapi.home / "docs")
+
+    relative = xapi("api", "load", "docs")
+    with Server([request(), send(response("404 Not Found"))]) as server:
+        absolute = xapi("api", "load", path, env=bearing(server))
+
+    assert relative == Outcome(2, "", "xapi: error: docs is a directory; give the file in it\n")
+    assert absolute.code == 4
+    assert absolute.err.endswith(f"; {path} is also a directory: to load a file, name the file in it\n")
+
+
+def test_an_absolute_path_of_a_directory_is_a_path_of_the_api_too(xapi: Xapi) -> None:
+    (xapi.home / "docs").mkdir()
+    with Server([request(), send(response("200 OK", as_bytes(SWAGGER)))]) as server:
+        shown = xapi("api", "load", str(xapi.home / "docs"), env=bearing(server))
+
+    assert shown == Outcome(0, "", "xapi: loaded 3 operations of Pets 1.2 for profile default\n")
+
+
 def test_a_document_of_more_than_50_mb_is_rejected_before_it_is_complete(xapi: Xapi) -> None:
     process = xapi.start("api", "load", "/dev/zero")
 

@@ -103,6 +103,7 @@ def test_show_prints_json(xapi: Xapi) -> None:
         (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
         (["DELETE", "/v2/pets/7"], "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
         (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),
+        (["GET"], "missing PATH after GET; start it with a slash; for a path of that name /GET"),
         (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
     ],
 )
@@ -110,6 +111,35 @@ def test_an_operation_that_does_not_exist_is_a_usage_error(xapi: Xapi, arguments
     load(xapi)
 
     assert xapi("api", "show", *arguments) == Outcome(2, "", f"xapi: error: {error}\n")
+
+
+def test_a_hint_names_the_profile_of_the_command(xapi: Xapi) -> None:
+    load(xapi, XAPI_PROFILE="default")
+    assert xapi("profile", "set", "base_url", "http://127.0.0.1:1", "-p", "gh").code == 0
+    assert xapi("api", "load", "api.json", "-p", "gh").code == 0
+
+    shown = xapi("api", "show", "/x", "-p", "gh")
+    requested = xapi("request", "/x", "--curl", "-p", "gh", env={"XAPI_TOKEN": "t"})
+    incomplete = xapi("request", "/v2/pets/7", "--curl", "-p", "gh", env={"XAPI_TOKEN": "t"})
+
+    assert shown.err.endswith("; see `xapi api list --profile gh`\n")
+    assert requested.err.endswith("; see `xapi api list --profile gh`\n")
+    assert incomplete.err.endswith("; see `xapi api show --profile gh GET /v2/pets/{id}`\n")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "/v2/pets/{id}"]])
+def test_a_description_of_another_base_url_is_noted(xapi: Xapi, arguments: list[str]) -> None:
+    load(xapi, XAPI_BASE_URL="https://one.test")
+
+    same = xapi("api", *arguments, env={"XAPI_BASE_URL": "https://one.test"})
+    other = xapi("api", *arguments, env={"XAPI_BASE_URL": "https://two.test"})
+
+    assert same.err == ""
+    assert (other.code, other.out) == (0, same.out)
+    assert other.err == (
+        "xapi: the API description was loaded for https://one.test, not for https://two.test; "
+        "run `xapi api load` again\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "/a"]])

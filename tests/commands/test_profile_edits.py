@@ -161,7 +161,8 @@ def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
         2,
         "",
         "xapi: error: profile 'nowhere' does not exist;"
-        " existing profiles: work, home; `xapi login --profile NAME` creates one\n",
+        " existing profiles: work, home; `xapi login --profile NAME` or"
+        " `xapi profile set --profile NAME base_url URL` creates one\n",
     )
     assert config_of(xapi) == WRITTEN
 

@@ -92,6 +92,37 @@ def test_a_number_that_an_old_program_changes_is_warned_of_wherever_it_is(
         assert "changes numbers such as 1.10" in outcome.err
 
 
+@pytest.mark.parametrize("option", ["-r", "-c", "-rc", "--raw-output", "--arg"])
+def test_an_option_of_jq_in_place_of_the_filter_is_a_usage_error(
+    xapi: Xapi, engine: Mapping[str, str], option: str
+) -> None:
+    error = (
+        f"xapi: error: --jq takes a filter, not an option of jq such as {option}; "
+        f"omit {option}: each result is one line, and strings are printed without quotes\n"
+    )
+    with PageServer(numbered(1)) as server:
+        outcome = xapi("request", "/items", "--jq", option, ".id", env={**bearing(server), **engine})
+        batch = xapi("batch", "--jq", option, input="/items\n", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, outcome.err, batch.code, batch.err) == (2, "", error, 2, error)
+    assert not server.targets
+
+
+def test_a_filter_may_be_a_negated_expression(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page([1, 2])) as server:
+        outcome = xapi("request", "/", "--jq", "-length", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out) == (0, "-2\n")
+
+
+def test_a_filter_that_reads_more_input_than_there_is_says_so(xapi: Xapi, tmp_path: Path) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        outcome = xapi("request", "/", "--jq", "input", env={**bearing(server), **without_library(tmp_path)})
+
+    assert outcome.code == 1
+    assert "the filter of --jq failed: no more input" in outcome.err.lower()
+
+
 _TEXT_WITH_NUMBERS = (
     '{"at": "2026-12-22T20:43:16.500Z", "ip": "10.0.0.10", "by": "xapi/0.1.0",'
     ' "q": "\\"1.10\\" \\\\", "\\"": [12345678901234567]}'

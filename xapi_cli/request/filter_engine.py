@@ -27,8 +27,13 @@ _MAX_REASON = 200  # characters
 _NO_PROGRAM = b"Top-level program not given"  # the filter is empty, a comment, or only defines functions
 _ERROR = "jq: error"
 _PREFIX = re.compile(r"^jq: (?:error(?: [0-9a-f]{32})?:? ?)?(?:\(at [^)]*\) ?)?(?:\(not a string\))?:? ?")
+_REASONS = {"": "no reason given", "break": "no more input"}  # jq 1.6 calls the end of the input `break`
 _LOSSY_BEFORE = (1, 7)  # earlier versions of the program convert all numbers to binary floating point
 _VERSION = re.compile(rb"jq-(\d{1,4})\.(\d{1,4})")
+_OPTION_OF_JQ = re.compile(
+    r"-[CMRScehjnrs]{1,3}|--(?:(?:raw|compact|join|ascii|color|monochrome)-[a-z0-9]+|null-input|slurp|exit-status"
+    r"|sort-keys|tab|indent|arg|argjson|args|jsonargs|slurpfile|rawfile|from-file|stream|seq)"
+)
 _DIRECTIVES = re.compile(
     r'(?:\s|#[^\n]*(?:\n|\Z)|(?:module|import|include)\b(?:"(?:[^"\\]|\\.)*"|#[^\n]*\n|[^";#])*;)*', re.DOTALL
 )
@@ -68,6 +73,7 @@ class FilterEngine:
     ) -> None:
         if by_line and os.name == "nt":  # the engine of a batch can wait for sockets only
             raise UsageError("batch --jq is not available on Windows", hint="pass the output to the program jq")
+        check_text(text)
         self._warn, self._is_by_line = warn, by_line
         self._environ = {
             name: value for name, value in without_secrets(environ).items() if name.lower() not in _PROXIES
@@ -243,6 +249,15 @@ def _limited_time(process: FilterProcess) -> Iterator[threading.Event]:
         timer.cancel()
 
 
+def check_text(text: str) -> None:
+    """Raise UsageError if the filter *text* is an option of the program jq, such as `-r`."""
+    if _OPTION_OF_JQ.fullmatch(text):
+        raise UsageError(
+            f"--jq takes a filter, not an option of jq such as {text}",
+            hint=f"omit {text}: each result is one line, and strings are printed without quotes",
+        )
+
+
 class NumberCheck:
     """Warn with *warn* if the program jq, with the version *lossy* before 1.7, changes a number in a document."""
 
@@ -283,7 +298,7 @@ def reason_of(errors: bytes, code: int, *, memory: int) -> str:
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     found = [line for line in lines if line.startswith(_ERROR)] or lines[-1:] or [""]
     reason = printable(_PREFIX.sub("", found[0])).removesuffix(":")[:_MAX_REASON]
-    return reason or "no reason given"
+    return _REASONS.get(reason, reason)
 
 
 def _has_changed_number(text: bytes) -> bool:

@@ -89,8 +89,13 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str
     if rest and _is_letters(first) and not is_item(rest[0]):
         return method(first), rest[0], rest[1:]
     if first in METHODS:  # the grammar allows it as PATH, but METHOD is intended
-        raise UsageError(f"missing PATH after {first}", hint=f"start it with a slash; for a path of that name /{first}")
+        raise missing_path(first)
     return None, first, rest
+
+
+def missing_path(method: str) -> UsageError:
+    """Return the error for *method*, which is not followed by a PATH."""
+    return UsageError(f"missing PATH after {method}", hint=f"start it with a slash; for a path of that name /{method}")
 
 
 def is_item(argument: str) -> bool:

@@ -61,9 +61,14 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
 def missing_profile(name: str, found: config_file.Config) -> UsageError:
     """Return the error for the profile *name*, which is not in the config file."""
     known = _listed(found.profiles) or "none"
+    how = "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one"
     return UsageError(
         f"profile {printable(name)!r} does not exist",
-        hint=did_you_mean(name, found.profiles, f"existing profiles: {known}; `xapi login --profile NAME` creates one"),
+        hint=did_you_mean(
+            name,
+            found.profiles,
+            f"existing profiles: {known}; {how}",
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.errors import NetworkError, UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
@@ -46,7 +46,9 @@ def load(runtime: "Runtime", source: str) -> None:
     elif os.path.exists(path := os.path.expanduser(source)) and not os.path.isdir(path):
         document = _Document(_from_file(path), source, redact_url(source))
     elif source.startswith(("/", "http:", "https:")):
-        document = _from_api(runtime, source)
+        document = _from_api_or_directory(runtime, source)
+    elif os.path.isdir(path):
+        raise UsageError(f"{printable(source)} is a directory", hint="give the file in it")
     else:
         raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
     try:
@@ -102,6 +104,17 @@ def _from_file(path: str) -> bytes:
             return _limited(iter(lambda: file.read(65536), b""), path)
     except OSError as error:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}", hint="check the path") from error
+
+
+def _from_api_or_directory(runtime: "Runtime", source: str) -> _Document:
+    """Return what `_from_api` does; its error says if *source* is a directory, because a file may be meant."""
+    try:
+        return _from_api(runtime, source)
+    except XapiError as error:
+        if os.path.isdir(source):
+            directory = f"{printable(source)} is also a directory: to load a file, name the file in it"
+            error.hint = f"{error.hint}; {directory}" if error.hint else directory
+        raise
 
 
 def _from_api(runtime: "Runtime", path: str) -> _Document:

@@ -49,6 +49,8 @@ def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bo
     *before, path = arguments
     if len(before) > 1:
         raise UsageError("too many arguments", hint="write for example: xapi api show POST /x-api/echo")
+    if not before and path in items.METHODS:
+        raise items.missing_path(path)
     method = items.method(before[0]) if before else None
     path = path if path.startswith("/") else f"/{path}"
     with _loaded(runtime) as (index, routes):
@@ -72,6 +74,10 @@ def _loaded(runtime: "Runtime") -> Iterator[tuple[Index, Routes]]:
             if index is None:
                 hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
                 raise UsageError(f"no API description is loaded for profile {profile}", hint=hint)
+            if base_url and not index.describes(base_url):
+                loaded, now = printable(index.info.base_url), printable(base_url)
+                what = f"the API description was loaded for {loaded}, not for {now}; {_RELOAD}"
+                runtime.terminal.note(runtime.with_profile(what) or what)
             yield index, Routes(index, urls.path_of(base_url) if base_url else "")
     except InvalidIndex as error:
         raise UsageError(f"the API description of profile {profile} cannot be used: {error}", hint=_RELOAD) from error

@@ -49,6 +49,10 @@ class Request:
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         self._runtime, self._options = runtime, options
+        if options.filter is not None:
+            from xapi_cli.request.filter_engine import check_text
+
+            check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(lambda path: read_value(path, runtime.terminal.stdin))  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
@@ -84,7 +88,7 @@ class Request:
 
         request = (self._method, self._url, self._items, options)
         if found := warning(lambda: runtime.state_directory, runtime.settings.profile, runtime.base_url, *request):
-            runtime.terminal.warn(found)
+            runtime.terminal.warn(runtime.with_profile(found) or found)
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
