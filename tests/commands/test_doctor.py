@@ -99,6 +99,22 @@ def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: San
     assert "hunter2" not in outcome.out + outcome.err
 
 
+def test_without_a_keyring_the_hint_is_the_storage_that_the_profile_has_settings_for(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    env = {**sandbox.settings, "XAPI_STORAGE": None}
+    assert xapi("profile", "set", "credential_helper", "none-of-that-name", "-p", "hp").code == 0
+
+    auto = xapi("doctor", "-p", "hp", env=env)
+    selected = xapi("doctor", "-p", "hp", "--storage", "helper", env=env)
+
+    assert line(auto, "keyring") == (
+        "warn  keyring   no usable keyring on this machine; use --storage helper, or set XAPI_STORAGE=helper"
+    )
+    assert line(selected, "helper").startswith("fail  helper    the credential helper")
+    assert line(selected, "token").endswith("follow the hint for helper, or use --storage file, or set XAPI_STORAGE=file")
+
+
 def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_if_selected(xapi: Xapi, sandbox: Sandbox) -> None:
     auto = xapi("doctor", "--json", "--storage", "auto", env=sandbox.settings)
     asked_for = xapi("doctor", "--json", "--storage", "keyring", env=sandbox.settings)

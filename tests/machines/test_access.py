@@ -43,7 +43,7 @@ def test_the_documented_acl_suffices(xapi: Xapi, sandbox: Sandbox, restricted: R
         ("xapi:CANARY@", "rejected the username or password"),
         ("nobody:CANARY@", "rejected the username or password"),
         ("reader:secret@", "does not allow this user to run the commands that xapi needs"),
-        ("elsewhere:secret@", "does not allow this user to run the commands that xapi needs"),
+        ("elsewhere:secret@", "does not allow this user to access keys with the prefix that redis_prefix sets"),
     ],
 )
 def test_a_user_without_permission_exits_with_13_and_causes_no_login(

@@ -49,6 +49,17 @@ def _command() -> Step:
         (b"-%b\r\n" % CANARY.encode(), "an unknown error"),
         (b"-NOAUTH Authentication required.\r\n", "requires a password"),
         (b"-DENIED Redis is running in protected mode\r\n", "runs in protected mode"),
+        (b"-NOPERM this user has no permissions to run the 'get' command\r\n", "to run the commands that xapi needs"),
+        (b"-NOPERM No permissions to access a key\r\n", "to access keys with the prefix that redis_prefix sets"),
+        (
+            b"-NOPERM this user has no permissions to access one of the keys used as arguments\r\n",
+            "to access keys with the prefix that redis_prefix sets",
+        ),
+        (
+            b"-ERR Error running script: The user executing the script can't access at least one of the keys\r\n",
+            "to access keys with the prefix that redis_prefix sets",
+        ),
+        (b"-ERR The user executing the script can't run this command\r\n", "to run the commands that xapi needs"),
         (b"-OOM command not allowed\r\n", "has no memory left"),
         (b"-ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't\r\n", "is a replica"),
         (b"-MISCONF Errors writing to the AOF file\r\n", "cannot save its data to disk"),

@@ -64,6 +64,10 @@ _PROBLEMS = {
         "does not allow this user to run the commands that xapi needs",
         'grant them with ACL SETUSER (see "Many machines" in the documentation)',
     ),
+    "key pattern": (
+        "does not allow this user to access keys with the prefix that redis_prefix sets",
+        "correct redis_prefix, or grant the key pattern ~PREFIX* with ACL SETUSER, with your prefix",
+    ),
     "OOM": ("has no memory left (maxmemory)", "raise maxmemory, or delete other keys"),
     "READONLY": ("is a replica, which cannot be written", "set the URL of the primary"),
     "MISCONF": ("cannot save its data to disk and therefore accepts no writes", "see the log of the Redis server"),
@@ -82,7 +86,10 @@ _PROBLEMS = {
 }
 _OTHER = ("replied with an unknown error", "is it Redis 6 or later, or Valkey?")
 _CODE = re.compile("|".join(rf"\b{code}\b" for code in _PROBLEMS))
-_WORDS = {
+_WORDS = {  # the first one applies
+    "permissions to access a key": "key pattern",
+    "permissions to access one of the keys": "key pattern",
+    "access at least one of the keys": "key pattern",
     "executing the script can't": "NOPERM",
     "without any password configured": "NOPASSWORD",
     "SELECT is not allowed": "CLUSTERDB",

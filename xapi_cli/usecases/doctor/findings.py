@@ -78,13 +78,23 @@ class Findings:
         return self._store_reports
 
     @property
+    def alternative(self) -> str:
+        """The storage to suggest in place of one that does not work: one whose setting is set, or else `file`."""
+        for storage in registry.STORAGES:
+            if storage.name != self.storage_setting and storage.settings:
+                required = storage.settings[0]
+                if self.valid_settings and getattr(self.valid_settings, required):
+                    return storage.name
+        return "file"
+
+    @property
     def login_command(self) -> str:
         """The command that stores a token: it selects a storage if the default one finds no keyring."""
         if self.storage_setting == registry.AUTO:
             try:
                 self.probe_store()
             except NoBackend:
-                return "xapi login --storage file"
+                return f"xapi login --storage {self.alternative}"
             except XapiError:
                 pass  # its own check reports it
         return "xapi login"

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store import registry
+from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system.render import until
 from xapi_cli.usecases.doctor.check import Check
 from xapi_cli.usecases.doctor.findings import Findings
 from xapi_cli.usecases.token_status import state_of
 
-_ALTERNATIVE = "use --storage file, or set XAPI_STORAGE=file"
 
 
 def check_store(findings: Findings) -> Check:
@@ -22,13 +22,19 @@ def check_store(findings: Findings) -> Check:
     try:
         reports = findings.probe_store()
     except (StoreError, UsageError) as error:
-        return Check(name, "warn" if setting == registry.AUTO else "fail", error.message, error.hint)
+        is_auto = setting == registry.AUTO
+        hint = _use(findings.alternative) if is_auto and isinstance(error, NoBackend) else error.hint
+        return Check(name, "warn" if is_auto else "fail", error.message, hint)
     if reports.warnings:
-        return Check(name, "warn", "; ".join(reports.warnings), _ALTERNATIVE)
+        return Check(name, "warn", "; ".join(reports.warnings), _use(findings.alternative))
     backend = findings.probed_repository.backend if findings.probed_repository else None
     without_lock = ", without a lock" if reports.lock_failures else ""  # the state check reports why
     message = f"{backend or 'a backend'}: an item was written, read and deleted{without_lock}"
     return Check(name, "pass", message)
+
+
+def _use(storage: str) -> str:
+    return f"use --storage {storage}, or set XAPI_STORAGE={storage}"
 
 
 def check_token(findings: Findings) -> Check:
@@ -42,7 +48,7 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"follow the hint for {findings.storage.check_name}, or {_ALTERNATIVE}"
+        hint = f"follow the hint for {findings.storage.check_name}, or {_use(findings.alternative)}"
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:
