@@ -113,6 +113,14 @@ def test_an_operation_that_does_not_exist_is_a_usage_error(xapi: Xapi, arguments
     assert xapi("api", "show", *arguments) == Outcome(2, "", f"xapi: error: {error}\n")
 
 
+def test_long_texts_end_with_an_ellipsis_as_documented(xapi: Xapi) -> None:
+    load(xapi, openapi({"/a": {"get": {"summary": "s" * 121, "description": "line\n" * 300}}}))
+
+    (shown,) = json.loads(xapi("api", "show", "GET", "/a", "--json").out)
+
+    assert (shown["summary"], shown["description"]) == ("s" * 119 + "…", ("line " * 200)[:999] + "…")
+
+
 def test_a_hint_names_the_profile_of_the_command(xapi: Xapi) -> None:
     load(xapi, XAPI_PROFILE="default")
     assert xapi("profile", "set", "base_url", "http://127.0.0.1:1", "-p", "gh").code == 0

@@ -12,7 +12,6 @@ from xapi_cli.usecases.doctor.findings import Findings
 from xapi_cli.usecases.token_status import state_of
 
 
-
 def check_store(findings: Findings) -> Check:
     """Write, read and delete an item in the keyring or another service; a missing keyring is a warning with `auto`."""
     setting, name = findings.settings.storage, findings.storage.check_name
