@@ -161,6 +161,17 @@ def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(
     assert outcome.err.count("\n") == 1
 
 
+def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    """A pipe does not hold them: libjq repeats the filter in each."""
+    text = ", ".join(f"{{name: .name, id: .id, created: (.created | to_date({number}))}}" for number in range(60))
+    with PageServer(numbered(1)) as server:
+        outcome = xapi("request", "/items", "--jq", f".items | [{text}]", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out, server.targets) == (2, "", [])
+    assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
+    assert "to_date/1 is not defined" in outcome.err
+
+
 @pytest.mark.parametrize("body", [b'{"a": 1}\n[2]\n{"a": 3}', b'{"a": 1} <html>'])
 def test_a_filter_that_fails_exits_with_1_after_the_results_before(
     xapi: Xapi, engine: Mapping[str, str], body: bytes

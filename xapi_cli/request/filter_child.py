@@ -25,6 +25,7 @@ ENDED_EARLY = "it ended early, possibly because of halt, which is not supported"
 MAX_BODY = 64 * 1024 * 1024  # bytes parsed in one piece
 TUNABLES = "glibc.malloc.mxfast=0"  # libjq then frees documents in a fraction of the time
 _BLOCK = 1024 * 1024  # bytes
+_MAX_REASON = 4096  # characters, which a pipe holds: libjq repeats the filter in each of its errors
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
@@ -166,7 +167,7 @@ def _filter_lines(program: "Any") -> None:
 
 
 def _failed(reason: object, code: int) -> int:
-    sys.stderr.write(str(reason))
+    sys.stderr.write(str(reason)[:_MAX_REASON])
     return code
 
 

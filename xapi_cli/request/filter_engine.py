@@ -216,9 +216,9 @@ class FilterEngine:
                 if process.stdout is not None and os.read(process.stdout.fileno(), 1):
                     return None, b""
                 errors = process.stderr.read(MAX_ERRORS)
-                if len(errors) == MAX_ERRORS:
+                if len(errors) == MAX_ERRORS:  # nothing but errors of the compiler: there is no document yet
                     process.kill()
-                code = process.wait()
+                code = process.wait() if len(errors) < MAX_ERRORS else COMPILE_ERROR
             except BaseException:
                 process.end()
                 raise
