@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -25,8 +26,10 @@ Machine = Callable[..., "tuple[SharedLoginLock, SharedStore]"]
 def machine(tmp_path: Path, shared_redis: RedisServer) -> Machine:
     """Return the lock and the store of a machine, which is a state directory: `machine("a")`."""
 
-    def on(name: str, server: RedisServer = shared_redis) -> "tuple[SharedLoginLock, SharedStore]":
-        settings = {"redis_url": server.url, "redis_prefix": "test:"}
+    def on(
+        name: str, server: RedisServer = shared_redis, *, database: int = 0, prefix: str = "test:"
+    ) -> "tuple[SharedLoginLock, SharedStore]":
+        settings = {"redis_url": f"{server.url}?db={database}", "redis_prefix": prefix}
         options = StoreOptions(tmp_path / name, dict(os.environ), warn=pytest.fail, settings=settings)
         store = cast("SharedStore", RedisStore(options))
         return SharedLoginLock(LoginLock(_locks(tmp_path, name) / "login.lock"), store, ME, 30.0), store
@@ -62,7 +65,7 @@ def _killed_in_a_login(lock: SharedLoginLock, directory: Path, name: str) -> str
     killed = directory / "killed"
     with lock.acquired(0):
         shutil.copytree(_locks(directory, name), killed)
-        owner = (killed / "login.owner").read_text().partition("\n")[2]
+        owner = (killed / "login.owner").read_text().split()[-1]
     shutil.copytree(killed, _locks(directory, name), dirs_exist_ok=True)
     return owner
 
@@ -109,15 +112,67 @@ def test_the_next_process_of_the_machine_releases_the_lock_of_a_killed_one(
     assert shared_redis.keys() == []
 
 
+@pytest.mark.parametrize(
+    "elsewhere", [{"database": 1}, {"prefix": "other:"}, {"server": None}], ids=["database", "prefix", "server"]
+)
+def test_a_login_elsewhere_leaves_the_lock_of_a_killed_process_to_be_released(
+    machine: Machine, tmp_path: Path, shared_redis: RedisServer, redis_server: RedisServer, elsewhere: dict[str, Any]
+) -> None:
+    lock, _ = machine("a")
+    other, _ = machine("a", **({"server": redis_server} if "server" in elsewhere else elsewhere))
+    owner = _killed_in_a_login(lock, tmp_path, "a")
+    key = f"test:{{{ME.key}}}:lock"
+    shared_redis.oracle.set(key, owner)
+
+    for _ in range(2):
+        with other.acquired(0):
+            pass
+    assert shared_redis.oracle.get(key) == owner.encode()
+    with lock.acquired(0):
+        pass
+    assert sorted(path.name for path in _locks(tmp_path, "a").iterdir()) == ["login.lock"]
+    assert shared_redis.oracle.get(key) is None
+
+
+def test_owners_whose_locks_have_expired_are_removed(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        lock, _ = machine("a", prefix=f"test{number}:")
+        _killed_in_a_login(lock, tmp_path, "a")
+        shutil.rmtree(tmp_path / "killed")
+    file = _locks(tmp_path, "a") / "login.owner"
+    assert len(file.read_text().splitlines()) == 4
+
+    later = time.monotonic() + 50  # a login takes at most 30 seconds, and the lock lasts 15 seconds longer
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    lock, _ = machine("a")
+    with lock.acquired(0):
+        assert len(file.read_text().splitlines()) == 2
+    assert not file.exists()
+
+
+def test_the_owners_of_many_servers_are_limited(machine: Machine, tmp_path: Path) -> None:
+    owners = []
+    for number in range(40):
+        lock, _ = machine("a", prefix=f"test{number}:")
+        owners.append(_killed_in_a_login(lock, tmp_path, "a"))
+        shutil.rmtree(tmp_path / "killed")
+    text = (_locks(tmp_path, "a") / "login.owner").read_text()
+    assert len(text) < 4096
+    assert text.split()[-1] == owners[-1]
+
+
 @pytest.mark.parametrize("content", [b"", b"\n%b", b"another-boot\n%b", b"%b", b"\xff\n%b", b"\x00" * 5000], ids=repr)
 def test_an_owner_of_another_boot_or_garbage_releases_nothing(
     machine: Machine, tmp_path: Path, shared_redis: RedisServer, content: bytes
 ) -> None:
     """With a network file system that locks for each machine separately, it may be that of another machine."""
-    lock, _ = machine("a")
+    lock, store = machine("a")
     shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", "running")
     _locks(tmp_path, "a").mkdir(parents=True)
-    (_locks(tmp_path, "a") / "login.owner").write_bytes(content.replace(b"%b", b"running"))
+    entry = f"{store.location} {int(time.monotonic()) + 60} running"
+    (_locks(tmp_path, "a") / "login.owner").write_bytes(content.replace(b"%b", entry.encode()))
 
     with pytest.raises(LockTimeout), lock.acquired(0):
         pass

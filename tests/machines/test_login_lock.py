@@ -66,6 +66,21 @@ def test_a_killed_holder_does_not_block_its_own_machine(xapi: Xapi, held: Env, g
     assert watch.seconds < 10
 
 
+def test_a_killed_holder_does_not_block_its_machine_after_a_login_to_another_database(
+    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer
+) -> None:
+    holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
+    grants.gate.wait()
+    holder.kill()
+    holder.wait()
+    elsewhere: Env = {**held, **on(xapi, 0), "XAPI_REDIS_URL": f"{shared_redis.url}?db=1"}
+    with Stopwatch() as watch:
+        outcomes = [xapi("token", "show", env=env) for env in (elsewhere, {**held, **on(xapi, 0)})]
+
+    assert [outcome.out for outcome in outcomes] == ["token2\n", "token3\n"]
+    assert watch.seconds < 10
+
+
 def test_the_lock_of_a_machine_that_failed_expires(
     xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer
 ) -> None:

@@ -5,8 +5,9 @@ A process first acquires the lock of its own machine. At most one process of eac
 Each acquisition has an owner of its own, a random text, and only that owner releases the shared lock: names of machines
 and processes are not unique, because virtual machines that are resumed from one snapshot have the same boot ID, inode
 numbers and process IDs. The holder of the lock of the machine records the owner in the state directory until it has
-released the shared lock, so that the next process of the machine can release it after a kill. The shared lock of a
-machine that fails expires.
+released the shared lock, so that the next process of the machine can release it after a kill. The record names the
+location of the store: the next process may use another server, database or prefix. The shared lock of a machine that
+fails expires.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.errors import StoreError
@@ -25,7 +27,8 @@ from xapi_cli.tokens import Identity
 _EXTRA_LIFETIME = 15.0  # seconds that the lock lasts beyond the timeout of one login
 _FIRST_POLL, _LAST_POLL = 0.02, 0.25  # seconds between two attempts, which grow
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux only
-_MAX_OWNER_FILE = 256  # bytes
+_MAX_OWNER_FILE = 4096  # bytes
+_MAX_OWNERS = 16  # at most about 100 bytes each
 
 
 class SharedLoginLock:
@@ -38,7 +41,7 @@ class SharedLoginLock:
 
     def __init__(self, local: LoginLock, store: SharedStore, identity: Identity, login_limit: float) -> None:
         self._local, self._store, self._identity = local, store, identity
-        self._owner_file = OwnerFile(local.path.with_suffix(".owner"))
+        self._owner_file = OwnerFile(local.path.with_suffix(".owner"), store.location)
         self._lifetime = login_limit + _EXTRA_LIFETIME
 
     @contextlib.contextmanager
@@ -55,7 +58,7 @@ class SharedLoginLock:
             with contextlib.suppress(LockUnavailable):  # the shared lock is sufficient
                 local = self._local.acquired(timeout, stop_on_login=stop_on_login, required=required)
                 is_local = stack.enter_context(local)
-            owner = stack.enter_context(self._owner(is_local=is_local))
+            owner = stack.enter_context(self._owner(timeout + self._lifetime, is_local=is_local))
             self._acquire(end, owner, stop_on_login=stop_on_login, required=required)
             yield True
 
@@ -64,14 +67,17 @@ class SharedLoginLock:
         self._local.notify_login()
 
     @contextlib.contextmanager
-    def _owner(self, *, is_local: bool) -> Iterator[str]:
-        """Return a new owner, and release its lock afterwards; record it if this process holds the lock *is_local*."""
+    def _owner(self, lifetime: float, *, is_local: bool) -> Iterator[str]:
+        """Return a new owner, and release its lock afterwards; record it if this process holds the lock *is_local*.
+
+        The lock of the owner will have expired after *lifetime* seconds.
+        """
         if is_local and (previous := self._owner_file.read()):
             self._store.unlock(self._identity, previous)  # its process was killed, or could not release it
         # virtual machines that are resumed from one snapshot may get the same random bytes, but not at the same time
         owner = f"{os.urandom(16).hex()}-{time.time_ns():x}"
         if is_local:
-            self._owner_file.write(owner)
+            self._owner_file.write(owner, lifetime)
         try:
             yield owner
         finally:
@@ -102,32 +108,66 @@ class SharedLoginLock:
 
 
 class OwnerFile:
-    """The file *path* with the owner of the shared lock that a process of this machine holds, or was about to acquire.
+    """The file *path* with the owners of the shared locks that processes of this machine hold or were about to acquire.
 
-    An owner counts only until the machine is booted again: if the state directory is in a network file system that
-    locks for each machine separately, the owner of another machine may be that of a running process.
+    It has one owner for each location of a store; this object reads and changes that of *location*. An owner remains
+    until its lock is released or has expired. Owners count only until the machine is booted again: if the state
+    directory is in a network file system that locks for each machine separately, the owner of another machine may be
+    that of a running process.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, location: str) -> None:
+        self._path, self._location = path, location
 
     def read(self) -> str:
         """Return the owner, or an empty text if there is none."""
+        return next((entry.owner for entry in self._entries() if entry.location == self._location), "")
+
+    def write(self, owner: str, lifetime: float) -> None:
+        """Record *owner* for *lifetime* seconds, if possible."""
+        expires = int(time.monotonic() + lifetime) + 1
+        self._replace([*self._others(), _Entry(self._location, expires, owner)])
+
+    def remove(self) -> None:
+        """Remove the owner, and the file if it contains no others, if possible."""
+        self._replace(self._others())
+
+    def _others(self) -> "list[_Entry]":
+        return [entry for entry in self._entries() if entry.location != self._location]
+
+    def _entries(self) -> "list[_Entry]":
+        """Return the entries of this boot that have not expired."""
         data = b""
         with contextlib.suppress(OSError):
             data = private_files.read(self._path, limit=_MAX_OWNER_FILE) or b""
-        boot, _, owner = data.decode("ascii", "replace").partition("\n")
-        return owner if boot and boot == _boot_id() else ""
+        boot, *lines = data.decode("ascii", "replace").split("\n")
+        if not boot or boot != _boot_id():
+            return []
+        now = time.monotonic()
+        return [entry for entry in map(_entry, lines) if entry is not None and entry.expires > now]
 
-    def write(self, owner: str) -> None:
-        """Record *owner*, if possible."""
+    def _replace(self, entries: "list[_Entry]") -> None:
+        lines = [f"{entry.location} {entry.expires} {entry.owner}" for entry in entries[-_MAX_OWNERS:]]
         with contextlib.suppress(OSError):
-            private_files.replace(self._path, f"{_boot_id()}\n{owner}".encode(), sync=False)
+            if lines:
+                private_files.replace(self._path, "\n".join([_boot_id(), *lines]).encode(), sync=False)
+            else:
+                private_files.remove(self._path)
 
-    def remove(self) -> None:
-        """Remove the file, if possible."""
-        with contextlib.suppress(OSError):
-            private_files.remove(self._path)
+
+class _Entry(NamedTuple):
+    """The owner of the lock of a store at *location*; *expires* is on the monotonic clock, which starts at the boot."""
+
+    location: str
+    expires: int
+    owner: str
+
+
+def _entry(line: str) -> _Entry | None:
+    fields = line.split(" ")
+    if len(fields) != 3 or not fields[1].isdigit():
+        return None
+    return _Entry(fields[0], int(fields[1]), fields[2])
 
 
 def _boot_id() -> str:

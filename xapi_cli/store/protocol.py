@@ -81,6 +81,10 @@ class SharedStore(Store, Protocol):
 
     failures: Failures
 
+    @property
+    def location(self) -> str:
+        """A text without spaces or secrets, which differs between places where records of the same account can be."""
+
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
 

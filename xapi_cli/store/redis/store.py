@@ -9,6 +9,7 @@ them in one step:
     PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
 """
 
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -88,6 +89,13 @@ class RedisStore:
     def backend(self) -> str:
         """The name of the server, for messages."""
         return f"Redis at {self._address}"
+
+    @property
+    def location(self) -> str:
+        """A hash of the server, the database and the prefix; see `protocol.SharedStore`."""
+        address = self._address
+        place = repr((address.host, address.port, address.path, address.database, self._prefix))
+        return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def probe(self) -> None:
         """Raise StoreError unless a script can write, read and delete a key."""
