@@ -113,7 +113,11 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
             "/a is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field",
         ),
         (response("200 OK", b'{"asyncapi": "3.0.0"}'), 11, "/a is an AsyncAPI document, not an OpenAPI document"),
-        (response("200 OK", b'{"openapi": "4.0"}'), 11, "/a has the unsupported version 4.0; load an OpenAPI 3 or "),
+        (
+            response("200 OK", b'{"openapi": "4.0"}'),
+            11,
+            "/a uses OpenAPI 4.0, which is not supported; load an OpenAPI 3 or ",
+        ),
         (response("200 OK", b'{"openapi": "3.1.0"}'), 11, "/a contains no operations; check that it is complete"),
         (response("200 OK", b'{"a', "Content-Length: 10"), 11, "was truncated after 3 bytes"),
     ],

@@ -166,7 +166,7 @@ def test_a_damaged_index_is_one_error(xapi: Xapi) -> None:
     assert xapi("api", "list") == Outcome(2, "", error.format("it is damaged"))
 
     path.write_bytes(b"xapi-api 2 70 12345\n")
-    assert xapi("api", "list") == Outcome(2, "", error.format("another version of xapi wrote it"))
+    assert xapi("api", "list") == Outcome(2, "", error.format("it was written by another version of xapi"))
 
 
 def test_control_characters_of_a_document_reach_no_output(xapi: Xapi) -> None:

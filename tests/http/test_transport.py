@@ -44,7 +44,7 @@ def test_a_request_and_its_response_are_transferred_verbatim() -> None:
     assert response.extensions["proxy"] is None
 
 
-def test_the_head_of_a_request_is_sent_in_one_piece() -> None:
+def test_the_request_line_and_headers_are_sent_in_a_single_write() -> None:
     packets: list[bytes] = []
 
     def receive(peer: Peer) -> None:

@@ -76,7 +76,12 @@ def index_of(document: Any) -> Index:
     compiler = Compiler(document)
     operations = compiler.operations()
     info = IndexInfo(
-        compiler.title, compiler.server_path(), "test", "", compiler.other_servers(), is_partial=compiler.is_partial
+        compiler.title,
+        compiler.server_path(),
+        "test",
+        "",
+        compiler.other_server_paths(),
+        is_partial=compiler.is_partial,
     )
     return decoded(encode(info, operations))
 

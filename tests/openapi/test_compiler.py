@@ -236,10 +236,10 @@ def test_all_text_is_one_printable_line() -> None:
     ("document", "problem"),
     [
         ({}, "neither an `openapi` nor a `swagger` field"),
-        ({"openapi": "2.0"}, "unsupported version 2.0"),
+        ({"openapi": "2.0"}, "uses OpenAPI 2.0, which is not supported"),
         ({"openapi": {}}, "neither an `openapi` nor a `swagger` field"),
-        ({"swagger": "1.2"}, "unsupported version 1.2"),
-        ({"swagger": "3.0\x1b"}, "unsupported version 3.0\\x1b"),
+        ({"swagger": "1.2"}, "uses Swagger 1.2, which is not supported"),
+        ({"swagger": "3.0\x1b"}, "uses Swagger 3.0\\x1b, which is not supported"),
     ],
 )
 def test_another_kind_of_document_is_rejected(document: dict[str, Any], problem: str) -> None:

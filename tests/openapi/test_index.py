@@ -20,7 +20,7 @@ def _encoded(title: str = "Pets") -> bytes:
 
 
 def _title(state: Path, profile: str) -> str | None:
-    with index_file.opened(state, profile) as index:
+    with index_file.open_index(state, profile) as index:
         return index.info.title if index else None
 
 
@@ -68,8 +68,8 @@ def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
         (b"xapi-api 3 x\n", "it is damaged"),
         (b"xapi-api 3          5 00000000          5\n[1]\n", "it is damaged"),
         (b"xapi-api 3         -5 00000000          5\n[1]\n", "it is damaged"),
-        (b"xapi-api 2 5 7\n[1]\n", "another version of xapi wrote it"),
-        (b"xapi-api 40 5\n", "another version of xapi wrote it"),
+        (b"xapi-api 2 5 7\n[1]\n", "it was written by another version of xapi"),
+        (b"xapi-api 40 5\n", "it was written by another version of xapi"),
     ],
 )
 def test_another_version_is_an_error_of_its_own(data: bytes, reason: str) -> None:

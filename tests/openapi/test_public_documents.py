@@ -26,7 +26,7 @@ def load(name: str) -> tuple[Compiler, bytes]:
     path = public_document(name)
     compiler = Compiler(parse(path.read_bytes(), path.name), BASE)
     operations = compiler.operations()
-    info = IndexInfo(compiler.title, compiler.server_path(), name, BASE, compiler.other_servers())
+    info = IndexInfo(compiler.title, compiler.server_path(), name, BASE, compiler.other_server_paths())
     return compiler, encode(info, operations)
 
 

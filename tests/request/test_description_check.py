@@ -24,7 +24,9 @@ def check(
     """Return the warning for the arguments *command* of `xapi request`, empty if there is none."""
     compiler = Compiler(document, base_url, location=location)
     operations = compiler.operations()
-    info = IndexInfo("", compiler.server_path(), "", base_url, compiler.other_servers(), is_partial=compiler.is_partial)
+    info = IndexInfo(
+        "", compiler.server_path(), "", base_url, compiler.other_server_paths(), is_partial=compiler.is_partial
+    )
     index_file.write(directory, "p", encode(info, operations))
     method, path, arguments = items.split_arguments(command.split())
     parsed = items.parse(arguments)

@@ -84,7 +84,7 @@ def _from_index(params: dict[str, Any], read: "Callable[[_Completion], Iterable[
         config = config_file.load(paths.config_path(os.environ))
         name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
         base_url = _base_url(params, config.profiles.get(name, {}))
-        with index_file.opened(state, name) as index:
+        with index_file.open_index(state, name) as index:
             if index is None or (base_url and not index.describes(base_url)):
                 return []
             return list(read(_Completion(params, index, urls.path_of(base_url) if base_url else "")))

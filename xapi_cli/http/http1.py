@@ -166,7 +166,7 @@ class Exchange:
         self._send(h11.EndOfMessage())
 
     def _send(self, event: h11.Event) -> None:
-        if data := self._protocol.send(event):  # in one piece: each call of send(2) is a packet of its own
+        if data := self._protocol.send(event):  # the request line and headers at once: each send(2) is a packet
             self._send_bytes(memoryview(data))
 
     def _send_bytes(self, data: memoryview) -> None:

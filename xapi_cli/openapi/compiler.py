@@ -22,7 +22,7 @@ _OTHER_KINDS = {  # by a field that only they have
     "discoveryVersion": "a Google API discovery document",
     "swaggerVersion": "a Swagger 1 document",
     "__schema": "a GraphQL schema",
-    "$schema": "a JSON schema",
+    "$schema": "a JSON Schema",
     "item": "a Postman collection",
 }
 _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 50_000, 300, 50
@@ -74,8 +74,7 @@ class Compiler:
     def server_path(self) -> str:
         """Return the path that all paths start with, according to the document; without a slash at its end.
 
-        Of several servers, one with the origin of the base URL counts, if possible one with its path, too; otherwise
-        the first one.
+        Prefer a server with the origin of the base URL, and among those one with its path; otherwise, use the first.
         """
         if self._is_swagger:
             return normalized(f"/{clean_name(self._document.get('basePath'))}")
@@ -84,8 +83,8 @@ class Compiler:
         paths = [each.path for each in ours or self._servers] or [""]
         return self._base_path if self._base_path in paths else paths[0]
 
-    def other_servers(self) -> list[str]:
-        """Return the paths of all servers, with their variables as parameters; known after `operations`."""
+    def other_server_paths(self) -> list[str]:
+        """Return the other server paths, with their variables as parameters; known after `operations`."""
         servers = [*self._servers, *self._other_servers]
         paths = dict.fromkeys(path for each in servers for path in (each.path, each.template))
         return [path for path in paths if path != self.server_path()][:_MAX_SERVERS]
@@ -235,7 +234,8 @@ def _is_swagger(document: Mapping[str, Any], name: str) -> bool:
     if "openapi" not in document and text in ("2", "2.0"):
         return True
     if text:
-        what = f"has the unsupported version {text}"
+        kind = "OpenAPI" if "openapi" in document else "Swagger"
+        what = f"uses {kind} {text}, which is not supported"
     elif other := next((kind for field, kind in _OTHER_KINDS.items() if field in document), None):
         what = f"is {other}, not an OpenAPI document"
     else:

@@ -6,8 +6,8 @@ CRC-32, and the size of the file. The head is a line of JSON about the document,
     PATH TAB METHOD SPACE START SPACE LENGTH SPACE CHECKSUM TAB METHOD …
 
 START, LENGTH and CHECKSUM are the position of the operation's record in the file, relative to the end of the head, in
-bytes, and its CRC-32. A record is the summary, a line feed, and the details as JSON. So a request and completion read
-the head and one record, however long the document is.
+bytes, and its CRC-32. A record is the summary, a line feed, and the details as JSON. A request or a completion
+therefore reads the head and only the records that it needs, however long the document is.
 """
 
 import json
@@ -39,16 +39,16 @@ class Entry(NamedTuple):
 class IndexInfo(NamedTuple):
     """What the index was compiled from: the title of the API, and the path that all paths start with.
 
-    *base_url* is the one that was selected when the document was loaded, empty if there was none. *other_servers* are
-    further paths that paths may start with; they may contain parameters. With *is_partial*, the API has paths that the
-    index does not contain.
+    *base_url* is the one that was selected when the document was loaded, empty if there was none. Paths may also start
+    with one of *other_server_paths*, which may contain parameters. With *is_partial*, the API has paths that the index
+    does not contain.
     """
 
     title: str
     server_path: str
     source: str
     base_url: str = ""
-    other_servers: Sequence[str] = ()
+    other_server_paths: Sequence[str] = ()
     is_partial: bool = False
 
 
@@ -145,7 +145,7 @@ def decode(file: BinaryIO) -> Index:
         first, *lines = head.decode().split("\n")
         info = IndexInfo(*json.loads(first))
         paths = dict(line.split("\t", 1) for line in lines)
-        info = info._replace(other_servers=tuple(info.other_servers))
+        info = info._replace(other_server_paths=tuple(info.other_server_paths))
         return Index(info, paths, file, _HEADER_LENGTH + length, size)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidIndex("it is damaged") from error
@@ -156,7 +156,7 @@ def _header(line: bytes) -> tuple[int, int, int]:
     name, _, rest = line.partition(b" ")
     version, _, _ = rest.partition(b" ")
     if name == _NAME and version.isdigit() and version != _VERSION:
-        raise InvalidIndex("another version of xapi wrote it")
+        raise InvalidIndex("it was written by another version of xapi")
     try:
         _, _, length, checksum, size = line.split()
         found = int(length), int(checksum, 16), int(size)

@@ -35,8 +35,8 @@ def exists(state: Path, profile: str) -> bool:
 
 
 @contextmanager
-def opened(state: Path, profile: str) -> Iterator[Index | None]:
-    """Open the index of *profile*, None if there is none; its operations are read when they are needed.
+def open_index(state: Path, profile: str) -> Iterator[Index | None]:
+    """Open the index of *profile*; yield None if there is none. Its operations are read when they are needed.
 
     Raises InvalidIndex if it is damaged or cannot be read, and Unsafe for a directory that others can write to.
     """

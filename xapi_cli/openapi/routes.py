@@ -39,13 +39,13 @@ class Routes:
         self._index, self._budget = index, budget
         server, base = index.info.server_path, base_path.rstrip("/")
         self._base, self._prefix, self._removed = base, "", 0
-        self._is_elsewhere = False  # the server path and the base path differ, so that a proxy may replace one of them
+        self._may_be_proxied = False  # a proxy may replace the server path with the base path, because they differ
         if f"{server}/".startswith(f"{base}/"):
             self._prefix = server[len(base) :]
         elif all(path.startswith(f"{base}/") for path in index.paths()):
             self._removed = len(base)
         else:
-            self._is_elsewhere = not f"{base}/".endswith(f"{server}/")
+            self._may_be_proxied = not f"{base}/".endswith(f"{server}/")
 
     def path(self, entry: Entry) -> str:
         """Return PATH for *entry*, as a user writes it."""
@@ -58,7 +58,7 @@ class Routes:
     def find(self, path: str) -> list[Entry]:
         """Return the operations at *path*; of several templates that match, those of the most specific one.
 
-        Of templates that differ in their query or fragment only, the one that is *path* itself counts.
+        If templates differ only in query or fragment, prefer the one that equals *path*.
         """
         found = next(self.matches(path), [])
         return [entry for entry in found if self.path(entry) == path] or found
@@ -97,8 +97,8 @@ class Routes:
             yield self._base + path
         elif path.startswith(self._prefix):
             yield path[len(self._prefix) :]
-        servers = (info.server_path, *info.other_servers)
-        for full in (self._base + path, path) if self._is_elsewhere else (self._base + path,):
+        servers = (info.server_path, *info.other_server_paths)
+        for full in (self._base + path, path) if self._may_be_proxied else (self._base + path,):
             for server in servers:
                 if (below := _below(server, full)) is not None:
                     yield below

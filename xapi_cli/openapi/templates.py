@@ -18,13 +18,13 @@ def segments(path: str) -> list[str]:
 
 
 def without_fragment(template: str) -> str:
-    """Return *template* without a fragment at its end, or parameters that are a query, a fragment or a matrix."""
+    """Return *template* up to a fragment, or a query, fragment or path-style parameter expression (RFC 6570)."""
     found = _FRAGMENT.search(template)
     return template[: found.start()] if found else template
 
 
 def without_query(template: str) -> str:
-    """Return *template* without a query, fragment or matrix at its end: `/users{?page}`, `/users?page={page}`."""
+    """Return *template* up to a query, fragment or path-style parameter: `/users{?page}`, `/users?page={page}`."""
     return without_fragment(template).partition("?")[0]
 
 

@@ -43,7 +43,7 @@ def warning(
     """
     method = method or ("GET" if options.data is None and not items.parts else "POST")
     try:
-        with index_file.opened(state(), profile) as index:
+        with index_file.open_index(state(), profile) as index:
             if index is None or not index.describes(base_url):
                 return None
             return _difference(index, base_url, method, url, _Request(url, items, options))

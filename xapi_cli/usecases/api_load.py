@@ -63,7 +63,7 @@ def load(runtime: "Runtime", source: str) -> None:
         compiler.server_path(),
         document.source,
         settings.base_url or "",
-        compiler.other_servers(),
+        compiler.other_server_paths(),
         compiler.is_partial,
     )
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations))

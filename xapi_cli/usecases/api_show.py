@@ -70,7 +70,7 @@ def _loaded(runtime: "Runtime") -> Iterator[tuple[Index, Routes]]:
     profile = printable(runtime.settings.profile)
     base_url = runtime.settings.base_url
     try:
-        with index_file.opened(runtime.state_directory, runtime.settings.profile) as index:
+        with index_file.open_index(runtime.state_directory, runtime.settings.profile) as index:
             if index is None:
                 hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
                 raise UsageError(f"no API description is loaded for profile {profile}", hint=hint)

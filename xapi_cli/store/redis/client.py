@@ -51,7 +51,7 @@ class Client:
     ) -> None:
         self._address, self._get_password, self._tls, self._timeout = address, password, tls, timeout
         self._node = address  # to which commands are sent: another one after a redirect
-        self._must_ask = False  # the redirect to that node is for one command
+        self._asking = False  # the redirect to that node is for one command
         self._password: str | None = None
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
@@ -101,7 +101,7 @@ class Client:
         After a failure, the next attempt is at the configured address: the node of a redirect may have failed, and
         another one has its keys.
         """
-        if self._must_ask:
+        if self._asking:
             self._use(self._address)
         redirects = 0
         while True:
@@ -111,7 +111,7 @@ class Client:
                 if isinstance(error, ServerError) and (redirect := error.redirect) and redirects < _MAX_REDIRECTS:
                     redirects += 1
                     node = self._node._replace(host=redirect.host or self._node.host, port=redirect.port)
-                    self._use(node, must_ask=redirect.must_ask)
+                    self._use(node, asking=redirect.asking)
                     continue
                 failure, is_transient = self._described(error)
             is_outdated = self._node != self._address and not redirects  # the redirect is of an earlier command
@@ -138,7 +138,7 @@ class Client:
         try:
             if self._socket is None:
                 self._connect(end)
-            if self._must_ask:
+            if self._asking:
                 self._exchange(("ASKING",), end)
             return self._exchange(arguments, end)
         except ServerError:
@@ -211,10 +211,10 @@ class Client:
         except TimeoutError:  # a server without TLS waits for the end of a line
             raise _ConnectionFailed(f"no reply to the TLS handshake within {self._limit:.2g} s") from None
 
-    def _use(self, node: Address, *, must_ask: bool = False) -> None:
+    def _use(self, node: Address, *, asking: bool = False) -> None:
         """Close the connection; the next one leads to *node*."""
         self._close()
-        self._node, self._must_ask = node, must_ask
+        self._node, self._asking = node, asking
 
     def _close(self) -> None:
         self._closer()

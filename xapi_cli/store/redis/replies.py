@@ -48,12 +48,12 @@ class ServerError(Exception):
 class Redirect(NamedTuple):
     """The host and port of another node; the host is empty if it is the same.
 
-    With *must_ask*, the key is being moved there: the node accepts a command for it only after the command ASKING.
+    With *asking*, the key is being moved there: the node accepts a command for it only after the command ASKING.
     """
 
     host: str
     port: int
-    must_ask: bool
+    asking: bool
 
 
 _PROBLEMS = {
