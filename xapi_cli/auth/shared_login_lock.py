@@ -2,9 +2,9 @@
 
 A process first acquires the lock of its own machine. At most one process of each machine therefore polls the store.
 
-Each acquisition has an owner of its own, a random text, and only that owner releases the shared lock: names of machines
+Each acquisition has a unique owner ID, a random string, and only its owner releases the shared lock: names of machines
 and processes are not unique, because virtual machines that are resumed from one snapshot have the same boot ID, inode
-numbers and process IDs. The holder of the lock of the machine records the owner in the state directory until it has
+numbers and process IDs. The holder of the lock of the machine records the owner ID in the state directory until it has
 released the shared lock, so that the next process of the machine can release it after a kill. The record names the
 location of the store: the next process may use another server, database or prefix. The shared lock of a machine that
 fails expires.
@@ -68,9 +68,10 @@ class SharedLoginLock:
 
     @contextlib.contextmanager
     def _owner(self, lifetime: float, *, is_local: bool) -> Iterator[str]:
-        """Return a new owner, and release its lock afterwards; record it if this process holds the lock *is_local*.
+        """Yield a new owner ID and release its lock afterwards.
 
-        The lock of the owner will have expired after *lifetime* seconds.
+        With *is_local*, this process holds the lock of its machine, so record the ID. The lock will have expired after
+        *lifetime* seconds.
         """
         if is_local and (previous := self._owner_file.read()):
             self._store.unlock(self._identity, previous)  # its process was killed, or could not release it
@@ -108,28 +109,28 @@ class SharedLoginLock:
 
 
 class OwnerFile:
-    """The file *path* with the owners of the shared locks that processes of this machine hold or were about to acquire.
+    """The file *path* with the owner IDs of shared locks that processes of this machine hold or will try to acquire.
 
-    It has one owner for each location of a store; this object reads and changes that of *location*. An owner remains
-    until its lock is released or has expired. Owners count only until the machine is booted again: if the state
-    directory is in a network file system that locks for each machine separately, the owner of another machine may be
-    that of a running process.
+    It has one owner ID for each location of a store; this object reads and changes that of *location*. It remains until
+    its lock is released or has expired. An owner ID is valid only until the machine reboots: if the state directory is
+    in a network file system that locks for each machine separately, the owner ID of another machine may be that of a
+    running process.
     """
 
     def __init__(self, path: Path, location: str) -> None:
         self._path, self._location = path, location
 
     def read(self) -> str:
-        """Return the owner, or an empty text if there is none."""
+        """Return the owner ID, or an empty string if there is none."""
         return next((entry.owner for entry in self._entries() if entry.location == self._location), "")
 
     def write(self, owner: str, lifetime: float) -> None:
-        """Record *owner* for *lifetime* seconds, if possible."""
+        """Record the owner ID *owner* for *lifetime* seconds, if possible."""
         expires = int(time.monotonic() + lifetime) + 1
         self._replace([*self._others(), _Entry(self._location, expires, owner)])
 
     def remove(self) -> None:
-        """Remove the owner, and the file if it contains no others, if possible."""
+        """Remove the owner ID, and the file if it contains no others, if possible."""
         self._replace(self._others())
 
     def _others(self) -> "list[_Entry]":
@@ -156,7 +157,7 @@ class OwnerFile:
 
 
 class _Entry(NamedTuple):
-    """The owner of the lock of a store at *location*; *expires* is on the monotonic clock, which starts at the boot."""
+    """The owner ID of the lock of a store at *location*; *expires* is a time of the monotonic clock since boot."""
 
     location: str
     expires: int
@@ -171,7 +172,7 @@ def _entry(line: str) -> _Entry | None:
 
 
 def _boot_id() -> str:
-    """Return the ID of the boot of this machine, or an empty text if it is unknown."""
+    """Return the ID of the boot of this machine, or an empty string if it is unknown."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except (OSError, ValueError):

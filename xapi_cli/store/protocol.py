@@ -91,7 +91,7 @@ class SharedStore(Store, Protocol):
     def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
         """Acquire the login lock for *lifetime* seconds unless it has another owner; with *force*, take it over.
 
-        *owner* is a text that no other acquisition of the lock has; repeated attempts have the same one.
+        *owner* is an ID that no other acquisition of the lock has; repeated attempts have the same one.
         """
 
     def unlock(self, identity: Identity, owner: str) -> None:
