@@ -216,9 +216,12 @@ class FilterEngine:
                 if process.stdout is not None and os.read(process.stdout.fileno(), 1):
                     return None, b""
                 errors = process.stderr.read(MAX_ERRORS)
-                if len(errors) == MAX_ERRORS:  # nothing but errors of the compiler: there is no document yet
+                has_more = len(errors) == MAX_ERRORS
+                if has_more:
                     process.kill()
-                code = process.wait() if len(errors) < MAX_ERRORS else COMPILE_ERROR
+                code = process.wait()
+                if has_more and errors.startswith(_ERROR.encode()):  # of the compiler: there is no document yet
+                    code = COMPILE_ERROR
             except BaseException:
                 process.end()
                 raise
