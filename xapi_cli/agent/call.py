@@ -52,7 +52,9 @@ def run(connection: "socket") -> None:
         reason = b""  # anything that follows a part of a request could complete it
         protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
-        _kill(worker)  # it may hold copies of the streams, and their readers wait until all copies are closed
+        _send_signal(
+            worker, _signal.SIGKILL
+        )  # it may hold copies of the streams, and their readers wait until all copies are closed
         return
     else:
         _Command(connection, worker).wait()
@@ -178,10 +180,7 @@ class _Command:
         self._send(_signal.SIGCONT)
 
     def _send(self, number: int) -> None:
-        try:
-            _signal.pidfd_send_signal(self._worker, number)
-        except OSError:
-            pass  # it has ended
+        _send_signal(self._worker, number)
 
 
 def _open_process(connection: "socket", process: bytes, namespace: bytes) -> int:
@@ -204,10 +203,10 @@ def _open_process(connection: "socket", process: bytes, namespace: bytes) -> int
     raise ValueError(process)
 
 
-def _kill(worker: int) -> None:
-    """Kill the process with the descriptor *worker*, -1 without one."""
+def _send_signal(worker: int, number: int) -> None:
+    """Send the signal *number* to the process with the descriptor *worker*, -1 without one."""
     try:
-        _signal.pidfd_send_signal(worker, _signal.SIGKILL)
+        _signal.pidfd_send_signal(worker, number)
     except OSError:
         pass  # it has ended
 

@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-# `{id}` is not expanded, unlike `{a,b}` and `{a..b}`.
-_SHELL_WORD = re.compile(r"(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})(?:[\w@%+=:./~-]|\{\+?[A-Za-z_][\w-]*\})*")
+# `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
+_SHELL_WORD = re.compile(r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+")
 _MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
