@@ -51,4 +51,4 @@ def _activity(findings: Findings) -> str:
         return ""
     cold = sum(status["cold"].values())
     reasons = f" ({', '.join(status['cold'])})" if cold else ""
-    return f", process {status['pid']}: served {status['warm']} calls, {cold} others ran without it{reasons}"
+    return f", process {status['pid']}: served {status['warm']} calls, {cold} without it{reasons}"
