@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,24 @@ def test_a_relay_that_is_killed_is_a_network_error_and_later_calls_do_without_it
             with pytest.raises(NetworkError, match=r"truncated after 4 bytes \(the agent's connection relay"):
                 next(parts)
         assert get(relay, bundle, server.url) == b"ok"
+
+
+def test_a_relay_that_is_killed_before_it_has_read_the_request_is_named_in_the_error(
+    relay: Relay, bundle: Path, server_tls: ssl.SSLContext
+) -> None:
+    def body() -> Iterator[bytes]:
+        yield b"read"
+        relay.stop()
+        yield b"not read"
+        relay.process.kill()
+        relay.process.wait(20)
+
+    with (
+        Server([until_closed()], tls=server_tls) as server,
+        borrower(relay, bundle) as http,
+        pytest.raises(NetworkError, match="before the response: the agent's connection relay stopped"),
+    ):
+        http.post(server.url, content=body())
 
 
 def test_a_stopped_relay_is_not_waited_for(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:

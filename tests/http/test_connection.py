@@ -1,12 +1,17 @@
-"""The address of the peer, not its name, determines whether others can read a connection."""
+"""Whether others can read a connection, which its peer's address decides, and how a connection reports its end."""
 
+import select
 import socket
+import ssl
+from collections.abc import Callable
 
 import pytest
 
-from tests.servers import Server, hang
+from tests.servers import Server, Step, hang, reset, send
 from xapi_cli.http.connection import Connection, Route, is_loopback
+from xapi_cli.http.error_text import describe_error
 from xapi_cli.http.proxies import Proxy
+from xapi_cli.http.timeouts import Timeouts
 
 LOCAL_PROXY = Proxy("http", "localhost", 3128)
 
@@ -65,3 +70,37 @@ def test_a_connection_to_another_machine_is_exposed_regardless_of_its_name(host:
     with _Elsewhere() as sock:
         assert Connection(sock, Route("http", host, 80, proxy)).is_exposed
         assert not Connection(sock, Route("https", host, 443, proxy)).is_exposed
+
+
+def _error_of(operation: Callable[[], int | bytes | None]) -> int | bytes | OSError | None:
+    """Return the error that *operation* raises, otherwise its result."""
+    try:
+        return operation()
+    except OSError as error:
+        return error
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize("sent_before", [[], [send(b"half a response")]])
+def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, sent_before: list[Step], is_tls: bool
+) -> None:
+    """The system reports a reset once, and then the end of the connection, as if the response were complete."""
+    with (
+        Server([*sent_before, reset()], tls=server_tls if is_tls else None) as server,
+        socket.create_connection((server.host, server.port)) as sock,
+    ):
+        connection = Connection(sock, Route("https" if is_tls else "http", server.host, server.port))
+        if is_tls:
+            connection.start_tls(client_tls, server.host, Timeouts().start_wait(20, "no connection"))
+        poll = select.poll()
+        poll.register(connection, 0)
+        assert poll.poll(20_000)[0][1] & select.POLLERR
+        sending = _error_of(lambda: connection.send_now(memoryview(b"a request")))
+        while isinstance(receiving := _error_of(connection.receive_now), bytes):
+            assert receiving, "the end was regular"
+        connection.close()
+        assert isinstance(sending, OSError)
+        assert isinstance(receiving, OSError)
+        assert describe_error(receiving) == describe_error(sending)
+        assert is_tls or isinstance(receiving, ConnectionResetError)  # before Python 3.13, TLS hides the reset

@@ -68,6 +68,7 @@ class Connection:
         self._receive_events = _READ  # TLS may have to write before it can read, and vice versa
         self._send_events = _WRITE
         self._is_aborted = False
+        self._reset: ConnectionResetError | None = None  # raised by sending; the system reports it only once
         forks.register(self)
 
     @property
@@ -113,14 +114,24 @@ class Connection:
         return data
 
     def receive_now(self, size: int = BLOCK) -> bytes | None:
-        """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed."""
+        """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
+
+        Raises ConnectionResetError after the last data if the peer reset the connection, also if sending has
+        reported it.
+        """
         try:
             data = self._socket.recv(size)
         except _WOULD_BLOCK as error:
             self._record_event(error, receiving=True)
             return None
+        except OSError:
+            if self._reset:
+                raise self._reset from None
+            raise
         if self._is_aborted:  # abort() shuts the socket down, so recv() returns b"" as if the peer had closed
             raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
+        if not data and self._reset:  # what has arrived may be incomplete
+            raise self._reset
         return data
 
     def send(self, data: bytes, wait: "Wait") -> None:
@@ -139,6 +150,9 @@ class Connection:
         except _WOULD_BLOCK as error:
             self._record_event(error, receiving=False)
             return 0
+        except ConnectionResetError as error:
+            self._reset = error
+            raise
 
     def wait(self, wait: "Wait", *, receiving: bool = False, sending: bool = False) -> None:
         """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *wait* has expired."""

@@ -56,7 +56,10 @@ class LentConnection(Connection):
         """Return at most *size* bytes; at the end, b"" or raise the error with which the connection really ended."""
         if not self._is_relayed:
             return super().receive_now(size)
-        data = super().receive_now(size)
+        try:
+            data = super().receive_now(size)
+        except OSError as broken:  # of the pair of sockets: the relay was killed before it had taken everything
+            raise self._how_it_ended() or broken from None
         if data == b"" and (error := self._how_it_ended()):
             raise error
         self._received += len(data or b"")
