@@ -16,12 +16,6 @@ from tests.program import REAL, Xapi
 ENDLESS_ON_LINE_2 = f"if .n == 1 then ({ENDLESS}) else .n end"
 
 
-@pytest.fixture(params=["library", "program"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]:
-    """The environment that selects an engine."""
-    return without_library(tmp_path) if request.param == "program" else {}
-
-
 def numbered(received: ReceivedRequest) -> Reply:
     """Respond with the number at the end of the path."""
     return Reply(b'{"n": %d}' % _number(received))
