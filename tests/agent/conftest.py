@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,25 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@contextmanager
+def all_stopped(*processes: int) -> Iterator[None]:
+    """Stop *processes* for a `with` block."""
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in processes:
+        wait_until(lambda pid=pid: process_state(pid) == "T", "the process is stopped")  # type: ignore[misc]  # see B023
+    try:
+        yield
+    finally:
+        for pid in filter(is_running, processes):
+            os.kill(pid, signal.SIGCONT)
+
+
+def process_state(pid: int) -> str:
+    """Return the state of the process *pid*, as in proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def children(pid: int) -> list[int]:

@@ -5,14 +5,12 @@ import os
 import signal
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, all_stopped, children, is_running, process_state, wait_until
 from tests.http.clients import tls_of
 from tests.program import PYTHON, REAL
 from tests.servers import OK, Server, request, send, wait_for
@@ -72,24 +70,6 @@ main()
 """
 
 
-@contextmanager
-def _stopped(*processes: int) -> Iterator[None]:
-    """Stop *processes* for a `with` block."""
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in processes:
-        wait_until(lambda pid=pid: _state(pid) == "T", "the process is stopped")  # type: ignore[misc]  # see B023
-    try:
-        yield
-    finally:
-        for pid in filter(is_running, processes):
-            os.kill(pid, signal.SIGCONT)
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def _all(agent: Agent) -> list[int]:
     """Return the processes of *agent*."""
     return [agent.pid, *children(agent.pid)]
@@ -129,7 +109,7 @@ def _check_it_works(agent: Agent) -> None:
 
 
 def test_calls_run_without_a_stopped_agent(agent: Agent) -> None:
-    with Server([request(), send(OK)]) as server, _stopped(*_all(agent)):
+    with Server([request(), send(OK)]) as server, all_stopped(*_all(agent)):
         env = {**TOKEN, "XAPI_BASE_URL": server.url}
         process = agent.xapi.start("request", "/x-api/me", env=env, argv=REAL)
 
@@ -165,7 +145,7 @@ def test_a_client_that_was_stopped_before_its_request_kills_no_other_command(age
             str(name), *("request", "/x-api/me"), env={**TOKEN, "XAPI_BASE_URL": server.url},
             argv=(str(PYTHON), "-Pc", _STOPS_BEFORE_THE_GREETING),
         )  # fmt: skip
-        wait_until(lambda: _state(late.pid) == "T", "the client is stopped")
+        wait_until(lambda: process_state(late.pid) == "T", "the client is stopped")
         worker = int(name.read_text())
         wait_until(lambda: not is_running(worker), "its worker has ended")
         os.kill(late.pid, signal.SIGCONT)
@@ -185,7 +165,7 @@ def test_a_signal_after_the_refusal_of_a_worker_is_not_lost(agent: Agent, number
             *("request", "/x-api/me", "-o", "/proc/self/fd/1"), env={**TOKEN, "XAPI_BASE_URL": server.url},
             argv=(str(PYTHON), "-Pc", _STOPS_AFTER_THE_REFUSAL),
         )  # fmt: skip
-        wait_until(lambda: _state(process.pid) == "T", "the client is stopped")
+        wait_until(lambda: process_state(process.pid) == "T", "the client is stopped")
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
 
@@ -198,7 +178,7 @@ def test_a_call_in_a_stopped_agent_completes(agent: Agent) -> None:
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server)
-        with _stopped(*_all(agent)):
+        with all_stopped(*_all(agent)):
             may_respond.set()
             assert call.end() == (0, b"ok", b"")
     _check_it_works(agent)
@@ -209,7 +189,7 @@ def test_a_signal_ends_a_call_in_a_stopped_agent(agent: Agent, number: signal.Si
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server)
-        with _stopped(*_all(agent)):
+        with all_stopped(*_all(agent)):
             call.process.send_signal(number)
             assert call.end() == (128 + number, b"", b"")
             wait_until(lambda: not is_running(call.worker), "the worker has ended")
@@ -221,7 +201,7 @@ def test_kill_ends_a_call_in_a_stopped_agent_with_its_worker(agent: Agent) -> No
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server)
-        with _stopped(*_all(agent)):
+        with all_stopped(*_all(agent)):
             call.process.kill()
             assert call.end() == (-signal.SIGKILL, b"", b"")
             wait_until(lambda: not is_running(call.worker), "the worker has ended")
@@ -233,7 +213,7 @@ def test_a_call_whose_worker_is_killed_ends_while_the_master_is_stopped(agent: A
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server, argv=REAL)  # a patient call would wait for the master for longer
-        with _stopped(agent.pid):
+        with all_stopped(agent.pid):
             os.kill(call.worker, signal.SIGKILL)
             code, out, err = call.end()
             assert (code, out) == (1, b"")
@@ -249,7 +229,7 @@ def test_the_time_limits_of_a_call_apply_in_a_stopped_agent(agent: Agent, option
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server, option, "2")
-        with _stopped(*_all(agent)):
+        with all_stopped(*_all(agent)):
             code, out, err = call.end()
         may_respond.set()
     assert (code, out) == (12, b"")
@@ -267,13 +247,13 @@ def test_a_stopped_relay_delays_a_call_by_no_more_than_its_time_limit(agent: Age
     with server:
         if is_sent:
             call = _Call(agent, server, "--timeout", "2", ca=trusted)
-            with _stopped(relay):
+            with all_stopped(relay):
                 may_respond.set()
                 code, out, err = call.end()
             assert (code, out) == (12, b"")
             assert b" within 2 s; " in err
         else:
-            with _stopped(relay):
+            with all_stopped(relay):
                 may_respond.set()
                 settings = {**TOKEN, "XAPI_BASE_URL": server.url, "SSL_CERT_FILE": trusted}
                 process = agent.xapi.start("request", "/x-api/me", env=settings, argv=PATIENT)
@@ -290,7 +270,7 @@ def test_a_stopped_keeper_fails_a_call_within_three_seconds(agent: Agent, is_war
         assert login.code == 0, login
     agent.wait_for_workers(2)
     # without a worker, for the whole agent is stopped
-    with _stopped(agent.services["keeper"], *(() if is_warm else _all(agent))):
+    with all_stopped(agent.services["keeper"], *(() if is_warm else _all(agent))):
         process = agent.xapi.start("token", "show", env=env, argv=PATIENT if is_warm else REAL)
         out, err = process.communicate(timeout=30)
 
@@ -303,7 +283,7 @@ def test_a_stopped_keeper_fails_a_call_within_three_seconds(agent: Agent, is_war
 
 @pytest.mark.parametrize("command", [("agent", "status"), ("agent", "stop")], ids=" ".join)
 def test_the_process_of_a_stopped_agent_is_named(agent: Agent, command: tuple[str, ...]) -> None:
-    with _stopped(*_all(agent)):
+    with all_stopped(*_all(agent)):
         outcome = agent.xapi(*command)
 
     assert (outcome.code, outcome.out) == (1, "")
@@ -314,7 +294,7 @@ def test_the_process_of_a_stopped_agent_is_named(agent: Agent, command: tuple[st
 
 
 def test_doctor_reports_a_stopped_agent(agent: Agent) -> None:
-    with _stopped(*_all(agent)):
+    with all_stopped(*_all(agent)):
         out, _ = agent.xapi.start("doctor", argv=REAL).communicate(timeout=60)
 
     assert b"\nwarn  agent     it does not respond; calls run without it; " in out
@@ -322,7 +302,7 @@ def test_doctor_reports_a_stopped_agent(agent: Agent) -> None:
 
 def test_a_stopped_agent_leaves_no_process_when_its_master_is_killed(agent: Agent) -> None:
     processes = _all(agent)
-    with _stopped(*processes):
+    with all_stopped(*processes):
         os.kill(agent.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_running, processes)), "all processes have ended")
     agent.start()

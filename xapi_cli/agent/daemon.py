@@ -2,10 +2,12 @@
 
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ from xapi_cli.system import locale_coercion, process_hardening
 from xapi_cli.system.render import printable
 
 _NAMES = (*master.Sockets._fields, *services.NAMES)
+START_TIMEOUT = 30.0  # seconds until an agent must be ready, less than a login waits for it
+_KILL_TIMEOUT = 1.0  # seconds
 _KEEPER_TIMEOUT = 1.0  # seconds
 _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
 
@@ -40,19 +44,20 @@ def start(directory: str, idle: float) -> int:
     """Start an agent in the background that ends when it is idle for *idle* seconds; return its process id.
 
     Returns when its first worker and its services run. Raises AlreadyRunning, the other errors of the agent's start,
-    and OSError.
+    XapiError if it takes longer than START_TIMEOUT, and OSError. No agent runs after an error.
     """
+    deadline = time.monotonic() + START_TIMEOUT
     try:
-        return _start(directory, idle)
+        return _start(directory, idle, deadline)
     except Changed:  # for example, Python has created a directory for the modules that it has compiled
-        return _start(directory, idle)
+        return _start(directory, idle, deadline)
 
 
-def _start(directory: str, idle: float) -> int:
+def _start(directory: str, idle: float, deadline: float) -> int:
     reader, writer = os.pipe()
-    with open(reader, "rb") as pipe:
+    with open(reader, "rb", buffering=0) as pipe:
         try:
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "xapi_cli.agent", str(writer), directory, str(idle)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -61,10 +66,19 @@ def _start(directory: str, idle: float) -> int:
                 start_new_session=True,
                 cwd="/",
                 env=locale_coercion.undone(os.environ),
-            ).returncode = 0  # it is not waited for
+            )
         finally:
             os.close(writer)
-        message = pipe.read()
+        try:
+            message = _read_to_end(pipe.fileno(), deadline)
+            if message is None:
+                _kill(process)
+                raise XapiError(
+                    f"the agent did not start within {START_TIMEOUT:g} s",
+                    hint="run `xapi agent start --foreground` to see why",
+                )
+        finally:
+            process.returncode = 0  # it is not waited for
     if not message:
         raise XapiError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
     report: dict[str, Any] = json.loads(message)
@@ -74,6 +88,23 @@ def _start(directory: str, idle: float) -> int:
         kind = getattr(errors, report["error"], XapiError)
         raise kind(report["message"], hint=report["hint"])
     return int(report["pid"])
+
+
+def _read_to_end(descriptor: int, deadline: float) -> bytes | None:
+    """Return what can be read from *descriptor* up to its end; None if the end does not come before *deadline*."""
+    message = b""
+    while select.select([descriptor], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+        if not (chunk := os.read(descriptor, 65536)):
+            return message
+        message += chunk
+    return None
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill *process*, which may be stopped; usually it has ended when this returns."""
+    process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_KILL_TIMEOUT)
 
 
 def run_in_background(arguments: list[str]) -> NoReturn:

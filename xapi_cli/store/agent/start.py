@@ -9,7 +9,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.system import locale_coercion
 from xapi_cli.system.render import printable
 
-_TIME_LIMIT = 15.0  # seconds
+_TIME_LIMIT = 45.0  # seconds; more than `daemon.START_TIMEOUT`, so that an agent that does not start is killed
 _COMMAND = ("-P", "-m", "xapi_cli", "agent", "start")  # -P: never import from the current directory
 
 
