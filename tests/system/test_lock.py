@@ -90,7 +90,7 @@ def test_waiting_ends_at_the_timeout(path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(LockTimeout), locked(path, timeout=0.5, on_wait=lambda: waited.append("once")):
         pass
-    assert 0.5 <= time.monotonic() - start < 0.8
+    assert 0.5 <= time.monotonic() - start < 5
     assert waited == ["once"]
     end(process)
 

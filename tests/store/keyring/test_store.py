@@ -46,7 +46,7 @@ def test_a_store_does_not_call_an_unresponsive_keyring_again(run: Run) -> None:
     code = "s = store(timeout=1)\nfor _ in range(5): failing(lambda: s.read(ME))"
     started = time.monotonic()
     run(code, fake("Unresponsive")).communicate(timeout=20)
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 4  # less than five waits
 
 
 def test_with_a_user_present_the_store_shows_a_message_and_waits(run: Run) -> None:
@@ -69,7 +69,7 @@ def test_a_keyring_that_hangs_after_some_operations_times_out_after_three_second
         )
     )
     assert lines == [f"KeyringTimeout: the keyring did not respond within 3 s; unlock it, or {REMEDY}"]
-    assert 2.9 <= took <= 3.9
+    assert 2.9 <= took <= 4.5
 
 
 def test_a_probe_of_a_keyring_that_cannot_delete_causes_a_warning(run: Run) -> None:
@@ -139,7 +139,7 @@ def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) 
 def test_the_error_states_that_the_keyring_is_locked(run: Run) -> None:
     lines, took = ended(run(READ, fake("Raising", FAKE_KEYRING_RAISES="KeyringLocked")))
     assert lines == [f"KeyringLocked: the keyring is locked; unlock it, or {REMEDY}", "None"]
-    assert took < 0.5  # no retry: a dialog that was dismissed is not shown again
+    assert took < 2  # no retry: a dialog that was dismissed is not shown again
 
 
 def test_transient_errors_are_retried(run: Run) -> None:
@@ -198,7 +198,7 @@ def test_a_lock_holder_that_hangs_does_not_delay_other_processes_beyond_their_ti
     holder.stdout.readline()
     lines, took = ended(run(READ, fake("Plain")))
     assert lines[0].startswith("KeyringTimeout: ")
-    assert 2 < took < 3.5
+    assert 2 < took < 4.5
     holder.kill()
     holder.communicate()
     assert ended(run(READ, fake("Plain")))[0] == ["None"]

@@ -248,7 +248,7 @@ def test_a_server_that_does_not_run_is_an_error_within_three_seconds_and_then_at
     assert watch.seconds < 3.5
     with Stopwatch() as watch, pytest.raises(StoreError, match="cannot be reached"):
         store.read(ME)
-    assert watch.seconds < 0.5
+    assert watch.seconds < 2  # less than one wait for a server that does not run
 
 
 def test_a_server_that_does_not_reply_is_an_error_within_three_seconds(opened: Open, redis_server: RedisServer) -> None:
