@@ -11,7 +11,21 @@ import pytest
 import trustme
 
 from tests.agent.relays import HALF, Relay, borrower, get, warm_error
-from tests.servers import OK, Peer, Server, Step, forward, free_port, hang, request, reset, send, serve
+from tests.servers import (
+    OK,
+    Peer,
+    Server,
+    Step,
+    forward,
+    free_port,
+    half_close,
+    hang,
+    request,
+    reset,
+    send,
+    serve,
+    until_closed,
+)
 from tests.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
@@ -102,7 +116,10 @@ def test_proxies_with_different_credentials_do_not_share_a_connection(
 @pytest.mark.parametrize(
     "script",
     [
-        [],
+        [
+            half_close(),
+            until_closed(),
+        ],  # closing both could also be a reset, if the request had arrived
         [reset()],
         [request()],
         [request(), reset()],

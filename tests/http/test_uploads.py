@@ -1,6 +1,5 @@
 """Requests with bodies, and responses that arrive before the request is complete."""
 
-import re
 import select
 import threading
 import time
@@ -104,11 +103,7 @@ def test_a_connection_failure_during_an_upload_is_reported() -> None:
     size = 64 * 1024 * 1024
     with Server([head(), reset()]) as server, client() as http, pytest.raises(NetworkError) as caught:
         http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)})
-    assert re.fullmatch(
-        rf"(the connection to {server.name} broke before the response: connection reset"
-        rf"|{server.name} closed the connection without a response)",
-        caught.value.message,
-    )
+    assert caught.value.message == f"the connection to {server.name} broke before the response: connection reset"
     assert (caught.value.sent, caught.value.headers_received) == (True, False)
     assert "may have been processed" in str(caught.value)
 
