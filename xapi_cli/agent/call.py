@@ -9,6 +9,7 @@ import os
 import sys
 
 from xapi_cli.agent import protocol
+from xapi_cli.system import agent_socket
 
 TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
@@ -62,8 +63,21 @@ def run(connection: "socket") -> None:
         if reason:
             protocol.decline(connection, reason)
         connection.close()
+        if reason == protocol.NO_WORKER:
+            _report_no_worker()
         if worker >= 0:
             os.close(worker)
+
+
+def _report_no_worker() -> None:
+    """Let the master replace the workers that are stopped; no worker reads why this client has left then."""
+    path = agent_socket.path(os.environ, "control")
+    if path is not None and (control := agent_socket.connect(path)) is not None:
+        try:
+            protocol.send(control, b"W")
+        except OSError:
+            pass  # the agent has ended
+        control.close()
 
 
 class _Command:

@@ -5,11 +5,14 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system import agent_socket
+
+if TYPE_CHECKING:
+    from _socket import socket
 
 _TIMEOUT = 10.0  # seconds
 _POLL_INTERVAL = 0.01  # seconds
@@ -89,7 +92,7 @@ def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
     sockets = directory(environ)
-    connection = agent_socket.connect(os.path.join(sockets, "control"))
+    connection = _connect(sockets)
     if connection is None:
         return None
     try:
@@ -101,3 +104,15 @@ def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
     finally:
         connection.close()
     return reply
+
+
+def _connect(sockets: str) -> "socket | None":
+    """Return a connection to the master, None if there is none; commands without a worker use its queue too."""
+    end = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return agent_socket.connect(os.path.join(sockets, "control"), raise_if_full=True)
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise _NoResponse(sockets) from error
+        time.sleep(_POLL_INTERVAL)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, process_memory, protocol, worker
 from xapi_cli.agent.failures import Failures, ending
+from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket, process_hardening
@@ -25,7 +26,6 @@ _IDLE_WORKERS = 2
 _MAX_WORKERS = 64
 _REFILL_DELAY = 0.02  # seconds; a new worker would slow down the command that runs
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_MAX_REPORT = 256  # bytes
 _CONTROL_TIMEOUT = 1.0  # seconds
 _POLL = 60.0  # seconds; the longest wait
 
@@ -78,7 +78,7 @@ class Master:
             each.setblocking(False)
         self._signal_end = signal_end
         self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, directory)
-        self._idle_workers: set[int] = set()
+        self._idle_workers = IdleWorkers()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
         self._failures = Failures()
         self._reasons: dict[int, str] = {}  # why processes failed that have not been reaped yet
@@ -174,12 +174,20 @@ class Master:
                 self._start_worker(warm_up=True)
 
     def _start_worker(self, *, warm_up: bool) -> None:
+        try:
+            permit = Permit()
+        except OSError as error:
+            self._fail_to_start("worker", error)
+            return
+
         def serve() -> None:
             self._services.close()
-            worker.serve(self._station, warm_up=warm_up)
+            worker.serve(self._station, permit, warm_up=warm_up)
 
-        if (pid := self._fork("worker", serve)) is not None:
-            self._idle_workers.add(pid)
+        if (pid := self._fork("worker", serve)) is None:
+            permit.close()
+        else:
+            self._idle_workers.add(pid, permit)
 
     def _start_service(self, name: str, serve: Callable[[], None]) -> int | None:
         def leave_and_serve() -> None:
@@ -195,8 +203,7 @@ class Master:
         try:
             pid = os.fork()
         except OSError as error:
-            self._fail(f"no process for the {name} ({error.strerror})")
-            self._failures.back_off()
+            self._fail_to_start(name, error)
             return None
         if pid:
             return pid
@@ -210,6 +217,10 @@ class Master:
             worker.report(self._station, b"F", reason=f"{name}: {type(error).__name__}: {error}")
         finally:
             os._exit(1)
+
+    def _fail_to_start(self, name: str, error: OSError) -> None:
+        self._fail(f"no process for the {name} ({error.strerror})")
+        self._failures.back_off()
 
     def _fail(self, reason: str) -> None:
         """Record the failure of a process; the agent ends if it is not ready yet."""
@@ -228,6 +239,7 @@ class Master:
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lifeline_end)
         os.close(self._lock)
+        self._idle_workers.close()
         for each in (self._reports, self._wakeup, self._signal_end, self._sockets.control):
             each.close()
         for connection in self._busy.values():
@@ -235,14 +247,8 @@ class Master:
                 connection.close()
 
     def _read_reports(self) -> None:
-        while True:
-            try:
-                message, descriptors, _, _ = socket.recv_fds(self._reports, _MAX_REPORT, 1)
-            except BlockingIOError:
-                return
-            kind, pid, reason = message.split(b" ", 2)
-            connection = socket.socket(fileno=descriptors[0]) if descriptors else None
-            self._note(kind, int(pid), connection, reason.decode(errors="replace"))
+        for report in worker.reports(self._reports):
+            self._note(*report)
 
     def _note(self, kind: bytes, pid: int, connection: socket.socket | None, reason: str) -> None:
         if kind == b"U":
@@ -251,11 +257,9 @@ class Master:
             self._reasons[pid] = reason
         elif kind == b"R":
             self._announce_if_ready()
-        elif kind == b"C":
+        elif kind in {b"C", b"N"}:
             self._cold[reason] += 1
-            self._warm -= 1
-        elif kind == b"N":
-            self._cold[reason] += 1
+            self._warm -= kind == b"C"  # it has been counted
         elif kind == b"B":
             self._begin(pid, connection)
 
@@ -321,6 +325,9 @@ class Master:
                 kind, _ = protocol.receive(connection, 0)
                 if kind == b"I":
                     protocol.send(connection, b"A", json.dumps(self._status()).encode())
+                elif kind == b"W":
+                    for _ in range(self._idle_workers.kill_stopped()):  # `_start_missing` replaces them
+                        self._fail("worker: it was stopped")
                 elif kind == b"E":
                     self._stop()
                     reply = {"pid": os.getpid(), "running_commands": len(self._busy)}

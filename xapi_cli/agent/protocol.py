@@ -15,6 +15,7 @@ A message is its kind, one byte; the length of its content, four bytes in little
     Master to client                              Anyone to the master
     S  the wait status of the worker              I  report the status
                                                   E  end
+                                                  W  no worker was ready in time; no reply
 
 The client imports this module before anything else, so it imports only what the interpreter has loaded already.
 """

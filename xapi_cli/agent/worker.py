@@ -7,12 +7,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
 from xapi_cli.agent import fidelity, preload, protocol
+from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
 from xapi_cli.http import loans
@@ -25,6 +26,7 @@ _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
 _F_SETSIG = 10  # fcntl(2)
 _MORE_THAN_ARE_OPEN = 2**16
 _STREAMS = range(3)
+_MAX_REPORT = 256  # bytes
 
 
 class Station(NamedTuple):
@@ -54,8 +56,8 @@ class _Call(NamedTuple):
     streams: list[int]
 
 
-def serve(station: Station, *, warm_up: bool) -> NoReturn:
-    """Run one command of a client, and end this process."""
+def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
+    """Run one command of a client, with *permit*, and end this process."""
     garbage_collection.delay()
     if warm_up:
         preload.warm_up(station.directory)
@@ -63,7 +65,7 @@ def serve(station: Station, *, warm_up: bool) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     report(station, b"R")
-    while (call := _next_call(station)) is None:
+    while (call := _next_call(station, permit)) is None:
         pass
     report(station, b"B", call.connection)
     _end_with(call.connection)
@@ -73,7 +75,7 @@ def serve(station: Station, *, warm_up: bool) -> NoReturn:
         fidelity.adopt(call.client, call.state or fidelity.examine(call.client, station.start))
     except Exception as error:  # noqa: BLE001 - nothing has happened yet, so the client can run the command
         _refuse(station, call, error)
-    for resource in (station.listener, station.reports):
+    for resource in (station.listener, station.reports, permit):
         resource.close()
     os.close(station.lifeline)
     loans.install(lambda: agent_socket.connect_stream(f"{station.directory}/relay"))
@@ -88,8 +90,11 @@ def _refuse(station: Station, call: _Call, error: Exception) -> NoReturn:
     os._exit(0)
 
 
-def _next_call(station: Station) -> _Call | None:
-    """Return the next call, None if its client left; end this process when the master ends or is outdated."""
+def _next_call(station: Station, permit: Permit) -> _Call | None:
+    """Return the next call, None if its client left.
+
+    Ends this process when the master ends or is outdated, or has taken *permit*.
+    """
     connection = _accept(station)
     pid, uid = agent_socket.peer(connection)
     if uid != os.geteuid() or pid == 0:  # 0: in another PID namespace
@@ -100,19 +105,28 @@ def _next_call(station: Station) -> _Call | None:
     if protocol.build() != station.build:
         report(station, b"U")
         os._exit(0)
+    if not permit.take():
+        os._exit(0)
+    call = _receive_call(connection, station, pid)
+    if call is None:
+        connection.close()
+        permit.give_back()
+    return call
+
+
+def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Call | None:
+    """Return the call of the client *pid*, None if it left; end this process if that is not certain."""
     try:
         state = _greet(connection, station, pid)
         content, streams = protocol.receive_request(connection)
         argv, environ, has_terminal = protocol.parse_request(content)
     except (EOFError, ConnectionError):  # the client has left
-        connection.close()
         return None
     except OSError:  # a client that still has the greeting may kill this process, which must serve no other one
         report(station, b"N", reason="no request in time")
         os._exit(0)
     except protocol.Declined as declined:
         report(station, b"N", reason=str(declined))
-        connection.close()
         return None
     except protocol.ProtocolError:
         report(station, b"N", reason="invalid request")
@@ -257,3 +271,15 @@ def report(station: Station, kind: bytes, connection: socket.socket | None = Non
             socket.send_fds(station.reports, [message], [connection.fileno()])
     except OSError:
         pass
+
+
+def reports(receiver: socket.socket) -> Iterator[tuple[bytes, int, socket.socket | None, str]]:
+    """Yield the reports that have arrived at the non-blocking *receiver*: kind, process id, connection and reason."""
+    while True:
+        try:
+            message, descriptors, _, _ = socket.recv_fds(receiver, _MAX_REPORT, 1)
+        except BlockingIOError:
+            return
+        kind, pid, reason = message.split(b" ", 2)
+        connection = socket.socket(fileno=descriptors[0]) if descriptors else None
+        yield kind, int(pid), connection, reason.decode(errors="replace")
