@@ -29,6 +29,8 @@ _LIMITS = [value for name, value in vars(resource).items() if name.startswith("R
 _MIN_DESCRIPTORS = 128
 _SIGNALS = frozenset(map(int, signal.valid_signals()))
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+# All kinds of Linux 6. The agent is not dumpable: it can read the links to its namespaces, but only as root list them.
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "time_for_children", "user", "uts")
 
 
 class Cold(Exception):
@@ -128,8 +130,7 @@ def _check_same(client: Process, own: Process) -> None:
 
 
 def _places(pid: int | str) -> tuple[object, ...]:
-    directory = f"/proc/{pid}/ns"
-    namespaces = tuple(os.readlink(f"{directory}/{name}") for name in sorted(os.listdir(directory)))
+    namespaces = tuple(_namespace(f"/proc/{pid}/ns/{name}") for name in _NAMESPACES)
     root = os.stat(f"/proc/{pid}/root")
     label = b""
     try:
@@ -138,6 +139,14 @@ def _places(pid: int | str) -> tuple[object, ...]:
     except OSError:
         pass  # the kernel has no security module
     return *namespaces, root.st_dev, root.st_ino, os.readlink(f"/proc/{pid}/root"), label
+
+
+def _namespace(path: str) -> str | None:
+    """Return the identity of the namespace at *path*, None if the kernel has none of that kind."""
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return None
 
 
 def _adopt_limits(pid: int) -> None:
