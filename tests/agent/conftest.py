@@ -39,19 +39,17 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) ->
 
 def is_running(pid: int) -> bool:
     """Return whether the process *pid* exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return process_state(pid) not in {"Z", "X"}
 
 
 @contextmanager
 def all_stopped(*processes: int) -> Iterator[None]:
-    """Stop *processes* for a `with` block."""
+    """Stop *processes* for a `with` block, except workers that are just ending."""
+    for pid in filter(is_running, processes):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in processes:
-        wait_until(lambda pid=pid: process_state(pid) == "T", "the process is stopped")  # type: ignore[misc]  # see B023
+        wait_until(lambda pid=pid: process_state(pid) in "TZX", "it is stopped")  # type: ignore[misc]  # see B023
     try:
         yield
     finally:
@@ -60,8 +58,11 @@ def all_stopped(*processes: int) -> Iterator[None]:
 
 
 def process_state(pid: int) -> str:
-    """Return the state of the process *pid*, as in proc(5)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    """Return the state of the process *pid* as in proc(5), X if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def children(pid: int) -> list[int]:
