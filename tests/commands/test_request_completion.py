@@ -86,6 +86,26 @@ def test_only_the_methods_of_the_path_after_the_cursor_complete(
     assert complete(xapi, line, _XAPI_AFTER_CURSOR=after) == Outcome(0, "".join(f"{word}\n" for word in words) or "\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "word", "words"),
+    [
+        ("xapi request P /v2/pets/7", "P", ["PUT"]),
+        ("xapi request P '/v2/pets/7/photo' P=1", "P", ["POST"]),
+        ("xapi request P P", "P", []),
+        ("xapi request -p P P /v2/pets/7", "P", ["PATCH", "POST", "PUT"]),  # the profile P has no description
+        ("xapi request /v2/pets/7 view==f X-Trace:1", "view==f", ["view==full"]),
+    ],
+)
+def test_in_powershell_what_follows_the_cursor_is_not_before_it(
+    xapi: Xapi, line: str, word: str, words: list[str]
+) -> None:
+    load(xapi)
+
+    reply = complete(xapi, line, "powershell", _TYPER_COMPLETE_WORD_TO_COMPLETE=word)
+
+    assert reply == Outcome(0, "".join(f"{each}::: \n" for each in words) or "\n")
+
+
 def test_headers_and_their_values_complete(xapi: Xapi) -> None:
     version = {"name": "X-Version", "in": "header", "schema": {"enum": ["1", "2"]}}
     load(xapi, openapi({"/a": {"get": {"parameters": [version, {"name": "sid", "in": "cookie"}]}}}))

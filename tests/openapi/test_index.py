@@ -3,6 +3,7 @@
 import os
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,10 @@ from xapi_cli.errors import OutputError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.index import IndexInfo, InvalidIndex, decode, encode
+from xapi_cli.openapi.routes import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _encoded(title: str = "Pets") -> bytes:
@@ -65,10 +70,10 @@ def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
         (b"", "it is damaged"),
         (b"\xff", "it is damaged"),
         (b"xapi-api", "it is damaged"),
-        (b"xapi-api 3 x\n", "it is damaged"),
-        (b"xapi-api 3          5 00000000          5\n[1]\n", "it is damaged"),
-        (b"xapi-api 3         -5 00000000          5\n[1]\n", "it is damaged"),
-        (b"xapi-api 2 5 7\n[1]\n", "it was written by another version of xapi"),
+        (b"xapi-api 4 x\n", "it is damaged"),
+        (b"xapi-api 4          5 00000000          5\n[1]\n", "it is damaged"),
+        (b"xapi-api 4         -5 00000000          5\n[1]\n", "it is damaged"),
+        (b"xapi-api 3 5 7\n[1]\n", "it was written by another version of xapi"),
         (b"xapi-api 40 5\n", "it was written by another version of xapi"),
     ],
 )
@@ -88,7 +93,7 @@ class _Sized(BytesIO):
 
 def test_no_memory_is_allocated_for_an_announced_length() -> None:
     data = _encoded()
-    header = b"xapi-api 3 %10d %08x %10d\n" % (9_000_000_000, 0, 9_000_000_001)
+    header = b"xapi-api 4 %10d %08x %10d\n" % (9_000_000_000, 0, 9_000_000_001)
     with pytest.raises(InvalidIndex, match="it is damaged"):
         decode(_Sized(header + data[len(header) :]))
 
@@ -118,18 +123,35 @@ class _Counted(BytesIO):
         return data
 
 
-def test_only_the_head_and_one_record_are_read() -> None:
-    nodes = {f"/p{number}": {"get": {"description": "d" * 900}} for number in range(500)}
+def test_only_the_head_a_page_and_one_record_are_read() -> None:
+    nodes = {f"/p{number}": {"get": {"description": "d" * 900}} for number in range(5000)}
     data = encode(IndexInfo("", "", ""), Compiler(openapi(nodes)).operations())
     file = _Counted(data)
 
     index = decode(file)
     head = file.bytes_read
-    (entry,) = index.at("/p250")
+    (entry,) = index.at("/p2500")
+    page = file.bytes_read - head
 
     assert index.operation(entry).text == "d" * 900
-    assert head < 20_000 < len(data)
-    assert file.bytes_read - head == entry.length < 1100
+    assert head < 2000
+    assert page < 5000
+    assert file.bytes_read - head - page == entry.length < 1100
+
+
+def test_a_lookup_reads_few_pages_of_many() -> None:
+    templates = [f"/{kind}{number}/{{id}}/x{n}" for kind in "ab" for number in range(100) for n in range(100)]
+    data = encode(IndexInfo("", "", ""), Compiler(openapi({each: {"get": {}} for each in templates})).operations())
+
+    lookups: dict[int, Callable[[Routes], list[Any]]] = {
+        1: lambda routes: routes.find("/a50/7/x50"),
+        0: lambda routes: routes.find("/c"),
+        100: lambda routes: routes.completions("/a50/7/"),
+    }
+    for count, use in lookups.items():
+        file = _Counted(data)
+        assert len(use(Routes(decode(file), ""))) == count
+        assert file.bytes_read < 100_000 < len(data)
 
 
 def test_each_profile_has_its_own_file(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.openapi.documents import index_of_paths
+from tests.openapi.documents import index_of, index_of_paths
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.openapi.templates import placeholders
 
@@ -74,6 +74,42 @@ def test_a_suggestion_has_one_other_segment_and_the_values_of_the_path(path: str
     assert routes().closest(path) == suggestion
 
 
+def test_a_suggestion_is_found_among_many_words() -> None:
+    templates = [f"/{kind}{number}/{{id}}/x{n}" for kind in "ab" for number in range(60) for n in range(60)]
+    many = routes(*templates, *(f"/flat/{number:05}" for number in range(5000)))
+
+    assert many.closest("/b50/7/xx57") == "/b50/7/x57"
+    assert many.closest("/b500/7/x57") == "/b50/7/x57"
+    assert many.closest("/flat/04321x") == "/flat/04321"
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "paths"),
+    [
+        ("", ["/v2/{region}/users"]),
+        ("/v", ["/v2/{region}/users"]),
+        ("/v2/eu", ["/v2/eu/users"]),
+        ("/v2/eu/u", ["/v2/eu/users"]),
+        ("/v3", []),
+        ("v", []),
+    ],
+)
+def test_a_server_path_completes_with_the_values_that_were_typed(incomplete: str, paths: list[str]) -> None:
+    node = {"swagger": "2.0", "basePath": "/v2/{region}", "paths": {"/users": {"get": {}}}}
+
+    assert Routes(index_of(node), "").completions(incomplete) == paths
+
+
+@pytest.mark.parametrize("template", ["/a/{id", "/a/}", "/a/{", "/a/{{id}", "/a/{x{y}}"])
+def test_a_template_with_a_brace_that_is_not_closed_is_no_error(template: str) -> None:
+    found = routes(template, "/b")
+
+    assert [entry.path for entry in found.find(template)] == [template]
+    assert found.find("/a/7/x") == []
+    assert found.closest("/bb") == "/b"
+    assert found.completions("/a") == [template]
+
+
 @pytest.mark.parametrize(
     ("server", "base", "path"),
     [
@@ -89,19 +125,19 @@ def test_a_suggestion_has_one_other_segment_and_the_values_of_the_path(path: str
 def test_a_path_is_as_the_user_writes_it_below_the_base_url(server: str, base: str, path: str) -> None:
     found = routes("/users", server=server, base=base)
 
-    assert found.paths() == [path]
+    assert found.completions("") == [path]
     assert [found.path(entry) for entry in found.find(path)] == [path]
 
 
 def test_paths_that_start_with_the_base_path_are_shown_without_it() -> None:
-    assert routes("/api/users", "/api/keys", base="/api").paths() == ["/users", "/keys"]
-    assert routes("/api/users", "/keys", base="/api").paths() == ["/api/users", "/keys"]
+    assert routes("/api/users", "/api/keys", base="/api").completions("") == ["/keys", "/users"]
+    assert routes("/api/users", "/keys", base="/api").completions("") == ["/api/users", "/keys"]
 
 
 @pytest.mark.parametrize(
     ("incomplete", "paths"),
     [
-        ("", list(API)),
+        ("", sorted(API)),
         ("/us", ["/users", "/users/me", "/users/{id}", "/users/{id}/keys"]),
         ("/users/", ["/users/me", "/users/{id}", "/users/{id}/keys"]),
         ("/users/m", ["/users/me"]),
@@ -112,7 +148,7 @@ def test_paths_that_start_with_the_base_path_are_shown_without_it() -> None:
     ],
 )
 def test_paths_complete_with_the_values_that_were_typed(incomplete: str, paths: list[str]) -> None:
-    assert list(routes().completions(incomplete)) == paths
+    assert routes().completions(incomplete) == paths
 
 
 def test_parameters_without_a_value_are_found() -> None:

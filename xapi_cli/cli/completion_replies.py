@@ -3,12 +3,13 @@
 The reply for a `Native` completion is a line `:KIND NUMBER` in bash and fish, and code in zsh, which evaluates it.
 """
 
+import os
 from typing import Any
 
 from typer import _completion_classes as typers
-from typer._click.shell_completion import CompletionItem, add_completion_class
+from typer._click.shell_completion import CompletionItem, add_completion_class, split_arg_string
 
-from xapi_cli.cli.completion import Native
+from xapi_cli.cli.completion import AFTER_CURSOR, Native
 from xapi_cli.cli.request_words import Word
 from xapi_cli.system.render import shell_quoted
 
@@ -17,13 +18,14 @@ class _Completions:
     """A mixin for Typer's classes, which remembers the native completion, if any."""
 
     native: Native | None = None
-    words: tuple[Word, ...] = ()
+    values: tuple[str, ...] = ()
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]  # of Typer's class
         self.native = next((item.value for item in found if isinstance(item.value, Native)), None)
-        self.words = tuple(item.value for item in found if isinstance(item.value, Word))
-        return [item for item in found if not isinstance(item.value, Native)]
+        found = [item for item in found if not isinstance(item.value, Native)]
+        self.values = tuple(item.value for item in found)
+        return found
 
     def complete(self) -> str:
         reply: str = super().complete()  # type: ignore[misc]  # of Typer's class
@@ -44,14 +46,13 @@ class _Fish(_Completions, typers.FishComplete):
 class _Zsh(_Completions, typers.ZshComplete):
     def complete(self) -> str:
         reply = super().complete()
-        if not self.words:
+        if not any(isinstance(value, Word) for value in self.values):
             return reply
-        args, incomplete = self.get_completion_args()
-        values = [str(item.value) for item in self.get_completions(args, incomplete)]
-        complete = [value for value in values if Word(value).is_complete]
+        complete = [value for value in self.values if Word(value).is_complete]
+        others = [value for value in self.values if not Word(value).is_complete]
         return "\n".join(
             f"compadd {options} -- {' '.join(map(shell_quoted, each))}"
-            for options, each in (("", complete), ("-S ''", [value for value in values if value not in complete]))
+            for options, each in (("", complete), ("-S ''", others))
             if each
         )
 
@@ -64,6 +65,19 @@ class _Zsh(_Completions, typers.ZshComplete):
 
 
 class _PowerShell(_Completions, typers.PowerShellComplete):
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the one at the cursor, and that word; the script passes all words, also later ones.
+
+        If the cursor is in a word that occurs twice, the last one counts. Before a space, it is at the end.
+        """
+        args, incomplete = super().get_completion_args()
+        words = split_arg_string(os.environ.get("_TYPER_COMPLETE_ARGS", ""))[1:]
+        if incomplete not in words or words[-1] == incomplete:
+            return args, incomplete
+        at = len(words) - 1 - words[::-1].index(incomplete)
+        os.environ[AFTER_CURSOR] = " ".join(("", *words[at + 1 :]))
+        return words[:at], incomplete
+
     def native_reply(self, native: Native) -> str:
         return ""
 

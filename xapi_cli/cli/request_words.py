@@ -25,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
 _OPTIONS = {"query": "=", "header": ":"}  # the separators in the values of -q and -H
+_BUDGET = 1_000_000  # the length of the templates that are compared, in characters; it takes some 20 ms at most
 _MAX_WORDS, _MAX_CHARACTERS = 1000, 100_000  # in a reply, which a shell sorts and compares
 
 
@@ -45,24 +46,28 @@ def request_words(params: dict[str, Any], incomplete: str, option: str | None = 
     With *option*, `query` or `header`, they are values of that option. If there are very many, some are omitted.
     """
     found = _from_index(params, lambda index: index.words(incomplete, option))
-    return list(map(Word, _limited(list(filter(_is_safe, found)))))
+    return list(map(Word, _limited(list(dict.fromkeys(found)))))
 
 
 def _limited(words: list[str]) -> list[str]:
-    """Return *words*, or those of them that fit into a reply.
+    """Return those of *words* that are safe, or those of them that fit into a reply.
 
     The first and the last one in alphabetical order have the same beginning in common as all of them. A shell inserts
     that, so it must not become longer.
     """
     if len(words) <= _MAX_WORDS and sum(map(len, words)) <= _MAX_CHARACTERS:
-        return words
-    kept, left = {min(words), max(words)}, _MAX_CHARACTERS
-    for word in words:
-        left -= len(word) + 1
-        if left < 0 or len(kept) == _MAX_WORDS:
+        return list(filter(_is_safe, words))
+    words.sort()
+    last = next(filter(_is_safe, reversed(words)), None)
+    if last is None:
+        return []
+    kept, left = list[str](), _MAX_CHARACTERS - len(last)
+    for word in filter(_is_safe, words):
+        left -= len(word)
+        if word == last or left < 0 or len(kept) == _MAX_WORDS - 1:
             break
-        kept.add(word)
-    return [word for word in dict.fromkeys(words) if word in kept]
+        kept.append(word)
+    return [*kept, last]
 
 
 def methods_of(params: dict[str, Any], path: str) -> list[str]:
@@ -96,7 +101,7 @@ class _Completion:
     """Words for the arguments and options in *params*, from *index*, below the path of the base URL."""
 
     def __init__(self, params: dict[str, Any], index: "Index", base_path: str) -> None:
-        self._params, self._index, self._routes = params, index, Routes(index, base_path)
+        self._params, self._index, self._routes = params, index, Routes(index, base_path, _BUDGET)
 
     def words(self, incomplete: str, option: str | None) -> Iterator[str]:
         """Yield the words that begin with *incomplete*, for an argument or for a value of *option*."""
@@ -104,9 +109,9 @@ class _Completion:
         method = given[0].upper() if given and given[0].upper() in items.METHODS else None
         path, rest = (given[1:2], given[2:]) if method else (given[:1], given[1:])
         if option is None and not path:
-            found = self._routes.completions(incomplete, method)
-        else:
-            found = self._parameters(method, path[0] if path else "", rest, incomplete, option)
+            yield from self._routes.completions(incomplete, method)
+            return
+        found = self._parameters(method, path[0] if path else "", rest, incomplete, option)
         yield from (word for word in found if word.startswith(incomplete))
 
     def methods(self, path: str) -> Iterator[str]:

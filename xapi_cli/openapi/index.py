@@ -1,23 +1,27 @@
-"""The index of an API description: a small head that is read as a whole, and one record for each operation.
+"""The index of an API description: a small head, the paths in alphabetical order, and one record for each operation.
 
 A file starts with `xapi-api VERSION HEAD CHECKSUM SIZE`, a line of fixed length: the length of the head in bytes, its
-CRC-32, and the size of the file. The head is a line of JSON about the document, and a line for each path:
+CRC-32, and the size of the file. The head is a line of JSON about the document, a line with the marks that the paths
+contain, and a line for each page of `path_table`. The pages follow. The fields of a path are its methods:
 
-    PATH TAB METHOD SPACE START SPACE LENGTH SPACE CHECKSUM TAB METHOD …
+    METHOD SPACE START SPACE LENGTH SPACE CHECKSUM TAB METHOD …
 
-START, LENGTH and CHECKSUM are the position of the operation's record in the file, relative to the end of the head, in
-bytes, and its CRC-32. A record is the summary, a line feed, and the details as JSON. A request or a completion
-therefore reads the head and only the records that it needs, however long the document is.
+START, LENGTH and CHECKSUM are the position of the operation's record in the file, relative to the end of the pages, in
+bytes, and its CRC-32. A record is the summary, a line feed, and the details as JSON; they are in the order of the
+document. A request or a completion therefore reads the head, and only the pages and records that it needs, however
+long the document is.
 """
 
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import BinaryIO, NamedTuple
 
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
+from xapi_cli.openapi.path_table import Page, PathTable, encode_pages, marks_in
 
-_NAME, _VERSION = b"xapi-api", b"3"
+_NAME, _VERSION = b"xapi-api", b"4"
 _HEADER = b"%b %b %10d %08x %10d\n"
 _HEADER_LENGTH = len(_HEADER % (_NAME, _VERSION, 0, 0, 0))
 
@@ -53,36 +57,27 @@ class IndexInfo(NamedTuple):
 
 
 class Index:
-    """The operations of an API, in the order of the document; *paths* has a line of the head for each path.
+    """The operations of an API; *paths* are their paths, whose fields `entries_in` reads.
 
     The records are read from *file*, of *size* bytes, where they start at the position *start*.
     """
 
-    def __init__(self, info: IndexInfo, paths: dict[str, str], file: BinaryIO, start: int, size: int) -> None:
-        self.info, self._paths = info, paths
+    def __init__(self, info: IndexInfo, paths: PathTable, file: BinaryIO, start: int, size: int) -> None:
+        self.info, self.paths = info, paths
         self._file, self._start, self._size = file, start, size
 
     def describes(self, base_url: str) -> bool:
         """Return whether the index is for the API at *base_url*; one that was loaded without a base URL is for any."""
         return self.info.base_url in ("", base_url)
 
-    def paths(self, method: str | None = None) -> list[str]:
-        """Return the paths, those with *method* only if it is given."""
-        if method is None:
-            return list(self._paths)
-        return [path for path, line in self._paths.items() if line.startswith(f"{method} ") or f"\t{method} " in line]
-
-    def at(self, path: str) -> list[Entry]:
-        """Return the operations at *path*; raises InvalidIndex."""
-        try:
-            return [_entry(path, field) for field in self._paths.get(path, "").split("\t") if field]
-        except ValueError as error:
-            raise InvalidIndex("it is damaged") from error
+    def at(self, *paths: str) -> list[Entry]:
+        """Return the operations at *paths*, in the order of the document; raises InvalidIndex."""
+        return _entries((path, self.paths.fields(path)) for path in paths)
 
     @property
     def entries(self) -> list[Entry]:
-        """All operations; raises InvalidIndex."""
-        return [entry for path in self._paths for entry in self.at(path)]
+        """All operations, in the order of the document; raises InvalidIndex."""
+        return _entries(self.paths.lines())
 
     def summary(self, entry: Entry) -> str:
         """Return the summary of *entry*; raises InvalidIndex if its record is damaged."""
@@ -110,27 +105,30 @@ class Index:
         start = self._start + entry.start
         if not 0 <= entry.length <= self._size - start:  # before memory is allocated
             raise InvalidIndex("it is damaged")
-        data = _read(self._file, start, entry.length)
-        if zlib.crc32(data) != entry.checksum:
-            raise InvalidIndex("it is damaged")
-        summary, _, details = data.decode().partition("\n")
+        summary, _, details = _checked(self._file, start, entry.length, entry.checksum).partition("\n")
         return summary, details
 
 
+def has_method(fields: str, method: str | None) -> bool:
+    """Return whether the *fields* of a path contain *method*; None stands for any."""
+    return method is None or fields.startswith(f"{method} ") or f"\t{method} " in fields
+
+
 def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
-    """Return the index of *operations* as bytes."""
+    """Return the index of *operations*, of which there is at least one, as bytes."""
     paths: dict[str, str] = {}
     records = bytearray()
     for each in operations:
         details = json.dumps((each.text, each.parameters, each.body, each.responses), separators=(",", ":"))
         record = f"{each.summary}\n{details}".encode()
-        field = f"\t{each.method} {len(records)} {len(record)} {zlib.crc32(record)}"
-        paths[each.path] = paths.get(each.path, "") + field
+        field = f"{each.method} {len(records)} {len(record)} {zlib.crc32(record)}"
+        paths[each.path] = f"{paths[each.path]}\t{field}" if each.path in paths else field
         records += record
-    lines = [json.dumps(info), *(path + fields for path, fields in paths.items())]
-    head = "\n".join(lines).encode()
-    size = _HEADER_LENGTH + len(head) + len(records)
-    return _HEADER % (_NAME, _VERSION, len(head), zlib.crc32(head), size) + head + records
+    pages, table = encode_pages(paths)
+    directory = (f"{page.first}\t{page.length} {page.checksum}" for page in pages)
+    head = "\n".join((json.dumps(info), marks_in(paths), *directory)).encode()
+    size = _HEADER_LENGTH + len(head) + len(table) + len(records)
+    return _HEADER % (_NAME, _VERSION, len(head), zlib.crc32(head), size) + head + table + records
 
 
 def decode(file: BinaryIO) -> Index:
@@ -138,17 +136,22 @@ def decode(file: BinaryIO) -> Index:
     length, checksum, size = _header(_read(file, 0, _HEADER_LENGTH))
     if file.seek(0, 2) != size:  # before memory is allocated
         raise InvalidIndex("it is damaged")
-    head = _read(file, _HEADER_LENGTH, length)
-    if zlib.crc32(head) != checksum:
-        raise InvalidIndex("it is damaged")
+    start = _HEADER_LENGTH + length
     try:
-        first, *lines = head.decode().split("\n")
+        first, marks, *directory = _checked(file, _HEADER_LENGTH, length, checksum).split("\n")
         info = IndexInfo(*json.loads(first))
-        paths = dict(line.split("\t", 1) for line in lines)
         info = info._replace(other_server_paths=tuple(info.other_server_paths))
-        return Index(info, paths, file, _HEADER_LENGTH + length, size)
+        pages = list(map(_page, directory))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidIndex("it is damaged") from error
+    starts = list(accumulate((page.length for page in pages), initial=start))
+    if not pages or starts[-1] > size:
+        raise InvalidIndex("it is damaged")
+
+    def read(number: int) -> str:
+        return _checked(file, starts[number], pages[number].length, pages[number].checksum)
+
+    return Index(info, PathTable(pages, marks, read), file, starts[-1], size)
 
 
 def _header(line: bytes) -> tuple[int, int, int]:
@@ -167,6 +170,14 @@ def _header(line: bytes) -> tuple[int, int, int]:
     return found
 
 
+def _checked(file: BinaryIO, start: int, length: int, checksum: int) -> str:
+    """Return the text of *length* bytes of *file* from *start* on; raises InvalidIndex if they are damaged."""
+    data = _read(file, start, length)
+    if zlib.crc32(data) != checksum:
+        raise InvalidIndex("it is damaged")
+    return data.decode()
+
+
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
     """Return *length* bytes of *file* from *start* on, or fewer at its end; raises InvalidIndex."""
     try:
@@ -174,6 +185,24 @@ def _read(file: BinaryIO, start: int, length: int) -> bytes:
         return file.read(length)
     except (OSError, ValueError, OverflowError) as error:
         raise InvalidIndex("it cannot be read") from error
+
+
+def _page(line: str) -> Page:
+    """Return the page that *line* of the head describes."""
+    first, _, numbers = line.partition("\t")
+    length, checksum = map(int, numbers.split(" "))
+    if length < 0:
+        raise ValueError(line)
+    return Page(first, length, checksum)
+
+
+def _entries(lines: Iterable[tuple[str, str]]) -> list[Entry]:
+    """Return the operations in *lines*, paths with their fields, in the order of the document."""
+    try:
+        found = [_entry(path, field) for path, fields in lines for field in fields.split("\t") if field]
+    except ValueError as error:
+        raise InvalidIndex("it is damaged") from error
+    return sorted(found, key=lambda each: each.start)
 
 
 def _entry(path: str, field: str) -> Entry:

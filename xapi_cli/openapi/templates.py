@@ -68,9 +68,10 @@ def matches_all(template: str, segment: str) -> bool:
     Both may be whole paths, if parameters may contain slashes. This takes linear time, in contrast to a regular
     expression, for any template.
     """
-    if "{" not in template:
+    start, *others = PARAMETER.split(template) if "{" in template else (template,)
+    if not others:  # also with a brace that is not closed
         return template == segment
-    start, *middle, end = PARAMETER.split(template)
+    *middle, end = others
     position = len(start) + 1  # a value has at least one character
     for text in middle:
         if (position := segment.find(text, position)) < 0:

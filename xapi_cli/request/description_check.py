@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
 # A request must not wait for its check. Beyond these limits, it is not compared.
-_BUDGET = 500_000  # the length of the templates that may match, in characters
+_BUDGET = 250_000  # the length of the templates that may match, in characters
 _MAX_READ, _MAX_BYTES = 20, 500_000  # the number of operations of which one suffices, and the size of their records
 _MAX_NAMES, _MAX_NAME, _MAX_TEMPLATE = 5, 60, 200  # of which the last two are characters
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
