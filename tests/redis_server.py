@@ -103,15 +103,38 @@ class RedisServer:
             self._oracle = redis.Redis(unix_socket_path=str(self.socket))
         return self._oracle
 
-    def execute(self, *arguments: str | int) -> Any:
+    def execute(self, *arguments: str | bytes | int) -> Any:
         """Execute a command that the oracle has no method for."""
         execute: Any = self.oracle.execute_command
         return execute(*arguments)
 
     def keys(self) -> list[str]:
-        """Return the names of all keys, without the part that identifies the account."""
+        """Return the names of all keys, without the part that identifies the account, and the fields of hashes."""
+        names: list[bytes] = []
         found: Any = self.oracle.keys("*")
-        return sorted(key.decode().partition("}:")[2] or key.decode() for key in found)
+        for key in found:
+            names += self._asking("HKEYS", key) if self._asking("TYPE", key) == b"hash" else [key]
+        return sorted(name.decode().partition("}:")[2] or name.decode() for name in names)
+
+    def field(self, key: str | bytes, name: str) -> Any:
+        """Return the field *name* of the hash *key*, or None."""
+        return self.execute("HGET", key, name)
+
+    def _asking(self, *arguments: str | bytes) -> Any:
+        """Execute a command, also for a key that this server imports from another node of a cluster."""
+        import redis
+
+        with suppress(redis.exceptions.ResponseError):  # it is not in a cluster
+            self.execute("ASKING")
+        return self.execute(*arguments)
+
+    def give_lock(self, key: str | bytes, owner: str) -> None:
+        """Let *owner* have the login lock of the account in *key* for a minute."""
+        self.execute("HSET", key, "owner", owner, "expires", int(time.time() * 1000) + 60_000)
+
+    def lock_milliseconds(self, key: str | bytes) -> int:
+        """Return how long the login lock of the account in *key* lasts."""
+        return int(self.field(key, "expires")) - int(time.time() * 1000)
 
 
 def required() -> None:

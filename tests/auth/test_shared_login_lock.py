@@ -89,7 +89,7 @@ def test_a_copy_of_the_state_directory_does_not_release_the_lock_of_the_original
     (lock, store), (other, _) = machine("a"), machine("b")
     owner = _killed_in_a_login(lock, tmp_path, "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", owner)  # of the killed process
+    shared_redis.give_lock(f"test:{{{ME.key}}}:account", owner)  # of the killed process
 
     with lock.acquired(0):
         with pytest.raises(LockTimeout), other.acquired(0):
@@ -102,7 +102,7 @@ def test_the_next_process_of_the_machine_releases_the_lock_of_a_killed_one(
 ) -> None:
     (lock, _), (other, _) = machine("a"), machine("b")
     owner = _killed_in_a_login(lock, tmp_path, "a")
-    shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", owner)
+    shared_redis.give_lock(f"test:{{{ME.key}}}:account", owner)
 
     with pytest.raises(LockTimeout), other.acquired(0):
         pass
@@ -121,17 +121,17 @@ def test_a_login_elsewhere_leaves_the_lock_of_a_killed_process_to_be_released(
     lock, _ = machine("a")
     other, _ = machine("a", **({"server": redis_server} if "server" in elsewhere else elsewhere))
     owner = _killed_in_a_login(lock, tmp_path, "a")
-    key = f"test:{{{ME.key}}}:lock"
-    shared_redis.oracle.set(key, owner)
+    key = f"test:{{{ME.key}}}:account"
+    shared_redis.give_lock(key, owner)
 
     for _ in range(2):
         with other.acquired(0):
             pass
-    assert shared_redis.oracle.get(key) == owner.encode()
+    assert shared_redis.field(key, "owner") == owner.encode()
     with lock.acquired(0):
         pass
     assert sorted(path.name for path in _locks(tmp_path, "a").iterdir()) == ["login.lock"]
-    assert shared_redis.oracle.get(key) is None
+    assert shared_redis.field(key, "owner") is None
 
 
 def test_owners_whose_locks_have_expired_are_removed(
@@ -169,14 +169,14 @@ def test_an_owner_of_another_boot_or_garbage_releases_nothing(
 ) -> None:
     """With a network file system that locks for each machine separately, it may be that of another machine."""
     lock, store = machine("a")
-    shared_redis.oracle.set(f"test:{{{ME.key}}}:lock", "running")
+    shared_redis.give_lock(f"test:{{{ME.key}}}:account", "running")
     _locks(tmp_path, "a").mkdir(parents=True)
     entry = f"{store.location} {int(time.monotonic()) + 60} running"
     (_locks(tmp_path, "a") / "login.owner").write_bytes(content.replace(b"%b", entry.encode()))
 
     with pytest.raises(LockTimeout), lock.acquired(0):
         pass
-    assert shared_redis.oracle.get(f"test:{{{ME.key}}}:lock") == b"running"
+    assert shared_redis.field(f"test:{{{ME.key}}}:account", "owner") == b"running"
 
 
 def test_a_lock_that_could_not_be_released_is_released_by_the_next_process(

@@ -9,7 +9,8 @@ from tests.program import PYTHON, Environ, Xapi
 from tests.redis_server import RedisServer
 from xapi_cli.sandbox import MASTER, Sandbox
 
-ACL = "xapi on >secret resetkeys ~xapi:* -@all +get +set +del +eval +time +select +asking"
+COMMANDS = "+get +set +del +hget +hset +hdel +pexpire +pttl +persist +eval +time +select +asking"
+ACL = f"xapi on >secret resetkeys ~xapi:* -@all {COMMANDS}"
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -48,10 +47,9 @@ def held(grants: Grants, shared_redis: RedisServer) -> Iterator[Env]:
 
 def _expire_lock(server: RedisServer) -> None:
     """Let the lock expire now instead of after the timeout of a login and 15 seconds."""
-    found: Any = server.oracle.keys("*:lock")
-    assert len(found) == 1
-    assert 0 < int(server.oracle.pttl(found[0])) <= 45_000
-    server.oracle.delete(*found)
+    (account,) = keys_like(server, "*:account")
+    assert 0 < server.lock_milliseconds(account) <= 45_000
+    server.execute("HSET", account, "expires", 1)
 
 
 def test_a_killed_holder_does_not_block_its_own_machine(xapi: Xapi, held: Env, grants: Grants) -> None:
@@ -153,8 +151,8 @@ def test_processes_that_wait_for_a_login_send_no_password_after_a_logout(
     commands = enumerate((("token", "show", "--fresh"), ("token", "show", "--fresh"), ("login",)), 1)
     waiting = [xapi.start(*command, env={**held, **on(xapi, number)}) for number, command in commands]
     wait_for_polls(shared_redis)
-    (lock,) = keys_like(shared_redis, "*:lock")
-    shared_redis.oracle.set(lock.replace(b":lock", b":logout"), "of-a-logout")
+    (account,) = keys_like(shared_redis, "*:account")
+    shared_redis.execute("HSET", account, "logout", "of-a-logout")
     grants.gate.open.set()
     outcomes = ended([holder, *waiting])
 
@@ -189,8 +187,9 @@ def test_a_kill_at_each_message_leaves_a_valid_token_and_no_lock_that_blocks(
         assert outcome.code == 0, outcome
         assert sandbox.user_of(outcome.out.strip()) is not None
         if others:
-            for key in keys_like(shared_redis, "*:lock"):
-                assert 0 < int(shared_redis.oracle.pttl(key)) <= 45_000
+            for key in keys_like(shared_redis, "*:account"):
+                if shared_redis.field(key, "owner"):
+                    assert shared_redis.lock_milliseconds(key) <= 45_000
         with Stopwatch() as watch:
             assert xapi("token", "show", "--fresh", env=env).code == 0
         assert watch.seconds < 10

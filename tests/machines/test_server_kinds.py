@@ -1,15 +1,13 @@
-"""Redis servers with TLS, of another scheme or protocol, and in a cluster."""
+"""Redis servers with TLS, and of another scheme or protocol."""
 
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.machines.fleet import ME, Env, keys_like, wait_until
+from tests.machines.fleet import ME, Env
 from tests.program import Xapi
 from tests.redis_server import RedisServer, free_port, required
 from xapi_cli.sandbox import Sandbox
@@ -70,70 +68,3 @@ def test_a_server_of_another_protocol_is_an_error(xapi: Xapi, sandbox: Sandbox) 
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_STORAGE": "redis", "XAPI_REDIS_URL": url})
 
     assert (outcome.code, outcome.err.count("\n")) == (13, 1)
-
-
-NODE = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
-
-
-def test_a_node_of_a_cluster_refers_to_the_node_that_has_the_keys(xapi: Xapi, sandbox: Sandbox) -> None:
-    required()
-    with RedisServer(*NODE, port=_port_of_node()) as first, RedisServer(*NODE, port=_port_of_node()) as second:
-        _join(first, second)
-        env: Env = {**sandbox.settings, "XAPI_STORAGE": "redis"}
-        for server in (first, second):
-            env["XAPI_REDIS_URL"] = f"redis://127.0.0.1:{server.port}"
-            assert xapi("token", "show", "--fresh", env=env).code == 0
-            assert xapi(*ME, env=env).code == 0
-            assert '"redis", "status": "pass"' in xapi("doctor", "--json", env=env).out
-        assert (first.keys(), second.keys()) == ([], ["record"])
-        env["XAPI_REDIS_URL"] = f"redis://127.0.0.1:{second.port}/1"
-        other = xapi(*ME, env=env)
-        assert (other.code, "the database number" in other.err) == (13, True)
-
-
-def test_a_token_is_read_while_its_slot_is_moved_to_another_node(xapi: Xapi, sandbox: Sandbox) -> None:
-    required()
-    with RedisServer(*NODE, port=_port_of_node()) as target, RedisServer(*NODE, port=_port_of_node()) as source:
-        _join(target, source)
-        env: Env = {**sandbox.settings, "XAPI_STORAGE": "redis"}
-        urls = [f"redis://127.0.0.1:{server.port}" for server in (source, target)]
-        assert xapi("login", env={**env, "XAPI_REDIS_URL": urls[0]}).code == 0
-        (record,) = (key.decode() for key in keys_like(source, "*"))
-        slot = int(source.execute("CLUSTER", "KEYSLOT", record))
-        source_id, target_id = (server.execute("CLUSTER", "MYID").decode() for server in (source, target))
-        target.execute("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-        source.execute("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        source.execute("MIGRATE", "127.0.0.1", target.port, record, 0, 5000)
-
-        assert [server.keys() for server in (source, target)] == [[], ["record"]]
-        assert [xapi(*ME, env={**env, "XAPI_REDIS_URL": url}).code for url in urls] == [0, 0]
-        for server in (target, source):
-            server.execute("CLUSTER", "SETSLOT", slot, "NODE", target_id)
-        assert [xapi(*ME, env={**env, "XAPI_REDIS_URL": url}).code for url in urls] == [0, 0]
-        assert xapi("token", "show", "--fresh", env={**env, "XAPI_REDIS_URL": urls[0]}).code == 0
-        assert sandbox.logins == 2
-
-
-def _port_of_node() -> int:
-    """Return a port of loopback; a node also listens on the port that is greater by 10,000, and Redis 6 on no other."""
-    while True:
-        port = free_port()
-        with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 10_000)):
-            return port
-
-
-def _join(first: RedisServer, second: RedisServer) -> None:
-    """Make a cluster of both servers, in which *second* has all slots."""
-    second.execute("CLUSTER", "ADDSLOTS", *range(16384))
-    first.execute("CLUSTER", "MEET", "127.0.0.1", second.port)
-
-    def refers() -> bool:
-        import redis
-
-        try:
-            first.oracle.get("key")
-        except redis.exceptions.ResponseError as error:
-            return str(error).startswith(("MOVED", "12539"))
-        return False
-
-    wait_until(refers)

@@ -222,12 +222,24 @@ def test_a_connection_that_was_reset_after_the_last_reply_is_no_failure() -> Non
         assert client.is_readable_by_others is False
 
 
+def _to_itself(peer: Peer) -> None:
+    peer.sock.sendall(b"-MOVED 1 :%d\r\n" % peer.server.port)
+
+
 def test_a_redirect_without_end_is_an_error(opened: Open) -> None:
-    with Server([_command(), lambda peer: peer.sock.sendall(b"-MOVED 1 :%d\r\n" % peer.server.port)]) as server:
-        store = opened("redis", settings={"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"})
+    with Server([_command(), _to_itself]) as server:
+        settings = {"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"}
+        store = opened("redis", settings=settings, timeout=0.6)
         with pytest.raises(StoreError, match="redirected too often"):
             store.read(ME)
-        assert len(server.received) == 6
+        assert len(server.received) > 6  # six connections for each attempt
+
+
+def test_nodes_that_refer_to_each_other_until_both_know_the_owner_of_a_slot_are_asked_again() -> None:
+    confused = [[_command(), _to_itself]] * 6
+    with Server(*confused, [_command(), send(b"$1\r\nA\r\n"), hang()]) as server:
+        assert _client(server).command("GET", "key") == b"A"
+        assert len(server.received) == 7
 
 
 def _client(server: Server) -> Client:
@@ -271,6 +283,39 @@ def test_a_redirect_to_a_node_that_is_down_is_an_error_that_names_it() -> None:
         with pytest.raises(StoreError, match=f"Redis at 127.0.0.1:{port} cannot be reached"):
             _client(configured).command("GET", "key")
         assert len(configured.received) > 6
+
+
+@pytest.mark.parametrize("steps", [[hang()], [_command(), hang()], [_command(), send(b"$1\r\nB\r\n"), hang()]])
+def test_a_node_that_hangs_leaves_time_to_ask_the_configured_server_which_node_replaces_it(steps: list[Step]) -> None:
+    with Server(steps) as node:
+        moved = [_command(), _redirect("MOVED", node), hang()]
+        with Server(moved, [_command(), send(b"$1\r\nA\r\n"), hang()]) as configured:
+            client = _client(configured)
+            if len(steps) == 3:
+                assert client.command("GET", "key") == b"B"
+            assert client.command("GET", "key") == b"A"
+            assert len(node.received) == 1
+
+
+def test_the_failure_of_a_node_is_remembered_for_this_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xapi_cli.store.redis.client._FAILURE_LIFETIME", 600)
+
+    def respond(peer: Peer) -> None:
+        while True:
+            peer.read_some()
+            is_here = peer.received.endswith(b"\nhere\r\n")
+            peer.sock.sendall(b"$1\r\nA\r\n" if is_here else b"-MOVED 5 127.0.0.1:%d\r\n" % node.port)
+
+    with Server([hang()]) as node, Server([respond]) as configured:
+        client = _client(configured)
+        with pytest.raises(StoreError, match=f"Redis at 127.0.0.1:{node.port} cannot be reached"):
+            client.command("GET", "elsewhere")
+        attempts = len(node.received)
+        assert client.command("GET", "here") == b"A"
+        with pytest.raises(StoreError, match=f"Redis at 127.0.0.1:{node.port} cannot be reached"):
+            client.command("GET", "elsewhere")
+        assert len(node.received) == attempts
+        assert client.command("GET", "here") == b"A"
 
 
 def test_the_redirect_ask_is_for_one_command() -> None:

@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable
 from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hiredis
 
 from xapi_cli.errors import StoreError, TimeoutExpired
 from xapi_cli.store.redis.address import Address
-from xapi_cli.store.redis.replies import ServerError, T, as_is, checked, store_error
+from xapi_cli.store.redis.replies import Redirect, ServerError, T, as_is, checked, store_error
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -38,6 +38,13 @@ class _ConnectionFailed(Exception):
     """The connection cannot be opened or was lost; another attempt may succeed."""
 
 
+class _Failure(NamedTuple):
+    """Why a server could not be used; it is not tried again before the monotonic time *expires*."""
+
+    error: StoreError
+    expires: float
+
+
 class Client:
     """A client of the server at *address*; all commands raise StoreError if they fail.
 
@@ -56,8 +63,7 @@ class Client:
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
         self._limit, self._left, self._ended = timeout, timeout, time.monotonic()
-        self._failure: StoreError | None = None
-        self._failure_expires = 0.0
+        self._failures: dict[Address, _Failure] = {}  # the last one of each server
         self._peer = ""  # the address that the last connection led to, empty for a Unix socket
         self._lock = Lock()
         self._closer = weakref.finalize(self, lambda: None)
@@ -78,8 +84,7 @@ class Client:
     def command(self, *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
         """Send a command and return form(reply); raise StoreError if the reply does not have that form."""
         with self._lock:
-            if self._failure is not None and time.monotonic() < self._failure_expires:
-                raise copy(self._failure)
+            self._raise_recent_failure(self._node)
             if self._password is None:
                 self._password = self._get_password()
             start = time.monotonic()
@@ -91,30 +96,31 @@ class Client:
                 self._ended = time.monotonic()
                 self._left = max(0.0, left - (self._ended - start))
 
-    def script(self, text: str, keys: tuple[str, ...], *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
-        """Run the Lua script *text*, which the server executes atomically; see `command`."""
-        return self.command("EVAL", text, len(keys), *keys, *arguments, form=form)
+    def script(self, text: str, key: str, *arguments: Argument, form: Callable[[Any], T] = as_is) -> T:
+        """Run the Lua script *text*, which uses *key* only and which the server executes atomically; see `command`."""
+        return self.command("EVAL", text, 1, key, *arguments, form=form)
 
     def _attempts(self, arguments: tuple[Argument, ...], end: float, form: Callable[[Any], T]) -> T:
         """Send the command until there is a reply, at most until the monotonic time *end*; return form(reply).
 
         After a failure, the next attempt is at the configured address: the node of a redirect may have failed, and
-        another one has its keys.
+        another one has its keys. An attempt at that node therefore takes at most half of the time that is left.
         """
         if self._asking:
             self._use(self._address)
-        redirects = 0
+        redirects, elsewhere = 0, None
         while True:
             try:
-                return checked(self._node, form, self._attempt(arguments, end))
+                return checked(self._node, form, self._attempt(arguments, self._end_here(end)))
             except (ServerError, StoreError, _ConnectionFailed) as error:
                 if isinstance(error, ServerError) and (redirect := error.redirect) and redirects < _MAX_REDIRECTS:
                     redirects += 1
-                    node = self._node._replace(host=redirect.host or self._node.host, port=redirect.port)
-                    self._use(node, asking=redirect.asking)
+                    self._follow(redirect)
                     continue
                 failure, is_transient = self._described(error)
-            is_outdated = self._node != self._address and not redirects  # the redirect is of an earlier command
+            node, is_outdated = self._node, self._node != self._address and not redirects  # of an earlier redirect
+            if redirects:
+                elsewhere = (node, failure)  # while the configured server replies
             redirects = 0
             self._use(self._address)
             if is_outdated and time.monotonic() < end:
@@ -122,9 +128,26 @@ class Client:
             if not is_transient:
                 raise failure
             if time.monotonic() + _PAUSE >= end:
-                self._failure, self._failure_expires = failure, time.monotonic() + _FAILURE_LIFETIME
+                node, failure = elsewhere or (node, failure)
+                self._failures[node] = _Failure(failure, time.monotonic() + _FAILURE_LIFETIME)
                 raise failure
             time.sleep(_PAUSE)
+
+    def _end_here(self, end: float) -> float:
+        """Return when an attempt ends that begins now: the node of a redirect leaves time to ask for another one."""
+        now = time.monotonic()
+        return end if self._node == self._address else now + (end - now) / 2
+
+    def _follow(self, redirect: Redirect) -> None:
+        node = self._node._replace(host=redirect.host or self._node.host, port=redirect.port)
+        self._raise_recent_failure(node)
+        self._use(node, asking=redirect.asking)
+
+    def _raise_recent_failure(self, node: Address) -> None:
+        """Raise the failure of an earlier command if *node* could not be reached a moment ago."""
+        failure = self._failures.get(node)
+        if failure is not None and time.monotonic() < failure.expires:
+            raise copy(failure.error)
 
     def _described(self, error: "ServerError | StoreError | _ConnectionFailed") -> tuple[StoreError, bool]:
         """Return *error* as an error of the store, and whether another attempt may succeed."""

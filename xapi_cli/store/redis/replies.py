@@ -29,6 +29,8 @@ class ServerError(Exception):
     @property
     def is_transient(self) -> bool:
         """Whether the command may succeed a moment later."""
+        if self.redirect:  # nodes disagree until each one knows that a slot was moved
+            return True
         return self.code in {"LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "max number of clients"}
 
     @property

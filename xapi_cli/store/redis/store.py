@@ -1,12 +1,16 @@
 """Records, login locks, logouts and login failures of accounts in Redis.
 
-The keys of one account have the same hash tag, so that a cluster stores them on one node, where a script can change
-them in one step:
+All that a login and a logout change is in one key: while a slot is being moved to another node of a cluster, each key
+is on one of the two nodes, and a script with several keys of that slot fails. These are the keys:
 
-    PREFIX{KEY}:record            the record
-    PREFIX{KEY}:lock              the owner ID of the login lock, a random string; expires
-    PREFIX{KEY}:logout            a random string that each logout changes; expires after an hour
+    PREFIX{KEY}:account           a hash with these fields; expires if it has no record
+        record                    the record
+        owner                     the owner ID of the login lock, a random string
+        expires                   when the lock expires, in milliseconds since the epoch
+        logout                    a random string that each logout changes
     PREFIX{KEY}:failure:KIND      a login failure; expires after a minute
+
+The part in braces is the hash tag: a cluster stores all keys of an account on one node.
 """
 
 import hashlib
@@ -28,39 +32,62 @@ _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
 _MARKER_LIFETIME = 3_600_000  # milliseconds: no login that began before a logout takes longer
 _FAILURE_LIFETIME = 60_000  # milliseconds
 
-_TRY_LOCK = """
-local holder, record = redis.call('get', KEYS[1]), redis.call('get', KEYS[2])
-local version = record and redis.sha1hex(record) or ''
-if holder and holder ~= ARGV[1] and ARGV[3] == '0' then return {0, version} end
-redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
-return {1, version}
+_LOCK = """
+local function milliseconds()
+  local now = redis.call('time')
+  return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+local function holder()
+  local expires = tonumber(redis.call('hget', KEYS[1], 'expires') or '') or 0
+  return expires > milliseconds() and redis.call('hget', KEYS[1], 'owner')
+end
+local function release() return redis.call('hdel', KEYS[1], 'owner', 'expires') end
 """
-_UNLOCK = """
-if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+_TRY_LOCK = f"""{_LOCK}
+local record, previous, lifetime = redis.call('hget', KEYS[1], 'record'), holder(), tonumber(ARGV[2])
+local version = record and redis.sha1hex(record) or ''
+if previous and previous ~= ARGV[1] and ARGV[3] == '0' then return {{0, version}} end
+redis.call('hset', KEYS[1], 'owner', ARGV[1], 'expires', string.format('%.0f', milliseconds() + lifetime))
+if not record and redis.call('pttl', KEYS[1]) < lifetime then redis.call('pexpire', KEYS[1], lifetime) end
+return {{1, version}}
+"""
+_UNLOCK = f"""{_LOCK}
+if redis.call('hget', KEYS[1], 'owner') == ARGV[1] then return release() end
 return 0
 """
-_WRITE = """
-local is_held = redis.call('get', KEYS[1]) == ARGV[1]
-local marker, result = redis.call('get', KEYS[3]), 'lost'
-if redis.call('get', KEYS[2]) == ARGV[2] then result = 'stored'
+_WRITE = f"""{_LOCK}
+local is_held, result = holder() == ARGV[1], 'lost'
+local marker = redis.call('hget', KEYS[1], 'logout')
+if redis.call('hget', KEYS[1], 'record') == ARGV[2] then result = 'stored'
 elseif ARGV[4] == '1' and marker and marker ~= ARGV[3] then result = 'logged out'
 elseif is_held then
-  redis.call('set', KEYS[2], ARGV[2])
+  redis.call('hset', KEYS[1], 'record', ARGV[2])
+  redis.call('persist', KEYS[1])
   result = 'stored'
 end
-if is_held then redis.call('del', KEYS[1]) end
+if is_held then release() end
 return result
 """
-# a server without memory left refuses to set a key, unless the script has already written: so this deletes first
-_DELETE = """
-redis.call('del', KEYS[2])
-local deleted = redis.call('del', KEYS[1])
-redis.call('set', KEYS[3], ARGV[1], 'px', ARGV[2])
-return deleted
+# A server without memory left refuses to set a field unless the script has written before; `pexpire` counts as a write.
+# The marker comes before the deletions: a key without fields does not exist, and a node that moves its slot to another
+# node refuses to create it again.
+_DELETE = f"""{_LOCK}
+redis.call('pexpire', KEYS[1], ARGV[2])
+redis.call('hset', KEYS[1], 'logout', ARGV[1])
+redis.call('pexpire', KEYS[1], ARGV[2])
+release()
+return redis.call('hdel', KEYS[1], 'record')
 """
+# with every command that this module uses, so that a permission that is missing is found before a login
 _PROBE = """
-redis.call('set', KEYS[1], ARGV[1], 'px', 10000)
-local value = redis.call('get', KEYS[1])
+redis.call('time')
+redis.call('hset', KEYS[1], 'value', ARGV[1])
+redis.call('persist', KEYS[1])
+redis.call('pexpire', KEYS[1], 10000)
+local value = redis.call('pttl', KEYS[1]) > 0 and redis.call('hget', KEYS[1], 'value')
+redis.call('hdel', KEYS[1], 'value')
+redis.call('set', KEYS[1], value or '', 'px', 10000)
+value = redis.call('get', KEYS[1])
 redis.call('del', KEYS[1])
 return value
 """
@@ -100,12 +127,12 @@ class RedisStore:
     def probe(self) -> None:
         """Raise StoreError unless a script can write, read and delete a key."""
         value = os.urandom(8).hex()
-        if self._client.script(_PROBE, (f"{self._prefix}probe:{value}",), value) != value.encode():
+        if self._client.script(_PROBE, f"{self._prefix}probe:{value}", value) != value.encode():
             raise StoreError(f"{self.backend} does not return what was written", hint="check the server")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        data = self._client.command("GET", self._key(identity, "record"), form=optional_bytes)
+        data = self._client.command("HGET", self._key(identity), "record", form=optional_bytes)
         return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
@@ -116,19 +143,18 @@ class RedisStore:
 
     def delete(self, identity: Identity) -> bool:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
-        keys = tuple(self._key(identity, name) for name in ("record", "lock", "logout"))
-        return bool(self._client.script(_DELETE, keys, os.urandom(8).hex(), _MARKER_LIFETIME, form=count))
+        arguments = (os.urandom(8).hex(), _MARKER_LIFETIME)
+        return bool(self._client.script(_DELETE, self._key(identity), *arguments, form=count))
 
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
-        data = self._client.command("GET", self._key(identity, "logout"), form=optional_bytes)
+        data = self._client.command("HGET", self._key(identity), "logout", form=optional_bytes)
         return (data or b"").decode("ascii", "replace")
 
     def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
         """Acquire the login lock unless it has another owner; see `protocol.SharedStore`."""
-        keys = (self._key(identity, "lock"), self._key(identity, "record"))
         arguments = (owner, round(lifetime * 1000), int(force))
-        is_acquired, version = self._client.script(_TRY_LOCK, keys, *arguments, form=number_and_text)
+        is_acquired, version = self._client.script(_TRY_LOCK, self._key(identity), *arguments, form=number_and_text)
         if is_acquired:
             self._owners[identity] = owner
         return LockAttempt(is_acquired == 1, version)
@@ -137,14 +163,14 @@ class RedisStore:
         """Release the login lock if *owner* still has it."""
         if self._owners.get(identity) == owner:
             del self._owners[identity]
-        self._client.script(_UNLOCK, (self._key(identity, "lock"),), owner)
+        self._client.script(_UNLOCK, self._key(identity), owner)
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""
-        keys = tuple(self._key(identity, name) for name in ("lock", "record", "logout"))
         text = records.encode(identity, Record(record.token))
         owner = self._owners.get(identity, "")
-        result = self._client.script(_WRITE, keys, owner, text, marker or "", int(marker is not None), form=_written)
+        arguments = (owner, text, marker or "", int(marker is not None))
+        result = self._client.script(_WRITE, self._key(identity), *arguments, form=_written)
         self._owners.pop(identity, None)
         if result == b"lost":
             raise LockLost(
@@ -155,8 +181,8 @@ class RedisStore:
             self._options.warn(f"the connection to {self.backend} is not encrypted; use rediss:// in redis_url")
         return result == b"stored"
 
-    def _key(self, identity: Identity, name: str) -> str:
-        return _key(self._prefix, identity, name)
+    def _key(self, identity: Identity) -> str:
+        return _key(self._prefix, identity, "account")
 
     def _password(self) -> str:
         command = self._options.settings.get("redis_password_command")
@@ -190,7 +216,8 @@ class RedisFailures:
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the records of *kinds*, if that is possible."""
         with suppress(StoreError):
-            self._client.command("DEL", *(self._key(identity, kind) for kind in kinds))
+            for kind in kinds:  # one key in each command, see above
+                self._client.command("DEL", self._key(identity, kind))
 
     def remove_old(self) -> None:
         """Do nothing: the server removes them."""
