@@ -1,7 +1,10 @@
 """`xapi credential-helper get`: the token for Bazel and other programs."""
 
+import fcntl
 import json
 import subprocess
+import termios
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +18,14 @@ GET = ("credential-helper", "get")
 
 def _request(url: str, **members: object) -> str:
     return json.dumps({"uri": url, **members})
+
+
+def _until_read(pipe: int) -> None:
+    """Wait until nothing is left in *pipe*."""
+    end = time.monotonic() + 60
+    while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/x-api/me", "/anything?a=b"])
@@ -77,7 +88,7 @@ def test_another_origin_exits_with_2_and_prints_no_token(xapi: Xapi, url: str) -
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        "xapi: error: the requested uri has a different origin from the base URL https://api.test/v1;"
+        "xapi: error: the requested uri is not an absolute URL on the origin of the base URL https://api.test/v1;"
         " configure the credential helper only for the host of the API\n"
     )
 
@@ -92,6 +103,33 @@ def test_an_invalid_request_exits_with_2_and_sends_nothing(xapi: Xapi, sandbox: 
     assert "the request on stdin" in outcome.err
     assert "CANARY" not in outcome.err
     assert sandbox.login_attempts == 0
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["and closes it", "and keeps it open"])
+def test_a_program_may_write_the_request_in_parts(xapi: Xapi, closes: bool) -> None:
+    env: Environ = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "abc"}
+    process = xapi.start(*GET, env=env, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    request = _request(f"https://api.test/{'{}' * 10_000}", headers={}, text="a{}").encode()
+    for start in range(0, len(request), 999):
+        process.stdin.write(request[start : start + 999])
+        process.stdin.flush()
+        _until_read(process.stdin.fileno())
+    if closes:
+        process.stdin.close()
+
+    assert json.loads(process.stdout.readline()) == {"headers": {"Authorization": ["Bearer abc"]}}
+    process.stdin.close()
+    assert process.wait(60) == 0
+
+
+def test_a_request_of_more_than_64_kib_is_refused_as_such(xapi: Xapi) -> None:
+    env: Environ = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "abc"}
+    outcome = xapi(*GET, env=env, input=_request(f"https://api.test/{'a' * 70_000}"))
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "the request on stdin is larger than 64 KiB" in outcome.err
 
 
 def test_without_a_login_the_exit_code_is_10(xapi: Xapi, sandbox: Sandbox) -> None:

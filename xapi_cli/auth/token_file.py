@@ -31,6 +31,8 @@ def read(path: str) -> str:
     token = data.strip().decode("ascii", "replace")
     if not token:
         raise _error(f"{name} is empty")
+    if any(character.isspace() for character in token):
+        raise _error(f"{name} contains more than a token: there is whitespace in the middle")
     if not is_access_token(token):
         raise _error(f"{name} contains characters that are not allowed in a token")
     return token

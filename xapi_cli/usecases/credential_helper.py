@@ -36,19 +36,32 @@ def get(runtime: "Runtime", *, min_ttl: str | None) -> None:
 def _requested_url(stdin: "BinaryIO | None") -> str:
     """Return the URL in the request; other members are ignored, as the protocol requires."""
     try:
-        data = stdin.read(_MAX_SIZE + 1) if stdin else b""
+        request = _request(stdin) if stdin else None
     except OSError as error:
         raise UsageError(f"stdin cannot be read: {error.strerror}", hint=_HINT) from error
-    if len(data) > _MAX_SIZE:
-        raise UsageError("the request on stdin is larger than 64 KiB", hint=_HINT)
-    try:
-        request: Any = json.loads(data)
-        url = request["uri"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        url = None
+    url = request.get("uri") if isinstance(request, dict) else None
     if not isinstance(url, str):
         raise UsageError("the request on stdin is not a JSON object with a uri", hint=_HINT)
     return url
+
+
+def _request(stdin: "BinaryIO") -> Any:
+    """Return the value on *stdin*, or None if it is not valid; do not wait for a program that keeps the pipe open."""
+    data = b""
+    while received := stdin.read(_MAX_SIZE + 1 - len(data)):
+        data += received
+        if len(data) > _MAX_SIZE:
+            raise UsageError("the request on stdin is larger than 64 KiB", hint=_HINT)
+        if data.rstrip().endswith(b"}") and (request := _parsed(data)) is not None:
+            return request
+    return None
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check_origin(url: str, base_url: str) -> None:
@@ -59,6 +72,6 @@ def _check_origin(url: str, base_url: str) -> None:
     except UsageError:
         pass  # raised below
     raise UsageError(
-        f"the requested uri has a different origin from the base URL {base_url}",
+        f"the requested uri is not an absolute URL on the origin of the base URL {base_url}",
         hint="configure the credential helper only for the host of the API",
     )
