@@ -50,6 +50,7 @@ def test_a_page_that_is_not_an_array_is_one_item(xapi: Xapi, body: str) -> None:
         ("</x>; rel=prev, </y>; rel=next, </z>; rel=last", "/y"),
         ("</x>; rel=prev\r\nLink: </y>; rel=next", "/y"),
         ('</x>; rel=next; anchor="/other", </y>; rel=next', "/y"),
+        ('</x>; rel=next; anchor="/v1/items?a=1", </y>; rel=next', "/x"),
         ("<//{name}/b>; rel=next", "/b"),
     ],
 )

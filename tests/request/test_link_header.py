@@ -28,6 +28,11 @@ from xapi_cli.request.link_header import links, next_target
         ('<a>; rel="next', "a"),
         ("<a>; title*=UTF-8''n%C3%A4chste; rel=next", "a"),
         ('<a>; rel=next; anchor="#other", <b>; rel=next', "b"),
+        ('<a>; rel=next; anchor="/other", <b>; rel=next', "b"),
+        ('<a>; rel=next; anchor="//[", <b>; rel=next', "b"),
+        ('<a>; rel=next; anchor="", <b>; rel=next', "a"),
+        ('<a>; rel=next; anchor="?page=1", <b>; rel=next', "a"),
+        ('<a>; rel=next; anchor="https://api.example/items?page=1", <b>; rel=next', "a"),
         ("<a>; rev=next", None),
         ("<a>; rel=prev; rel=next", None),  # only the first one counts
         ("<a>; rel=nextpage", None),
@@ -38,11 +43,11 @@ from xapi_cli.request.link_header import links, next_target
     ],
 )
 def test_the_target_of_the_first_next_link_is_found(value: str, target: str | None) -> None:
-    assert next_target([value]) == target
+    assert next_target([value], "https://api.example/items?page=1") == target
 
 
 def test_all_headers_are_searched() -> None:
-    assert next_target(["<a>; rel=prev", "broken", "<b>; rel=next"]) == "b"
+    assert next_target(["<a>; rel=prev", "broken", "<b>; rel=next"], "https://api.example/") == "b"
 
 
 @given(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+from urllib.parse import urljoin
 
 _LINK = re.compile(r"[ \t,]*<([^>]*)>[ \t]*")
 _PARAMETER = re.compile(
@@ -25,16 +26,24 @@ class Link(NamedTuple):
         return set(self.parameters.get("rel", "").lower().split())
 
 
-def next_target(values: Iterable[str]) -> str | None:
+def next_target(values: Iterable[str], url: str) -> str | None:
     """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
 
-    A link with an anchor describes another resource than the response (section 3.2), and is ignored.
+    *url* is that of the response. A link whose anchor is another URL describes another resource (section 3.2), and is
+    ignored.
     """
     for value in values:
         for link in links(value):
-            if "next" in link.relations and "anchor" not in link.parameters:
+            if "next" in link.relations and _is_anchored_at(url, link.parameters.get("anchor", "")):
                 return link.target
     return None
+
+
+def _is_anchored_at(url: str, anchor: str) -> bool:
+    try:
+        return not anchor or urljoin(url, anchor) == url
+    except ValueError:  # such as a malformed IPv6 address
+        return False
 
 
 def links(value: str) -> Iterator[Link]:

@@ -189,7 +189,7 @@ class Pages:
                 target = self._next_text(text, options.next_field)
             else:
                 raw = [value for name, value in response.headers.raw if name.lower() == b"link"]
-                target = next_target(value.decode("utf-8", "surrogateescape") for value in raw)
+                target = next_target((value.decode("utf-8", "surrogateescape") for value in raw), str(response.url))
                 is_object = bool(text) and json.is_object(text, json.whole(text))
                 self._may_be_partial = not self.count and not raw and (is_object or options.items is not None)
             url = None if target is None else urls.next_page(str(response.url), target)
