@@ -62,16 +62,27 @@ def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi, engine: Mapp
     assert "to_date/1 is not defined" in outcome.err
 
 
-@pytest.mark.parametrize("body", [b'{"a": 1}\n[2]\n{"a": 3}', b'{"a": 1} <html>'])
-def test_a_filter_that_fails_exits_with_1_after_the_results_before(
-    xapi: Xapi, engine: Mapping[str, str], body: bytes
+def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi, engine: Mapping[str, str]) -> None:
+    with PageServer(lambda target: page(b'{"a": 1}\n[2]\n{"a": 3}')) as server:
+        outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
+
+    assert (outcome.code, outcome.out) == (1, "1\n")
+    assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot index array with string ")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "body, out", [(b'{"a": 1} <html>', "1\n"), (b"<html>", ""), (b"[1,", ""), (b'{"a": 1}\n{"a"', "1\n")]
+)
+def test_a_body_that_is_not_json_is_named_as_the_cause(
+    xapi: Xapi, engine: Mapping[str, str], body: bytes, out: str
 ) -> None:
     with PageServer(lambda target: page(body)) as server:
         outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
 
-    assert outcome.code == 1
-    assert outcome.out == "1\n"
-    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert (outcome.code, outcome.out) == (1, out)
+    assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: ")
+    assert outcome.err.endswith("; omit --jq to see it\n")
     assert outcome.err.count("\n") == 1
 
 
@@ -83,6 +94,8 @@ def test_a_filter_that_fails_exits_with_1_after_the_results_before(
         ("{a} | halt_error", '{"a":"lost"}'),
         ("., halt", "halt is not supported"),
         ('error("")', "no reason given"),
+        ('error("first\\nsecond")', "first second"),
+        ('error("a at line 1, column 2")', "a at line 1, column 2"),
     ],
 )
 def test_a_filter_that_halts_fails_and_does_not_change_the_file(

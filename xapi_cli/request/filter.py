@@ -14,6 +14,8 @@ from xapi_cli.system.render import printable
 
 _BLOCK = 256 * 1024  # bytes
 _NOT_FOR_ITEM = ("Cannot iterate over", "Cannot index")  # the beginnings of messages of jq
+_PARSE_ERROR = re.compile(r"parse error: (.+)")  # of libjq
+_UNMARKED_PARSE_ERROR = re.compile(r"(.+ at line \d+, column \d+)")  # of the program: errors of filters are marked
 _OF_PAGE = re.compile(r"\s*\.\[\]\s*(?:\|\s*)?(.{0,60})")  # the beginning of a filter for an array
 
 
@@ -77,7 +79,13 @@ class Filter:
             if code or messages.error
             else ENDED_EARLY
         )
+        if not messages.error and (found := self._parse_error.fullmatch(reason)):
+            return FilterError(f"--jq cannot parse the body as JSON: {found[1]}", hint="omit --jq to see it")
         return FilterError(f"the filter of --jq failed: {reason}", hint=self._hint(reason))
+
+    @property
+    def _parse_error(self) -> re.Pattern[str]:
+        return _PARSE_ERROR if self._engine.is_library else _UNMARKED_PARSE_ERROR
 
     def _hint(self, reason: str) -> str:
         if not self._for_items or not reason.startswith(_NOT_FOR_ITEM):

@@ -139,7 +139,7 @@ def _write_results(program: "Any", data: bytes, out: "IO[bytes]") -> None:
             is_complete = result is None
     except ValueError as error:
         out.flush()
-        raise _Failure(str(error), ERROR) from None
+        raise _Failure(str(error).replace("\n", " "), ERROR) from None  # one line: only the last one counts
     if not is_complete:  # halt in a module is not an error of libjq
         out.flush()
         raise _Failure(ENDED_EARLY, ERROR)

@@ -41,8 +41,9 @@ _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # they may con
 # halt and halt_error would end libjq without an error, and the program with exit code 0
 _NO_HALT = """def halt_error($code): error(if type == "string" then . else tojson end); \
 def halt_error: halt_error(5); def halt: error("halt is not supported"); """
-# the text %s on stderr marks an error, whatever the exit code is
-_FAIL = """def xapi_fail: "\\n%s: " + (if type == "string" then . else tojson end) + "\\n" | halt_error(5); """
+# the text %s on stderr marks an error, which is one line, whatever the exit code is
+_FAIL = """def xapi_fail: if type == "string" then split("\\n") | join(" ") else tojson end \
+| "\\n%s: " + . + "\\n" | halt_error(5); """
 
 # Numbers that jq before 1.7 changes: with a zero at the end of the fraction, or 17 digits. Two are faster than one.
 _CHANGED_NUMBERS = (re.compile(rb"\d\.\d*0(?![\d.])"), re.compile(rb"\d{17}"))
