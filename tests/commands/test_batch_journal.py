@@ -185,6 +185,14 @@ def test_a_journal_must_be_a_regular_file(xapi: Xapi, tmp_path: Path, kind: str)
     assert "is not a regular file; pass a new file to --journal" in err
 
 
+def test_a_journal_must_have_a_name(xapi: Xapi) -> None:
+    with Api() as api:
+        code, lines, err = batch(xapi, api, "--journal", "", input=paths(1))
+
+        assert (code, lines, api.requests) == (2, [], [])
+    assert err == "xapi: error: a file without a name is not a regular file; pass a new file to --journal\n"
+
+
 def test_a_large_file_without_newlines_is_rejected_in_constant_memory(xapi: Xapi, tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(20 * 2**30)

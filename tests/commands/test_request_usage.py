@@ -35,6 +35,7 @@ INVALID = {
     "a header from an endless file": (["/a", "X:@/dev/zero"], "/dev/zero is too large for a header"),
     "stdin for two values": (["/a", "X:@-", "a=@-"], "stdin is used more than once (@-)"),
     "JSON with an upload": (["/a", "b:=1", "c@file"], "a request with uploads cannot have JSON fields"),
+    "-d twice": (["/a", "-d", "CANARY", "-d", "CANARY"], "-d is given twice; give the whole body once"),
     "-d and fields": (["/a", "-d", "CANARY", "b=1"], "-d cannot be combined"),
     "-d and an upload": (["/a", "-d", "CANARY", "b@file"], "-d cannot be combined"),
     "-d and --form": (["/a", "-d", "CANARY", "--form"], "--form cannot be combined with -d"),

@@ -137,6 +137,28 @@ def test_the_error_of_a_status(router: Router, status: int, kind: type[XapiError
     assert status_error(reply, None, check_status=False) is None
 
 
+@pytest.mark.parametrize(
+    ("method", "status", "retry_after", "hint"),
+    [
+        ("GET", 429, "5", "too many requests: wait 5 s, or use --retry"),
+        ("GET", 429, "301", "too many requests: wait 301 s; --retry waits at most 300 s"),
+        ("POST", 429, "5", "too many requests: wait 5 s"),
+        ("POST", 429, "soon", "too many requests: wait"),
+        ("GET", 429, "Wed, 21 Oct 2015 07:28:00 GMT", "too many requests: wait, or use --retry"),
+        ("GET", 503, "7", "server error; try again in 7 s"),
+        ("GET", 503, "0", "server error; try again later"),
+    ],
+)
+def test_the_error_names_the_time_that_the_server_asks_to_wait(
+    router: Router, method: str, status: int, retry_after: str, hint: str
+) -> None:
+    router.route(method=method, url=f"{BASE}/a").respond(status, headers={"Retry-After": retry_after})
+
+    error = status_error(sender_for(router).send(Call(method, f"{BASE}/a")), None)
+
+    assert str(error) == f"{method} {BASE}/a responded with {status}; {hint}"
+
+
 @pytest.mark.parametrize("status", [200, 201, 204, 299, 304])
 def test_success_and_304_are_not_errors(router: Router, status: int) -> None:
     router.get(f"{BASE}/a").respond(status)

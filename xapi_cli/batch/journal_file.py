@@ -61,7 +61,7 @@ class JournalFile:
     def __init__(self, name: str, header: bytes) -> None:
         self.header = header + checksum(crc32(header))
         self.is_journal = False  # whether the content shows that it is a journal
-        self._name, self._shown = name, printable(name)
+        self._name, self._shown = name, printable(name) or "a file without a name"
         self._seed = crc32(self.header)
         self._descriptor = -1
         self._syncing: Thread | None = None

@@ -58,7 +58,7 @@ Header = Annotated[
     ),
 ]
 Data = Annotated[
-    str | None,
+    list[str],
     _option(
         _REQUEST,
         "--data",
@@ -177,7 +177,7 @@ def request(
     *,
     query: Query = [],  # noqa: B006 - Typer copies it
     header: Header = [],  # noqa: B006 - Typer copies it
-    data: Data = None,
+    data: Data = [],  # noqa: B006 - Typer copies it
     form: Form = False,
     include: Include = False,
     output: Output = None,
@@ -240,7 +240,7 @@ def request(
         arguments=arguments,
         query=query,
         headers=header,
-        data=data,
+        data=_only_body(data),
         form=form,
         include=include,
         output=output,
@@ -263,3 +263,12 @@ def request(
         automatic=not no_login,
     )
     usecase.run(runtime, options, print_curl=curl)
+
+
+def _only_body(values: list[str]) -> str | None:
+    """Return the value of -d, None without one; the last one would replace the others, where curl joins them."""
+    from xapi_cli.errors import UsageError
+
+    if len(values) > 1:
+        raise UsageError("-d is given twice", hint="give the whole body once, or its fields as ITEMs")
+    return values[0] if values else None

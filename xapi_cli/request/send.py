@@ -1,5 +1,6 @@
 """Send one API call with httpx, and judge the status of its final response."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,9 +29,7 @@ Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 _CLIENT_HINTS = {
     403: "the API serves only users with master rights",
     404: "check the path and the base URL",
-    429: "too many requests: wait, or use --retry",
 }
-_SERVER_ERROR = "server error; try again later"
 _SERVER_HINTS = {
     501: "the server does not support the method; check METHOD",
     505: "the server does not support HTTP/1.1",
@@ -213,7 +212,7 @@ def status_error(
         return RedirectError(message, hint="the response has no Location that can be followed")
     if 400 <= status < 500:
         return ClientStatusError(message, hint=_hint(outcome))
-    return ServerStatusError(message, hint=_server_hint(status, message)) if status >= 500 else None
+    return ServerStatusError(message, hint=_server_hint(response, message)) if status >= 500 else None
 
 
 def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
@@ -250,9 +249,27 @@ def _reason(response: httpx.Response) -> str:
     return f" {phrase}" if phrase else ""
 
 
-def _server_hint(status: int, message: str) -> str:
-    hint = _SERVER_HINTS.get(status, _SERVER_ERROR)
+def _server_hint(response: httpx.Response, message: str) -> str:
+    seconds = _requested_wait(response)
+    later = "later" if seconds is None else f"in {seconds} s"
+    hint = _SERVER_HINTS.get(response.status_code, f"server error; try again {later}")
     return hint.removeprefix("server error; ") if "server error" in message.lower() else hint
+
+
+def _rate_hint(response: httpx.Response) -> str:
+    seconds = _requested_wait(response)
+    hint = "too many requests: wait" if seconds is None else f"too many requests: wait {seconds} s"
+    if response.request.method not in retry.METHODS:
+        return hint
+    if seconds is not None and seconds > retry.LONGEST_WAIT:
+        return f"{hint}; --retry waits at most {retry.LONGEST_WAIT:.0f} s"
+    return f"{hint}, or use --retry"
+
+
+def _requested_wait(response: httpx.Response) -> int | None:
+    """Return the seconds that the server asks to wait; None if it does not say, or if they are over."""
+    seconds = retry.requested_delay(retry.retry_after(response.headers.raw))
+    return math.ceil(seconds) if seconds else None
 
 
 def _hint(outcome: Outcome) -> str | None:
@@ -261,4 +278,6 @@ def _hint(outcome: Outcome) -> str | None:
     if outcome.response.status_code == 405:
         allowed = printable(outcome.response.headers.get("Allow", "").strip())[:60]
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
+    if outcome.response.status_code == 429:
+        return _rate_hint(outcome.response)
     return _CLIENT_HINTS.get(outcome.response.status_code)
