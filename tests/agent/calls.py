@@ -122,7 +122,7 @@ REQUESTS = [
     _request("/x-api/me", env={"NO_COLOR": "1", "COLUMNS": "40"}),
     _request("/x-api/me", env={"HOME": None}),
     _request("/x-api/me", env={"TZ": "Asia/Tokyo"}),
-    _request("/x-api/me", env={"LANG": "C"}, cold=True),
+    _request("/x-api/me", env={"LANG": "C"}),
     _request("/x-api/me", env={"PYTHONWARNINGS": "ignore"}, cold=True),
     _request("/x-api/me", invalid=True),
     _request("/x-api/me", "-v", invalid=True, env=_LOGIN),

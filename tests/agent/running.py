@@ -4,9 +4,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from tests.agent.conftest import wait_for_workers
@@ -22,14 +23,18 @@ class Usage(NamedTuple):
 
 
 class RunningAgent:
-    """Run an agent with its sockets in *directory* within a `with` block; *environ* makes calls use it."""
+    """Run an agent with its sockets in *directory* within a `with` block; *environ* makes calls use it.
 
-    def __init__(self, directory: Path) -> None:
+    *changes* are made to the environment that it starts in; None removes a variable.
+    """
+
+    def __init__(self, directory: Path, changes: Mapping[str, str | None]) -> None:
         self._sockets = directory / "xapi"
         self.environ = {"XDG_RUNTIME_DIR": str(directory)}
         home = directory / "home"
         home.mkdir()
-        self._own_environ = clean_environ(home) | self.environ
+        environ = {**clean_environ(home), **self.environ, **changes}
+        self._own_environ = {name: value for name, value in environ.items() if value is not None}
 
     def __enter__(self) -> Self:
         self._run("start")
@@ -68,9 +73,9 @@ class RunningAgent:
 
 
 @contextmanager
-def running_agent() -> Iterator[RunningAgent]:
-    """Run an agent that ends with this process, also if it is killed."""
-    with guarded_directory() as directory, RunningAgent(directory) as agent:
+def running_agent(changes: Mapping[str, str | None] = MappingProxyType({})) -> Iterator[RunningAgent]:
+    """Run an agent that ends with this process, also if it is killed; *changes* as for RunningAgent."""
+    with guarded_directory() as directory, RunningAgent(directory, changes) as agent:
         yield agent
 
 

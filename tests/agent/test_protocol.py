@@ -25,20 +25,22 @@ _NAMES = st.binary(min_size=1, max_size=8).map(lambda text: text.replace(b"\0", 
 @given(argv=st.lists(_WORDS, max_size=5), environ=st.dictionaries(_NAMES, _WORDS, max_size=5), terminal=st.booleans())
 def test_a_request_is_received_as_it_was_sent(argv: list[bytes], environ: dict[bytes, bytes], terminal: bool) -> None:
     arguments = [os.fsdecode(word) for word in argv]
-    content = protocol.request(arguments, environ, has_terminal=terminal)
+    content = protocol.request(arguments, environ, has_terminal=terminal, errors="strict")
 
-    assert protocol.parse_request(content) == (arguments, environ, terminal)
+    assert protocol.parse_request(content) == (arguments, environ, terminal, "strict")
 
 
 @given(content=st.binary(max_size=200))
 def test_any_content_is_a_request_or_an_error(content: bytes) -> None:
     with suppress(protocol.ProtocolError):
-        argv, environ, has_terminal = protocol.parse_request(content)
-        assert protocol.parse_request(protocol.request(argv, environ, has_terminal=has_terminal)) == (
-            argv,
-            environ,
-            has_terminal,
-        )
+        argv, environ, terminal, errors = protocol.parse_request(content)
+        again = protocol.request(argv, environ, has_terminal=terminal, errors=errors)
+        assert protocol.parse_request(again) == (argv, environ, terminal, errors)
+
+
+def test_a_request_with_streams_of_another_kind_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="not possible"):
+        protocol.request(["xapi"], {}, has_terminal=False, errors="a codec of a plugin")
 
 
 @given(data=st.binary(max_size=64))
@@ -96,7 +98,7 @@ def test_a_message_that_is_too_long_is_not_received() -> None:
 
 def test_a_request_that_is_too_long_is_not_sent() -> None:
     with pytest.raises(ValueError, match="not possible"):
-        protocol.request(["x" * protocol.MAX_REQUEST], {}, has_terminal=False)
+        protocol.request(["x" * protocol.MAX_REQUEST], {}, has_terminal=False, errors="strict")
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])

@@ -41,7 +41,7 @@ def run(connection: "socket") -> None:
         connection.settimeout(READY_TIMEOUT)
         reason = protocol.NOT_POSSIBLE
         own_build = protocol.build()  # this and the request while a worker accepts the connection
-        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal())
+        request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal(), errors=sys.stdout.errors or "")
         reason = protocol.NO_WORKER
         kind, content = protocol.receive(connection)
         process, namespace, build = protocol.parse_greeting(content)

@@ -17,11 +17,11 @@ from xapi_cli import errors
 from xapi_cli.agent import listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
-from xapi_cli.system import locale_coercion, process_hardening
+from xapi_cli.system import process_hardening
 from xapi_cli.system.render import printable
 
 _NAMES = (*master.Sockets._fields, *services.NAMES)
-START_TIMEOUT = 30.0  # seconds until an agent must be ready, less than a login waits for it
+START_TIMEOUT = 60.0  # seconds until an agent must be ready, less than a login waits for it
 _KILL_TIMEOUT = 1.0  # seconds
 _KEEPER_TIMEOUT = 1.0  # seconds
 _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
@@ -65,7 +65,6 @@ def _start(directory: str, idle: float, deadline: float) -> int:
                 pass_fds=[writer],
                 start_new_session=True,
                 cwd="/",
-                env=locale_coercion.undone(os.environ),
             )
         finally:
             os.close(writer)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from xapi_cli.agent import protocol
 
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
-_READ_AT_START = (b"GLIBC_", b"LANG", b"LC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
+# A client of another locale has the same encoding, or another build, and sends what else the locale determines.
+_READ_AT_START = (b"GLIBC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
 # Paths that denote something else in each process.
 _OWN_PATHS = (b"/dev/fd", b"/dev/std", b"/dev/tty", b"/proc/")
 # Commands that replace their process, run for long, or start others; and options that look at the parent process.

@@ -33,6 +33,7 @@ MAX_REPLY = 8 * 1024 * 1024  # bytes; to a question of a worker
 MAX_MESSAGE = 1024 * 1024  # bytes of any other message
 STREAMS = 3  # descriptors that accompany a request: stdin, stdout and stderr
 _HEAD = 5  # bytes
+_ERRORS = (b"strict", b"surrogateescape", b"replace", b"ignore", b"backslashreplace", b"namereplace")  # of Python
 _SCM_RIGHTS = 1  # as in <sys/socket.h>
 
 
@@ -168,20 +169,24 @@ def join(parts: "Iterable[bytes]") -> bytes:
     return b"\0".join(parts)
 
 
-def request(argv: "Sequence[str]", environ: "Mapping[bytes, bytes]", *, has_terminal: bool) -> bytes:
-    """Return the content of a request; raises ValueError if it is too long or the environment is not portable."""
+def request(argv: "Sequence[str]", environ: "Mapping[bytes, bytes]", *, has_terminal: bool, errors: str) -> bytes:
+    """Return the content of a request; raises ValueError if it is too long or *environ* or *errors* is unusual.
+
+    *errors* is how the standard streams of Python handle text that cannot be encoded, which depends on the locale.
+    """
     arguments = [os.fsencode(argument) for argument in argv]
     variables = [name + b"=" + value for name, value in environ.items()]
-    content = join([b"%d" % has_terminal, b"%d" % len(arguments), *arguments, *variables])
-    if len(content) > MAX_REQUEST or b"" in environ:
+    content = join([b"%d" % has_terminal, errors.encode(), b"%d" % len(arguments), *arguments, *variables])
+    if len(content) > MAX_REQUEST or b"" in environ or errors.encode() not in _ERRORS:
         raise ValueError("not possible")
     return content
 
 
-def parse_request(content: bytes) -> tuple[list[str], dict[bytes, bytes], bool]:
-    """Return the arguments, the environment and whether the client has a terminal; raises ProtocolError."""
-    has_terminal, count, *rest = content.split(b"\0") if content.count(b"\0") else (b"", b"")
-    if has_terminal not in {b"0", b"1"} or not count.isdigit() or len(count) > 7 or int(count) > len(rest):
+def parse_request(content: bytes) -> tuple[list[str], dict[bytes, bytes], bool, str]:
+    """Return the arguments, the environment, whether the client has a terminal, and `errors`; raises ProtocolError."""
+    has_terminal, errors, count, *rest = content.split(b"\0") if content.count(b"\0") > 1 else (b"", b"", b"")
+    is_valid = has_terminal in {b"0", b"1"} and errors in _ERRORS and count.isdigit() and len(count) < 8
+    if not is_valid or int(count) > len(rest):
         raise ProtocolError("not a request")
     environ = {}
     for variable in rest[int(count) :]:
@@ -189,17 +194,16 @@ def parse_request(content: bytes) -> tuple[list[str], dict[bytes, bytes], bool]:
         if not name or not separator:
             raise ProtocolError("not an environment")
         environ[name] = value
-    return [os.fsdecode(argument) for argument in rest[: int(count)]], environ, has_terminal == b"1"
+    return [os.fsdecode(argument) for argument in rest[: int(count)]], environ, has_terminal == b"1", errors.decode()
 
 
 def build() -> bytes:
     """Return a text that differs between interpreters, their options, installations of xapi, and after an upgrade."""
     package = os.path.dirname(os.path.dirname(__file__))
     directories = [each for each in sys.path if each.endswith("-packages")]
-    options = [
-        getattr(sys.flags, name) for name in ("debug", "dev_mode", "optimize", "isolated", "utf8_mode", "no_site")
-    ]
-    found: list[object] = [sys.version, sys.prefix, options, sys.warnoptions, sorted(sys._xoptions)]  # noqa: SLF001 - no public name
+    options = [getattr(sys.flags, name) for name in ("debug", "dev_mode", "optimize", "isolated", "no_site")]
+    encoding = sys.getfilesystemencoding()  # the locale determines it, and that of the streams and files
+    found: list[object] = [sys.version, sys.prefix, options, encoding, sys.warnoptions, sorted(sys._xoptions)]  # noqa: SLF001 - no public name
     for path in (os.__file__, package, *directories):
         try:
             status = os.stat(path)

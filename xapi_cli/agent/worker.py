@@ -53,6 +53,7 @@ class _Call(NamedTuple):
     argv: list[str]
     environ: dict[bytes, bytes]
     has_terminal: bool
+    errors: str
     streams: list[int]
 
 
@@ -119,7 +120,7 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cal
     try:
         state = _greet(connection, station, pid)
         content, streams = protocol.receive_request(connection)
-        argv, environ, has_terminal = protocol.parse_request(content)
+        argv, environ, has_terminal, errors = protocol.parse_request(content)
     except (EOFError, ConnectionError):  # the client has left
         return None
     except OSError:  # a client that still has the greeting may kill this process, which must serve no other one
@@ -132,7 +133,7 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cal
         report(station, b"N", reason="invalid request")
         os._exit(0)
     connection.settimeout(None)
-    return _Call(connection, pid, state, argv, environ, has_terminal, streams)
+    return _Call(connection, pid, state, argv, environ, has_terminal, errors, streams)
 
 
 def _greet(connection: socket.socket, station: Station, client: int) -> fidelity.Process | None:
@@ -170,7 +171,7 @@ def _run(call: _Call) -> NoReturn:
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)
         os.close(stream)
-    _start_with(call.argv, call.environ)
+    _start_with(call.argv, call.environ, call.errors)
     pause = partial(_pause, call.connection)
     questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
 
@@ -190,9 +191,12 @@ def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
     )
 
 
-def _start_with(argv: list[str], environ: Mapping[bytes, bytes]) -> None:
-    """Do what the start of a process with *argv* and *environ* does, with its descriptors 0 to 2."""
-    _open_streams()
+def _start_with(argv: list[str], environ: Mapping[bytes, bytes], errors: str) -> None:
+    """Do what the start of a process with *argv* and *environ* does, with its descriptors 0 to 2.
+
+    *errors* is how stdin and stdout handle text that cannot be encoded.
+    """
+    _open_streams(errors)
     os.environb.clear()
     os.environb.update(environ)
     time.tzset()
@@ -202,21 +206,22 @@ def _start_with(argv: list[str], environ: Mapping[bytes, bytes]) -> None:
 
 def _warm_up_adoption(start: fidelity.Start) -> None:
     """Adopt the state of this process, so that the pages that this changes are copied before a client waits."""
-    content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False)
-    argv, environ, _ = protocol.parse_request(content)
+    content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False, errors="strict")
+    argv, environ, _, errors = protocol.parse_request(content)
     with suppress(fidelity.Cold):
         fidelity.check_command(argv, environ, start)
         fidelity.check_streams(argv, _STREAMS)
         fidelity.adopt(os.getpid(), fidelity.examine(os.getpid(), start))
-    _start_with(argv, environ)
+    _start_with(argv, environ, errors)
 
 
-def _open_streams() -> None:
-    """Create Python's streams again: on a terminal, they differ from those of the agent."""
+def _open_streams(errors: str) -> None:
+    """Create Python's streams again: on a terminal or in another locale, they differ from those of the agent."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, name)
-        buffering = 1 if name == "stderr" else -1
-        stream = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115 - until the exit
+        is_stderr = name == "stderr"
+        buffering = 1 if is_stderr else -1
+        stream = open(number, mode, buffering, old.encoding, old.errors if is_stderr else errors, closefd=False)  # noqa: SIM115 - until the exit
         setattr(sys, name, stream)
 
 

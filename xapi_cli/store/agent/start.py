@@ -1,15 +1,13 @@
 """Starts an agent for a login that stores its token there."""
 
-import os
 import subprocess
 import sys
 import tempfile
 
 from xapi_cli.errors import StoreError
-from xapi_cli.system import locale_coercion
 from xapi_cli.system.render import printable
 
-_TIME_LIMIT = 45.0  # seconds; more than `daemon.START_TIMEOUT`, so that an agent that does not start is killed
+_TIME_LIMIT = 75.0  # seconds; more than `daemon.START_TIMEOUT`, so that an agent that does not start is killed
 _COMMAND = ("-P", "-m", "xapi_cli", "agent", "start")  # -P: never import from the current directory
 
 
@@ -22,7 +20,6 @@ def start_agent() -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env=locale_coercion.undone(os.environ),
                 timeout=_TIME_LIMIT,
                 check=False,
             )
