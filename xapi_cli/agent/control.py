@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import UsageError, XapiError
-from xapi_cli.system import agent_socket
+from xapi_cli.settings import paths
+from xapi_cli.system import agent_socket, private_files
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -36,6 +37,18 @@ def directory(environ: Mapping[str, str]) -> str:
             hint="set XDG_RUNTIME_DIR to a private directory with a short path",
         )
     return os.path.dirname(longest)
+
+
+def new_directory(environ: Mapping[str, str]) -> str:
+    """Return the directory of the sockets of an agent that is to be started.
+
+    Raises UsageError if there is none, or if it is in a state directory that other users can write to.
+    """
+    found = directory(environ)
+    state = paths.state_directory(environ)
+    if Path(found).parent == state:
+        private_files.check_directory(state)
+    return found
 
 
 def status(environ: Mapping[str, str]) -> dict[str, Any] | None:

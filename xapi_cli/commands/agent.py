@@ -49,7 +49,7 @@ def start(
 
     daemon.check_platform()
     runtime: Runtime = ctx.obj
-    directory = control.directory(runtime.environ)
+    directory = control.new_directory(runtime.environ)
     seconds = durations.time_limit(idle)
     if foreground:
         daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn)
