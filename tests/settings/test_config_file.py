@@ -102,6 +102,10 @@ INVALID: dict[str, tuple[bytes, str]] = {
     "YAML": (b"profiles:\n  a:\n", "is not valid TOML: "),
     "merge conflict markers": (b"<<<<<<< HEAD\n", "is not valid TOML: "),
     "CR without LF": (b'default_profile = "a"\r[profiles.a]', "is not valid TOML: "),
+    "an integer of 5,000 digits": (
+        b"[profiles.a]\ntimeout = " + b"9" * 5_000,
+        "contains a number with too many digits",
+    ),
     "deep nesting": (b"x = " + b"[" * 10_000, "is nested too deeply"),
     "latin-1": ("# ü".encode("latin-1"), "is not valid UTF-8 at byte 2"),
     "UTF-16": ("x = 1".encode("utf-16"), "is not valid UTF-8 at byte 0"),
@@ -115,7 +119,7 @@ INVALID: dict[str, tuple[bytes, str]] = {
     "default_profile a table": (b"[default_profile]", ": default_profile must be a string"),
     "profiles is a string": (b'profiles = "a"', ": profiles must be tables, [profiles.NAME]"),
     "profiles is a list": (b"[[profiles]]", ": profiles must be tables, [profiles.NAME]"),
-    "a profile is a string": (b'[profiles]\na = "b"', ": profiles must be tables, [profiles.NAME]"),
+    "a profile is a string": (b'[profiles]\na = "b"', ": profiles.a must be a table"),
     "base_url a number": (b"[profiles.a]\nbase_url = 1", ": profiles.a.base_url must be a string"),
     "username is a boolean": (b"[profiles.a]\nusername = true", ": profiles.a.username must be a string"),
     "storage is a list": (b"[profiles.a]\nstorage = ['file']", ": profiles.a.storage must be a string"),
@@ -179,6 +183,12 @@ def test_anything_but_a_regular_file_is_rejected_without_blocking(
         with pytest.raises(UsageError) as caught:
             read()
         assert caught.value.message == f"{path} {message}"
+
+
+def test_an_edit_preserves_the_line_ends_of_windows(path: Path) -> None:
+    path.write_bytes(b'# mine\r\n[profiles.a]\r\nusername = "me"\r\n')
+    config_file.edit(path, _set("a", username="you"))
+    assert path.read_bytes() == b'# mine\r\n[profiles.a]\r\nusername = "you"\r\n'
 
 
 def test_an_edit_changes_one_value_and_preserves_comments_order_and_quotes(path: Path) -> None:

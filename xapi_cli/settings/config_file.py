@@ -47,6 +47,8 @@ def load(path: Path) -> Config:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{_shown(path)} is not valid TOML: {printable(str(error))}", hint=_HINT) from error
+    except ValueError as error:  # Python limits the digits of an integer
+        raise UsageError(f"{_shown(path)} contains a number with too many digits", hint=_HINT) from error
     except RecursionError as error:
         raise UsageError(f"{_shown(path)} is nested too deeply", hint=_HINT) from error
     return _validated(document, path)
@@ -175,9 +177,11 @@ def _validated(document: Mapping[str, Any], path: Path) -> Config:
     default, profiles = document.get("default_profile"), document.get("profiles", {})
     if default is not None and not isinstance(default, str):
         raise UsageError(f"{_shown(path)}: default_profile must be a string", hint=_HINT)
-    if not isinstance(profiles, dict) or not all(isinstance(profile, dict) for profile in profiles.values()):
+    if not isinstance(profiles, dict):
         raise UsageError(f"{_shown(path)}: profiles must be tables, [profiles.NAME]", hint=_HINT)
     for name, profile in profiles.items():
+        if not isinstance(profile, dict):
+            raise UsageError(f"{_shown(path)}: profiles.{printable(name)} must be a table", hint=_HINT)
         for key, value in profile.items():
             _check_key(path, name, key, value)
     return Config(default or None, profiles)
@@ -229,7 +233,16 @@ def _edit(path: Path, change: "Change") -> None:
     if not is_intact:
         raise UsageError(f"{_shown(path)} has a form that xapi cannot edit", hint="edit the file by hand")
     if after != before:
-        _write(path, after)
+        _write(path, after.replace("\n", "\r\n") if _has_crlf(path) else after)
+
+
+def _has_crlf(path: Path) -> bool:
+    """Return whether all lines of the config file *path* end with CRLF, as some editors on Windows write them."""
+    try:
+        data = _read_bytes(path)
+    except OSError:
+        return False
+    return 0 < data.count(b"\r\n") == data.count(b"\n")
 
 
 def _write(path: Path, text: str) -> None:
