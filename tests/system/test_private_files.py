@@ -37,7 +37,7 @@ def test_new_directories_are_private(tmp_path: Path, umask: int) -> None:
     assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
 
 
-@pytest.mark.parametrize("bits", [0o755, 0o770, 0o1777])
+@pytest.mark.parametrize("bits", [0o755, 0o770])
 def test_the_mode_of_an_existing_directory_is_never_changed(tmp_path: Path, notes: list[str], bits: int) -> None:
     directory = tmp_path / "directory"
     directory.mkdir()
@@ -46,6 +46,18 @@ def test_the_mode_of_an_existing_directory_is_never_changed(tmp_path: Path, note
     private_files.make_directory(directory, notify=notes.append)
     assert mode(directory) == bits
     assert notes == [f"the directory {directory} is accessible to other users; run `chmod 700 {directory}`"]
+
+
+def test_a_directory_that_everyone_can_write_to_is_accepted_only_as_a_sticky_parent(tmp_path: Path) -> None:
+    directory = tmp_path / "public" / "state"
+    directory.mkdir(parents=True)
+    directory.parent.chmod(0o1777)
+    private_files.check_directory(directory)
+
+    directory.chmod(0o1777)
+    with pytest.raises(private_files.Unsafe, match="everyone can write to the state directory"):
+        private_files.check_directory(directory)
+    assert mode(directory) == 0o1777
 
 
 def test_an_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:

@@ -34,10 +34,14 @@ class Unsafe(UsageError):
 
 
 def check_directory(path: Path) -> None:
-    """Raise Unsafe if the directory *path* or its parent is not safe to use; an OSError is ignored."""
-    for directory in (path.parent, path):
-        with suppress(OSError), _checked_path(directory / _PLACEHOLDER):
-            pass
+    """Raise Unsafe if the directory *path* or its parent is not safe to use; an OSError is ignored.
+
+    The parent may be sticky, such as `/tmp`. *path* itself may not: other users could occupy the names of its files.
+    """
+    with suppress(OSError), _checked_path(path.parent / _PLACEHOLDER):
+        pass
+    with suppress(OSError), _checked_path(path / _PLACEHOLDER, allow_sticky=False):
+        pass
 
 
 def make_directory(path: Path, *, notify: Notify | None = None) -> Path:
@@ -210,10 +214,11 @@ def _restricted(descriptor: int, path: Path, notify: Notify | None) -> int:
     return descriptor
 
 
-def check_status(status: os.stat_result, what: str, path: Path, *, variable: str) -> None:
+def check_status(status: os.stat_result, what: str, path: Path, *, variable: str, allow_sticky: bool = True) -> None:
     """Raise Unsafe if *status*, the status of *path*, shows that another user owns it or that it is world-writable.
 
-    Sticky directories are accepted. *what* is what the message calls *path*; *variable* is the variable in the hint.
+    Sticky directories are accepted if *allow_sticky*. *what* is what the message calls *path*; *variable* is the
+    variable in the hint.
     """
     shown = printable(str(path))
     if not is_trusted(status):
@@ -221,20 +226,21 @@ def check_status(status: os.stat_result, what: str, path: Path, *, variable: str
     is_sticky = (
         stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     )  # users cannot replace the files of other users there
-    if POSIX and status.st_mode & stat.S_IWOTH and not is_sticky:
+    if POSIX and status.st_mode & stat.S_IWOTH and not (allow_sticky and is_sticky):
         remedy = f"run `chmod o-w {shown}`, or "
         raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
 
 
 @contextmanager
-def _checked_path(path: Path, *, make: bool = False) -> Iterator[AnchoredPath]:
+def _checked_path(path: Path, *, make: bool = False, allow_sticky: bool = True) -> Iterator[AnchoredPath]:
     """Keep the directory of the private file *path*; raises Unsafe if its directory is not safe to use."""
     try:
         status = anchored_path(path, make=make)
     except UntrustedLink as error:
         raise Unsafe(error.problem, variable=_VARIABLE) from error
     with status:
-        check_status(status.directory_status(), "state directory", path.parent, variable=_VARIABLE)
+        found = status.directory_status()
+        check_status(found, "state directory", path.parent, variable=_VARIABLE, allow_sticky=allow_sticky)
         yield status
 
 
