@@ -48,7 +48,7 @@ def _record(identity: Identity, members: Any) -> Record:
         raise ValueError
     token = Token(
         access_token=_visible(members["access_token"]),
-        token_type=_visible(members["token_type"]),
+        token_type=_bearer(members["token_type"]),
         obtained_at=_time_of(members["obtained_at"]),
         expires_at=_time_of(members["expires_at"]),
     )
@@ -61,6 +61,13 @@ def _visible(value: Any) -> str:
     if not is_access_token(_non_empty(value)):
         raise ValueError
     return str(value)
+
+
+def _bearer(value: Any) -> str:
+    """Return *value* if it is the token type that xapi stores; raise ValueError otherwise."""
+    if value != "bearer":
+        raise ValueError
+    return "bearer"
 
 
 def _non_empty(value: Any) -> str:
