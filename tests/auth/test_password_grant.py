@@ -112,6 +112,8 @@ TOKENS = {
     "token_type absent": ({"access_token": "abc", "expires_in": 60}, 60.0),
     "a fraction": ({"access_token": "abc", "expires_in": 0.5}, 0.5),
     "a string": ({"access_token": "abc", "expires_in": "3600"}, 3600.0),
+    "a string with an exponent": ({"access_token": "abc", "expires_in": "3.6e+3"}, 3600.0),
+    "a string that is too large": ({"access_token": "abc", "expires_in": "1e99"}, None),
     "a string with a fraction": ({"access_token": "abc", "expires_in": "3600.5"}, 3600.5),
     "ten years": ({"access_token": "abc", "expires_in": 315360000}, 315360000.0),
     "over ten years": ({"access_token": "abc", "expires_in": 315360001}, None),
@@ -269,7 +271,6 @@ def test_the_error_for_404_suggests_checking_the_base_url() -> None:
         ("//new.test/", "https://new.test/", "URL"),
         ("https://u:CANARY@new.test/x", "https://new.test/x", "URL"),
         ("ftp://new.test/x-api/token", "ftp://new.test/x-api/token", "URL"),
-        ("", "an empty URL", "URL"),
     ],
 )
 def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
@@ -280,6 +281,16 @@ def test_a_redirect_is_not_followed_and_its_target_and_the_remedy_are_named(
     assert str(error) == (
         f"the token endpoint {URL} redirects to {target}, and a password is not sent after a redirect; "
         f"if you trust it, set the base URL: `xapi login --base-url {remedy}`"
+    )
+
+
+@pytest.mark.parametrize("headers", [{}, {"Location": ""}])
+def test_a_redirect_without_a_target_is_reported_as_such(headers: dict[str, str]) -> None:
+    error = refusal(httpx.Response(300, headers=headers))
+
+    assert isinstance(error, RedirectError)
+    assert str(error) == (
+        f"the token endpoint {URL} responded with 300, a redirect without a target; is the base URL right?"
     )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BASE_URL_HINT = "It is the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
-_NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?", re.ASCII)
+_NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
 
 
@@ -129,7 +129,7 @@ def parse(body: bytes, requested_at: datetime, url: str) -> Token:
         raise _invalid(url, "the body is not a JSON object")
     access_token, token_type = members.get("access_token"), members.get("token_type")
     if not isinstance(access_token, str) or not access_token:
-        raise _invalid(url, "access_token is missing")
+        raise _invalid(url, "access_token is missing, empty or not a string")
     if not is_access_token(access_token):
         raise _invalid(url, "access_token contains characters that are not allowed in a token")
     if token_type is not None and (not isinstance(token_type, str) or token_type.lower() != "bearer"):
@@ -142,10 +142,12 @@ def redirect_error(response: "httpx.Response", url: str, password: str | None = 
     location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
-    target = (
-        printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
-        or "an empty URL"
-    )
+    target = printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
+    if not target:
+        return RedirectError(
+            f"the token endpoint {url} responded with {response.status_code}, a redirect without a target",
+            hint="is the base URL right?",
+        )
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
     base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
