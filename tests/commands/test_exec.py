@@ -87,7 +87,7 @@ def test_a_missing_command_exits_with_127_and_one_that_cannot_be_executed_with_1
     assert xapi("exec", "--", "no-such-program", env=env) == Outcome(
         127, "", "xapi: error: no-such-program: not found; check the name and PATH\n"
     )
-    assert xapi("exec", "--", "", env=env).code == 127
+    assert xapi("exec", "--", "", env=env) == Outcome(127, "", "xapi: error: '': not found; check the name and PATH\n")
     assert xapi("exec", "--", "./plain", env=env) == Outcome(
         126, "", "xapi: error: ./plain: cannot be executed: Permission denied; check that it is an executable file\n"
     )

@@ -58,7 +58,8 @@ _SUBJECTS = {
     **dict.fromkeys(("jq", "filter", "filters", "download", "downloads", "upload", "uploads", "retry"), "request"),
     **dict.fromkeys(("openapi", "swagger", "description"), "api"),
 }
-_DESTRUCTIVE = frozenset({"logout", "remove", "unset"})  # suggested only for a command of another tool, not for a typo
+# Suggested only for a command of another tool, not for a typo; `agent stop` deletes the tokens of storage `agent`.
+_DESTRUCTIVE = frozenset({"logout", "remove", "stop", "unset"})
 # Options of curl, wget and HTTPie that xapi expresses differently.
 _EQUIVALENTS = {
     **dict.fromkeys(("-X", "--request", "--method"), "give METHOD before PATH: `xapi request POST /path`"),

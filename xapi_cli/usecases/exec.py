@@ -71,7 +71,7 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
-        terminal.fail(UsageError(f"{name}: not found", hint="check the name and PATH"))
+        terminal.fail(UsageError(f"{name or repr(name)}: not found", hint="check the name and PATH"))
         return _NOT_FOUND
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
