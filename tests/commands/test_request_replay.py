@@ -197,7 +197,7 @@ def test_a_login_that_fails_after_a_401_leaves_stdout_empty(xapi: Xapi, sandbox:
 @pytest.mark.parametrize(
     ("meant", "code", "reason"),
     [
-        (close(), 11, "{} closed the connection without a response"),
+        (close(), 11, "{} closed the connection without a response; run `xapi doctor` to check the connection"),
         (hang(), 12, "no response from {} before --timeout expired; raise --timeout to wait longer"),
     ],
 )

@@ -4,7 +4,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError
+from xapi_cli.errors import ClosedPipe, Interrupted, NetworkError, OutputError, XapiError
 from xapi_cli.system import out_of_memory, signals
 from xapi_cli.system.standard_streams import discard_stdout
 
@@ -33,11 +33,16 @@ def _report(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(failure, OutputError | ClosedPipe):
         discard_stdout()
     if not isinstance(failure, ClosedPipe | Interrupted):
-        failure.hint = runtime.with_profile(failure.hint)
+        failure.hint = runtime.with_profile(failure.hint or _default_hint(failure))
         runtime.terminal.fail(failure)
     if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
         runtime.terminal.print_stderr(_traceback(error))
     return failure.exit_code
+
+
+def _default_hint(failure: XapiError) -> str | None:
+    """Return the hint for a *failure* without one: it is neutral, because the server may have processed the request."""
+    return "run `xapi doctor` to check the connection" if isinstance(failure, NetworkError) else None
 
 
 def _as_xapi_error(error: BaseException) -> XapiError:

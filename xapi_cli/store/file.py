@@ -1,6 +1,7 @@
 """Storage `file`: one private file per account, in one private directory."""
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def _file_errors(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        is_link = error.errno == errno.ELOOP
+        reason = "a symbolic link, which is not followed" if is_link else error.strerror or type(error).__name__
         raise StoreError(
             f"cannot {doing} the token file {path}: {reason}",
             hint="set XAPI_STATE_DIR to a directory of yours that can be written, or use --storage none",
