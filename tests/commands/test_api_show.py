@@ -113,12 +113,22 @@ def test_an_operation_that_does_not_exist_is_a_usage_error(xapi: Xapi, arguments
     assert xapi("api", "show", *arguments) == Outcome(2, "", f"xapi: error: {error}\n")
 
 
-def test_long_texts_end_with_an_ellipsis_as_documented(xapi: Xapi) -> None:
-    load(xapi, openapi({"/a": {"get": {"summary": "s" * 121, "description": "line\n" * 300}}}))
+def test_long_texts_are_cut_for_readers_and_whole_for_scripts(xapi: Xapi) -> None:
+    summary, text = "s" * 2000, ("line " * 6000).rstrip()
+    limit = {"name": "limit", "in": "query", "description": text, "schema": {"type": "integer"}}
+    node = {"summary": summary, "description": text, "parameters": [limit], "responses": {"200": {"description": text}}}
+    load(xapi, openapi({"/a": {"get": node}, "/b": {"get": {"description": text}}}))
 
     (shown,) = json.loads(xapi("api", "show", "GET", "/a", "--json").out)
+    listed = json.loads(xapi("api", "list", "--json").out)
+    words = xapi("api", "show", "GET", "/a").out.split()
 
-    assert (shown["summary"], shown["description"]) == ("s" * 119 + "…", ("line " * 200)[:999] + "…")
+    assert (shown["summary"], shown["description"]) == (summary, text)
+    assert shown["parameters"][0]["description"] == text
+    assert shown["responses"][0]["description"] == text[:999] + "…"  # an operation has 64,000 characters
+    assert [each["summary"] for each in listed] == [summary, text[:119] + "…"]
+    assert words.count("line") == 3 * 199
+    assert words.count("line…") == 3
 
 
 def test_a_hint_names_the_profile_of_the_command(xapi: Xapi) -> None:

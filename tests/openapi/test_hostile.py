@@ -82,6 +82,19 @@ def test_the_index_of_a_document_is_limited_as_a_whole() -> None:
     assert 16_000_000 < len(encoded) < 64_000_000
 
 
+def test_long_texts_do_not_displace_other_details_and_are_limited_as_a_whole() -> None:
+    parameters = [{"name": f"n{number}", "in": "query", "description": "d" * 60_000} for number in range(100)]
+    compiler = Compiler(openapi({f"/p{number}": {"get": {"parameters": parameters}} for number in range(200)}))
+
+    operations = compiler.operations()
+    lengths = [[len(each.text) for each in operation.parameters] for operation in operations]
+
+    assert compiler.truncated == 0
+    assert set(map(tuple, lengths)) == {(60_000, *[1000] * 99), (1000,) * 100}
+    assert sum(60_000 in each for each in lengths) == 100
+    assert {each.text for each in operations[150].parameters} == {"d" * 999 + "…"}
+
+
 class _Counted(list[Any]):
     """A long list that counts how many of its elements are read."""
 

@@ -29,6 +29,7 @@ _MAX_OPERATIONS, _MAX_PARAMETERS, _MAX_RESPONSES = 50_000, 300, 50
 _MAX_SUMMARY, _MAX_PATH, _MAX_PATHS = 120, 2000, 5_000_000  # characters; the last one is for all paths
 _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of a schema
 _CHARACTERS, _CHARACTERS_OF_OPERATION = 64_000_000, 256_000  # in the index
+_LONG, _LONG_OF_OPERATION = 12_000_000, 128_000  # bytes of texts in the index that are longer than usual
 _MAX_MEDIA_TYPES, _MAX_SERVERS = 100, 20
 
 
@@ -54,7 +55,7 @@ class Compiler:
         self._location = location or f"{self._base_path}/"
         self._is_swagger = _is_swagger(document, name)
         self._references = References(document)
-        self._left, self._characters = _BUDGET, _CHARACTERS
+        self._left, self._characters, self._long = _BUDGET, _CHARACTERS, _LONG
         self._servers = [] if self._is_swagger else self._servers_of(document)
         self._other_servers: list[Server] = []
         self.truncated = 0
@@ -130,14 +131,15 @@ class Compiler:
                 self._other_servers += self._servers_of(node)
 
     def _operation(self, method: str, path: str, item: Mapping[str, Any], node: Mapping[str, Any]) -> Operation:
-        summary = clean(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
+        allowed, characters = min(self._left, _BUDGET_OF_OPERATION), min(self._characters, _CHARACTERS_OF_OPERATION)
+        long = min(self._long, _LONG_OF_OPERATION)
+        schemas = Schemas(self._references, allowed, characters, long)
+        summary = schemas.text(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
         if node.get("deprecated") is True:
             summary = f"(deprecated) {summary}".rstrip()
         operation = Operation(method, path, summary)
-        allowed, characters = min(self._left, _BUDGET_OF_OPERATION), min(self._characters, _CHARACTERS_OF_OPERATION)
-        schemas = Schemas(self._references, allowed, characters)
         try:
-            text = clean(node.get("description"))
+            text = schemas.text(node.get("description"))
             schemas.store(text)
             operation = operation._replace(text=text)
             return self._with_details(operation, schemas, item, node)
@@ -147,6 +149,7 @@ class Compiler:
         finally:
             self._left = self._left - allowed + max(0, schemas.left)
             self._characters = self._characters - characters + max(0, schemas.characters)
+            self._long -= long - schemas.long
 
     def _with_details(
         self, operation: Operation, schemas: Schemas, item: Mapping[str, Any], node: Mapping[str, Any]
@@ -220,7 +223,7 @@ class Compiler:
             if (content := _first(node.get("content"))) is not None:
                 schema = self._references.resolve(content).get("schema")
             kind = "" if schema is None else schemas.type_of(schema)
-            response = Response(clean_name(status), clean(node.get("description")), kind)
+            response = Response(clean_name(status), schemas.text(node.get("description")), kind)
             schemas.store(*response)
             yield response
 

@@ -10,7 +10,8 @@ from xapi_cli.system.render import printable
 _MAX_DEPTH, _MAX_DEPTH_OF_READ_ONLY = 16, 3
 _MAX_VALUES, _MAX_FIELDS, _MAX_TYPES = 100, 1000, 8
 _OVERHEAD = 64  # characters for each stored object
-_MAX_NAME, _MAX_TEXT = 200, 1000  # characters
+_MAX_NAME = 200  # characters
+_MAX_TEXT = 1000  # characters of a description that always fit into the index
 _ALTERNATIVES = ("allOf", "oneOf", "anyOf")
 
 
@@ -33,12 +34,13 @@ class _Fields(NamedTuple):
 class Schemas:
     """The schemas of a document; raises TooComplex after *budget* steps, or *characters* in parameters and responses.
 
-    A short document can refer to one long description very often, so that its index would fill the memory.
+    A short document can refer to one long description very often, so that its index would fill the memory. Texts that
+    are longer than usual are therefore cut if they take more than *long* bytes in total.
     """
 
-    def __init__(self, references: References, budget: int, characters: int) -> None:
+    def __init__(self, references: References, budget: int, characters: int, long: int) -> None:
         self._references = references
-        self.left, self.characters = budget, characters
+        self.left, self.characters, self.long = budget, characters, long
 
     def parameter(self, name: str, location: str, schema: object, *, required: bool, text: object = None) -> Parameter:
         """Return the parameter *name* with *schema*, whose description applies if *text* is not one.
@@ -47,7 +49,7 @@ class Schemas:
         """
         node = self._visit(schema)
         required = required and (location == "path" or "default" not in node)
-        about = clean(text) or clean(node.get("description"))
+        about = self.text(text) or self.text(node.get("description"))
         values = self.values_of(schema)
         found = Parameter(clean_name(name), location, self.type_of(schema), required, values, about)
         self.store(found.name, found.type, found.text, *values)
@@ -141,6 +143,13 @@ class Schemas:
         parts = _list(node.get("allOf")) if depth < _MAX_DEPTH_OF_READ_ONLY else []
         return any(self._is_read_only(each, depth=depth + 1) for each in parts)
 
+    def text(self, text: object, limit: int = _MAX_TEXT) -> str:
+        """Return *text* as `clean` does, but as a whole if the budget for texts that exceed *limit* allows it."""
+        if not isinstance(text, str) or not limit < len(text) <= self.long or size_of(text) > self.long:
+            return clean(text, limit)
+        self.long -= size_of(text)
+        return clean(text, len(text))
+
     def spend(self, steps: int) -> None:
         """Subtract *steps* from the budget; raises TooComplex."""
         self.left -= steps
@@ -148,8 +157,11 @@ class Schemas:
             raise TooComplex
 
     def store(self, *texts: str) -> None:
-        """Subtract the size of one object with *texts* in the index from the characters; raises TooComplex."""
-        self.characters -= _OVERHEAD + sum(size_of(text) for text in texts)
+        """Subtract the size of one object with *texts* in the index from the characters; raises TooComplex.
+
+        What is longer than usual has a budget of its own.
+        """
+        self.characters -= _OVERHEAD + sum(size_of(text[:_MAX_TEXT]) for text in texts)
         if self.characters < 0:
             raise TooComplex
 
@@ -160,7 +172,7 @@ class Schemas:
 
 def size_of(text: str) -> int:
     """Return the largest number of bytes of *text* in JSON."""
-    return len(text) * (2 if text.isascii() else 4)
+    return 2 * (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
 
 
 def clean(text: object, limit: int = _MAX_TEXT) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _HEADER = ("method", "path", "summary")
 _HEADINGS = {"path": "Path parameters", "query": "Query parameters", "header": "Headers", "cookie": "Cookies"}
+_MAX_SUMMARY, _MAX_TEXT = 120, 1000  # characters; JSON contains the whole texts
 _RELOAD = "run `xapi api load` again"
 
 
@@ -38,7 +39,10 @@ def list_operations(runtime: "Runtime", word: str | None, *, as_json: bool) -> N
     elif not rows:
         terminal.note(f"no operation contains {printable(word or '')}")
     elif terminal.stdout_is_terminal:
-        cells = [(Cell(method, "strong"), Cell(path, "name"), Cell(summary)) for method, path, summary in rows]
+        cells = [
+            (Cell(method, "strong"), Cell(path, "name"), Cell(_cut(summary, _MAX_SUMMARY)))
+            for method, path, summary in rows
+        ]
         terminal.print(columns(cells, terminal.style, header=_HEADER, width=terminal.stdout_columns))
     else:
         terminal.print("\n".join("\t".join(map(printable, row)) for row in rows))
@@ -140,7 +144,7 @@ def _lines(operation: "Operation", path: str, style: "Style", width: int) -> Ite
     """Yield the lines of *operation* for readers; all texts in an index are printable."""
     yield f"{style('strong', operation.method)} {style('name', path)}"
     texts = dict.fromkeys((operation.summary, operation.text))  # often the same
-    yield from (_indented(text, width) for text in texts if text)
+    yield from (_indented(_cut(text), width) for text in texts if text)
     for location, heading in _HEADINGS.items():
         yield from _section(heading, operation.parameters_in(location), style, width)
     if (body := operation.body) is not None:
@@ -151,7 +155,7 @@ def _lines(operation: "Operation", path: str, style: "Style", width: int) -> Ite
         yield from ("", style("heading", "Responses"))
     for response in operation.responses:
         kind = f"({response.type})" if response.type else ""
-        yield _indented(" ".join(filter(None, (response.status, response.text, kind))), width)
+        yield _indented(" ".join(filter(None, (response.status, _cut(response.text), kind))), width)
     yield from ("", style("heading", "Example"), f"  {shlex.join(example(operation, path))}")
 
 
@@ -168,9 +172,13 @@ def _rows(parameters: "list[Parameter]", style: "Style", width: int) -> Iterator
         kind = f"{each.type}, required" if each.required else each.type
         yield f"  {style('name', each.name)}{' ' * (longest - len(each.name))}  {style('faint', kind)}"
         if each.text:
-            yield _indented(each.text, width, by="      ")
+            yield _indented(_cut(each.text), width, by="      ")
         if each.values and each.type != "boolean":
             yield _indented(f"one of: {', '.join(each.values)}", width, by="      ")
+
+
+def _cut(text: str, limit: int = _MAX_TEXT) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _indented(text: str, width: int, *, by: str = "  ") -> str:
