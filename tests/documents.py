@@ -99,10 +99,7 @@ def completion(shell: str) -> str:
         text=True,
         check=True,
         timeout=30,
-        env={
-            "LANG": "C.UTF-8",
-            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
-        },  # otherwise the parent process decides
+        env={"LANG": "C.UTF-8"},
     )
     return result.stdout
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.completions.shells import in_each_shell, require, shell_of
 from tests.documents import COMPLETIONS, ROOT, completion
-from tests.program import Xapi
+from tests.program import Outcome, Xapi
 
 pytestmark = pytest.mark.slow  # shells
 
@@ -34,6 +34,29 @@ def test_the_program_prints_the_script_for_the_shell_that_called_it(xapi: Xapi, 
     )
 
     assert (shown.stdout, shown.stderr) == ((ROOT / "completions" / COMPLETIONS[shell]).read_text(), "")
+
+
+@pytest.mark.parametrize("form", ["--show-completion {}", "--show-completion={}"])
+@pytest.mark.parametrize("shell", COMPLETIONS)
+def test_the_program_prints_the_script_for_the_shell_that_is_named(xapi: Xapi, shell: str, form: str) -> None:
+    outcome = xapi(*form.format(shell).split())
+
+    assert outcome == Outcome(0, (ROOT / "completions" / COMPLETIONS[shell]).read_text(), "")
+
+
+@pytest.mark.parametrize("option", ["--show-completion", "--install-completion"])
+def test_an_unknown_shell_is_a_usage_error(xapi: Xapi, option: str) -> None:
+    error = f"xapi: error: {option}: 'tcsh' is not a valid value; use bash, zsh, fish, powershell or pwsh\n"
+
+    assert xapi(option, "tcsh") == Outcome(2, "", error)
+
+
+def test_the_script_is_installed_for_the_shell_that_is_named(xapi: Xapi) -> None:
+    outcome = xapi("--install-completion", "fish")
+    script = xapi.home / ".config" / "fish" / "completions" / "xapi.fish"
+
+    assert (outcome.code, script.read_text()) == (0, (ROOT / "completions" / COMPLETIONS["fish"]).read_text())
+    assert outcome.out.startswith(f"fish completion installed in {script}\n")
 
 
 # installed

@@ -189,7 +189,7 @@ def _check_man_pages(machine: Machine) -> None:
 
 
 def _check_completion(machine: Machine) -> None:
-    script = machine.sh("xapi --show-completion bash", {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    script = machine.sh("xapi --show-completion bash")
     line = "COMP_WORDS=(xapi tok) COMP_CWORD=1 COMP_LINE='xapi tok' COMP_POINT=8"
 
     assert "token" in machine.sh(f'{script}\n{line}; _xapi_completion xapi tok xapi; echo "${{COMPREPLY[@]}}"').split()

@@ -9,6 +9,7 @@ In bash and zsh, the functions that install a script are not Typer's either: tho
 the shell, and in zsh also add a style that changes the completion of all programs.
 """
 
+import os
 from pathlib import Path
 
 # `$2` is the text that bash replaces: the part of the word after the last `=` or `:`, or from the last `@` on.
@@ -146,6 +147,14 @@ def fix_scripts() -> None:
     for shell, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH)):
         _completion_scripts[shell] = script.replace("%", "%%")  # Typer formats the scripts with the % operator
     shared.install_bash, shared.install_zsh = _install_bash, _install_zsh
+
+
+def take_shells() -> None:
+    """Make the options of Typer that are created from now on take the name of a shell, instead of detecting it."""
+    from typer._completion_shared import Shells
+
+    os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    Shells.__str__ = str.__str__  # type: ignore[method-assign]  # Typer prints `Shells.zsh`
 
 
 def _install_bash(*, prog_name: str, complete_var: str, shell: str) -> Path:

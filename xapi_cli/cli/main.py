@@ -167,8 +167,8 @@ def _take_environ() -> Mapping[str, str]:
 
 def _invoke(args: Sequence[str], runtime: Runtime) -> int:
     signals.install_handlers()
-    program = _program()
     _prepare_completion(args)
+    program = _program()
     code = program.main(list(args), "xapi", standalone_mode=False, obj=runtime)
     signals.cancel_alarm()
     _flush()
@@ -185,9 +185,11 @@ def _prepare_completion(args: Sequence[str]) -> None:
     if "--install-completion" in options:
         _check_home()
     if {"--install-completion", "--show-completion"} & options:
-        from xapi_cli.cli.completion_scripts import fix_scripts
+        from xapi_cli.cli.completion_scripts import fix_scripts, take_shells
 
         fix_scripts()
+        if len(args) > 1 or "=" in args[0]:
+            take_shells()
 
 
 def _check_home() -> None:
