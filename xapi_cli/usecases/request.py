@@ -306,9 +306,11 @@ class Request:
         """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
         if file is None:
             return
-        kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
         how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
         discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
+        kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
+        if self._options.resume and file.count and not kept:
+            kept = discarded
         unfinished.report(error, self._runtime.terminal, kept, discarded)
 
     def _write_meta_of_failure(self, meta: Meta, file: "AtomicFile | None") -> None:
