@@ -78,6 +78,10 @@ def test_a_parameter_may_have_a_media_type() -> None:
     content = {"application/json": {"schema": {"type": "object"}}}
 
     assert operation({"parameters": [{"name": "f", "in": "query", "content": content}]}).parameters == [
+        Parameter("f", "query", "JSON (object)")
+    ]
+    content["text/csv"] = content.pop("application/json")
+    assert operation({"parameters": [{"name": "f", "in": "query", "content": content}]}).parameters == [
         Parameter("f", "query", "object")
     ]
 
@@ -91,7 +95,10 @@ def test_a_parameter_may_have_a_media_type() -> None:
         ({"type": "boolean"}, "boolean", ("true", "false")),
         ({"const": "x"}, "string", ("x",)),
         ({"enum": ["1.10", True]}, "string", ("1.10", "true")),
+        ({"enum": [True, False]}, "boolean", ("true", "false")),
         ({"type": "array"}, "array", ()),
+        ({"type": ["null", "boolean"]}, "null or boolean", ("true", "false")),
+        ({"type": ["array", "null"], "items": {"enum": ["a", "b"]}}, "array of string or null", ("a", "b")),
         ({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}, "array of array of integer", ()),
         ({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}, "string or null", ("a",)),
         ({"allOf": [{"properties": {}}]}, "object", ()),
@@ -120,13 +127,53 @@ def test_fields_of_alternatives_are_listed_and_only_those_of_all_are_required() 
     }
     schemas = {"B": {"required": ["b"], "properties": {"b": {"type": "string"}}}}
 
-    assert [(each.name, each.required) for each in _fields(schema, components={"schemas": schemas})] == [
-        ("a", True),
-        ("b", True),
-        ("c", True),
-        ("e", False),
-        ("d", True),
+    fields = _fields(schema, components={"schemas": schemas})
+
+    assert [(each.name, each.required, each.suggested) for each in fields] == [
+        ("a", True, False),
+        ("b", True, False),
+        ("c", True, False),
+        ("e", False, True),
+        ("d", True, False),
     ]
+
+
+def test_null_is_not_one_of_several_alternatives() -> None:
+    schema = {"anyOf": [{"type": "null"}, {"required": ["a"], "properties": {"a": {"type": "string"}}}]}
+
+    assert [(each.name, each.required) for each in _fields(schema)] == [("a", True)]
+
+
+def test_a_default_or_a_description_beside_a_reference_applies() -> None:
+    beside = {"$ref": "#/S", "default": "a", "description": "the order"}
+    schema = {"required": ["order", "other"], "properties": {"order": beside, "other": {"$ref": "#/S"}}}
+
+    assert [(each.name, each.required, each.text) for each in _fields(schema, S={"description": "s"})] == [
+        ("order", False, "the order"),
+        ("other", True, "s"),
+    ]
+
+
+def test_any_method_of_aws_is_each_method_that_the_path_does_not_list() -> None:
+    node = {"x-amazon-apigateway-any-method": {"summary": "any"}, "get": {"summary": "get"}, "options": {}}
+    operations = Compiler(openapi({"/{proxy+}": node})).operations()
+
+    assert {each.method: each.summary for each in operations} == {
+        "GET": "get",
+        "POST": "any",
+        "PUT": "any",
+        "PATCH": "any",
+        "DELETE": "any",
+        "OPTIONS": "",
+    }
+
+
+def test_the_summary_of_a_path_applies_to_operations_without_one() -> None:
+    node = {"summary": "of the path", "get": {}, "post": {"summary": "own"}, "put": {"description": "described"}}
+
+    found = {each.method: each.summary for each in Compiler(openapi({"/a": node})).operations()}
+
+    assert found == {"GET": "of the path", "POST": "own", "PUT": "described"}
 
 
 def test_of_several_media_types_json_is_used_then_forms() -> None:

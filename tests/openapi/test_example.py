@@ -46,6 +46,14 @@ def test_examples_of_a_swagger_document() -> None:
         (_required(a={}), "application/json; charset=utf-8", ["a=A"]),
         (_required(a={}), "application/xml", ["-d", "@FILE", "Content-Type:application/xml"]),
         (_required(a={}), "*/*", ["a=A"]),
+        (_required(a={"type": "integer", "enum": ["0", "5"]}), "application/json", ["a:=0"]),
+        (_required(a={"type": "integer", "enum": ["010", "5"]}), "application/json", ["a:=5"]),
+        (_required(a={"type": ["null", "boolean"], "enum": [None, False]}), "application/json", ["a:=false"]),
+        (_required(a={"type": ["array", "null"], "items": {"type": "string"}}), "application/json", ["a:=[]"]),
+        (_required(a={"enum": [True]}), "application/json", ["a:=true"]),
+        ({"anyOf": [_required(a={}, b={"type": "number"}), {"type": "null"}]}, "application/json", ["a=A", "b:=1"]),
+        ({"oneOf": [_required(a={"const": "cat"}), _required(b={})]}, "application/json", ["a=cat"]),
+        ({"oneOf": [_required(a={}, b={}), _required(a={}, c={})]}, "application/json", ["a=A", "b=B"]),
         (_required(a={"allOf": [{"type": "array"}, {"description": "x"}]}), "application/json", ["a:=[]"]),
     ],
 )
@@ -68,6 +76,23 @@ def test_the_path_of_an_example(path: str, values: tuple[str, ...], shown: str) 
     found = Operation("GET", path, "", parameters=[Parameter("kind", "path", "string", True, values)])
 
     assert example(found, path) == ["xapi", "request", shown]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"schema": {"type": "array", "items": {"type": "integer"}}}, ["a==1"]),
+        ({"schema": {"type": ["integer", "null"]}}, ["a==1"]),
+        ({"schema": {"type": "object"}}, []),  # its members are parameters
+        ({"schema": {}}, ["a==A"]),
+        ({"content": {"application/json": {"schema": {"type": "object"}}}}, ["a=={}"]),
+        ({"content": {"application/json": {"schema": {"type": "array", "items": {}}}}}, ["a==[]"]),
+    ],
+)
+def test_a_query_parameter_of_an_example(node: Any, words: list[str]) -> None:
+    parameter = {"name": "a", "in": "query", "required": True, **node}
+
+    assert example(operation({"parameters": [parameter]}), "/a") == ["xapi", "request", "POST", "/a", *words]
 
 
 def test_required_cookies_are_one_header() -> None:
@@ -151,6 +176,8 @@ def test_a_media_type_that_would_be_read_as_something_else_is_not_in_the_example
         ({**_required(a={}), "properties": {"a": {}, "b": {"format": "binary"}}}, ["a=A", "b@FILE"]),
         ({"properties": {"a": {}, "b": {"format": "binary"}}}, ["a=A", "b@FILE"]),
         (_required(a={"format": "binary"}, b={"format": "binary"}), ["a@FILE", "b@FILE"]),
+        (_required(a={"type": "array", "items": {"contentMediaType": "application/octet-stream"}}), ["a@FILE"]),
+        (_required(a={"anyOf": [{"type": "string", "format": "binary"}, {"type": "null"}]}), ["a@FILE"]),
     ],
 )
 def test_a_multipart_body_has_a_file_if_it_can(schema: Any, words: list[str]) -> None:

@@ -72,6 +72,29 @@ def test_a_body_with_what_a_client_can_send_is_complete(tmp_path: Path, schema: 
     assert check(tmp_path, document, "/a name=x") == ""
 
 
+@pytest.mark.parametrize("path", ["/any", "/x/y/z"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+def test_an_export_of_aws_with_any_method_has_every_method(tmp_path: Path, path: str, method: str) -> None:
+    node: Any = {"x-amazon-apigateway-any-method": {}}
+    document = openapi({"/any": node, "/{proxy+}": {**node, "options": {}}})
+
+    assert check(tmp_path, document, f"{method} {path}") == ""
+
+
+def test_what_a_suggested_alternative_requires_is_not_missing(tmp_path: Path) -> None:
+    alternatives = [{"required": [name], "properties": {name: TEXT}} for name in ("cat", "dog")]
+    document = openapi({"/a": {"post": body({"oneOf": alternatives})}})
+
+    assert check(tmp_path, document, "/a dog=x") == ""
+
+
+def test_a_file_that_is_one_of_several_is_missing_as_a_file(tmp_path: Path) -> None:
+    schema = {"required": ["f"], "properties": {"f": {"type": "array", "items": {"format": "binary"}}}}
+    document = openapi({"/a": {"post": body(schema, "multipart/form-data")}})
+
+    assert "lacks f@, which" in check(tmp_path, document, "POST /a", form=True)
+
+
 def test_a_required_field_that_is_missing_is_named(tmp_path: Path) -> None:
     schema = {"allOf": [{"required": ["id", "name"]}, {"properties": {"id": {"$ref": "#/R"}, "name": TEXT}}]}
     document = openapi({"/a": {"post": body(schema)}}, R=READ_ONLY)

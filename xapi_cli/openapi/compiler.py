@@ -11,6 +11,8 @@ from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
 from xapi_cli.openapi.servers import Server, normalized, server
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
+_ANY = "x-amazon-apigateway-any-method"  # of exports from AWS API Gateway: all methods that the path does not list
+_METHODS_OF_ANY = _METHODS[:5]  # the others are supported wherever one of these is
 _PLACES = ("path", "query", "header", "cookie")
 _NOT_PARAMETERS = frozenset({
     "accept", "authorization", "content-type",  # OpenAPI 3.1, Parameter Object
@@ -120,9 +122,10 @@ class Compiler:
             if left < 0:
                 raise UsageError(f"{self._name} has paths of more than {_MAX_PATHS:,} characters in total")
             for name in _METHODS:
-                if isinstance(item.get(name), dict):
-                    self._add_servers(item, item[name])
-                    yield self._operation(name.upper(), written, item, item[name])
+                node = item.get(name) if name in item else item.get(_ANY) if name in _METHODS_OF_ANY else None
+                if isinstance(node, dict):
+                    self._add_servers(item, node)
+                    yield self._operation(name.upper(), written, item, node)
 
     def _add_servers(self, *nodes: Mapping[str, Any]) -> None:
         """Remember the servers of a path or an operation, which apply to it instead of those of the document."""
@@ -135,6 +138,7 @@ class Compiler:
         long = min(self._long, _LONG_OF_OPERATION)
         schemas = Schemas(self._references, allowed, characters, long)
         summary = schemas.text(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
+        summary = summary or schemas.text(item.get("summary"), _MAX_SUMMARY)
         if node.get("deprecated") is True:
             summary = f"(deprecated) {summary}".rstrip()
         operation = Operation(method, path, summary)
@@ -175,13 +179,14 @@ class Compiler:
         )
 
     def _parameter(self, node: Mapping[str, Any], schemas: Schemas) -> Parameter:
-        schema = node if self._is_swagger else node.get("schema")
-        if schema is None:  # a parameter with a media type, such as a JSON text
-            content = _first(node.get("content"))
-            schema = self._references.resolve(content).get("schema")
+        schema, content = node if self._is_swagger else node.get("schema"), node.get("content")
+        is_json = schema is None and isinstance(content, dict) and list(islice(content, 1)) == ["application/json"]
+        if schema is None:  # a parameter with a media type
+            schema = self._references.resolve(_first(content)).get("schema")
         location = node["in"]
         required = node.get("required") is True or location == "path"
-        return schemas.parameter(node["name"], location, schema, required=required, text=node.get("description"))
+        found = schemas.parameter(node["name"], location, schema, required=required, text=node.get("description"))
+        return found._replace(type=f"JSON ({found.type})", values=()) if is_json else found
 
     def _body(self, value: object, schemas: Schemas) -> tuple[Body | None, list[Parameter]]:
         node = self._references.resolve(value)
@@ -213,7 +218,7 @@ class Compiler:
             )
             for each in forms
         ]
-        media_type = "multipart/form-data" if any(each.type == "file" for each in fields) else _PREFERRED[1]
+        media_type = "multipart/form-data" if any(each.is_file for each in fields) else _PREFERRED[1]
         return Body(media_type, any(each.required for each in fields), "object"), fields
 
     def _responses(self, value: object, schemas: Schemas) -> Iterator[Response]:

@@ -9,7 +9,8 @@ from xapi_cli.openapi.templates import PARAMETER, encoded, parameter_name, witho
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
 _JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
-_NUMBERS = ("integer", "number")
+_SCALAR = re.compile(r"true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SCALARS = ("integer", "number", "boolean")
 _NOT_AN_ITEM = re.compile(r"-|.*[/?]")  # a name; with a dash at its start, it would be read as an option of xapi
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _MEDIA_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}(?:\s*;.*)?")  # RFC 9110, 8.3.1
@@ -22,7 +23,7 @@ def example(operation: Operation, path: str) -> list[str]:
     default = "POST" if fields or _needs_text(operation, fields) else "GET"
     words = ["xapi", "request", *([] if operation.method == default else [operation.method]), _path(operation, path)]
     for each in operation.parameters_in("query"):
-        if each.required:
+        if each.required and "object" not in each.type.split(" or "):  # its members may be parameters
             words += _query_words(each)
     for each in _required_tokens(operation, "header"):
         words += _header_words(each)
@@ -51,8 +52,8 @@ def _fields(operation: Operation) -> list[Parameter]:
     if body is None or not (body.is_form or body.is_json):
         return []
     fields = operation.parameters_in("body")
-    files = [each for each in fields if each.type == "file"] if body.is_multipart else []
-    required = [each for each in fields if each.required]
+    files = [each for each in fields if each.is_file] if body.is_multipart else []
+    required = [each for each in fields if each.required or each.suggested]
     if not all(map(_is_item, required)):
         return []
     chosen = required or list(filter(_is_item, fields))[:1]
@@ -74,7 +75,7 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
         return
     if body.content_type and _MEDIA_TYPE.fullmatch(body.content_type):
         yield f"Content-Type:{body.content_type}"
-    if body.is_form and not any(each.type == "file" for each in fields):
+    if body.is_form and not any(each.is_file for each in fields):
         yield "--form"
     for each in fields:
         yield _item(each, body)
@@ -82,10 +83,19 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
 
 def _item(field: Parameter, body: Body) -> str:
     separator = field.separator(is_form=body.is_form)
-    value = {"@": "FILE", ":=": _JSON.get(field.type.removeprefix("null or ").partition(" or ")[0], "[]")}.get(
-        separator
-    ) or _value(field)
+    value = {"@": "FILE", ":=": _json(field)}.get(separator) or _value(field)
     return f"{_name(field)}{separator}{value}"
+
+
+def _json(field: Parameter) -> str:
+    kind = _kind(field)
+    values = [value for value in field.values if _SCALAR.fullmatch(value)] if kind in _SCALARS else []
+    return values[0] if values else _JSON.get(kind, "[]")
+
+
+def _kind(parameter: Parameter) -> str:
+    """Return the first type of *parameter* that is not null."""
+    return parameter.type.removeprefix("null or ").partition(" or ")[0]
 
 
 def _query_words(parameter: Parameter) -> list[str]:
@@ -116,6 +126,9 @@ def _name(parameter: Parameter) -> str:
 def _value(parameter: Parameter) -> str:
     if unambiguous := [each for each in parameter.values if not each.startswith(_PART_OF_SEPARATOR)]:
         return unambiguous[0]
-    if parameter.type in _NUMBERS:
-        return "1"
+    kind = _kind(parameter)
+    if parameter.is_json_text:
+        return "[]" if kind.startswith("JSON (array") else "{}"
+    if kind.removeprefix("array of ") in _SCALARS:
+        return _JSON[kind.removeprefix("array of ")]
     return _NOT_IN_A_NAME.sub("_", parameter.name.upper()).strip("_") or "VALUE"

@@ -119,7 +119,8 @@ def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
     paths: dict[str, str] = {}
     records = bytearray()
     for each in operations:
-        details = (each.text, each.parameters, each.body, each.responses)
+        parameters = [parameter if parameter.suggested else parameter[:-1] for parameter in each.parameters]
+        details = (each.text, parameters, each.body, each.responses)
         record = f"{each.summary}\n{json.dumps(details, ensure_ascii=False, separators=(',', ':'))}".encode()
         field = f"{each.method} {len(records)} {len(record)} {zlib.crc32(record)}"
         paths[each.path] = f"{paths[each.path]}\t{field}" if each.path in paths else field

@@ -9,8 +9,8 @@ _JSON_TYPES = ("integer", "number", "boolean", "object")
 class Parameter(NamedTuple):
     """A parameter or a body field; *location* is `path`, `query`, `header`, `cookie` or `body`.
 
-    *type* is for readers, except that `file`, `string` and `boolean` decide how it is written as an ITEM. *values* are
-    the values that are allowed, if they are few.
+    *type* is for readers, and decides how a value is written. *values* are those that are allowed, if they are few.
+    With *suggested*, the first of several alternatives requires it, so that it belongs to an example.
     """
 
     name: str
@@ -19,10 +19,26 @@ class Parameter(NamedTuple):
     required: bool = False
     values: Sequence[str] = ()
     text: str = ""
+    suggested: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a multipart body contains this field as a file, or as several ones."""
+        return set(self.type.split(" or ")) - {"null"} in ({"file"}, {"array of file"})
+
+    @property
+    def is_json_text(self) -> bool:
+        """Whether the value of this parameter is JSON."""
+        return self.type.startswith("JSON (")
+
+    @property
+    def is_exploded(self) -> bool:
+        """Whether the members of an object may be sent as parameters of their own (style `form`, `explode`)."""
+        return not {"any", "object"}.isdisjoint(self.type.split(" or "))
 
     def separator(self, *, is_form: bool) -> str:
         """Return the separator of the ITEM for this body field, in a form or in JSON."""
-        if self.type == "file":
+        if self.type == "file" or (is_form and self.is_file):
             return "@"
         types = set(self.type.split(" or ")) - {"null"}
         is_json = bool(types) and all(each in _JSON_TYPES or each.startswith("array") for each in types)

@@ -12,6 +12,7 @@ _MAX_VALUES, _MAX_FIELDS, _MAX_TYPES = 100, 1000, 8
 _OVERHEAD = 64  # characters for each stored object
 _MAX_NAME = 200  # characters
 _MAX_TEXT = 1000  # characters of a description that always fit into the index
+_NULL = {"type": "null"}  # what generators add to the alternatives of a value that may be null
 _ALTERNATIVES = ("allOf", "oneOf", "anyOf")
 
 
@@ -20,15 +21,20 @@ class TooComplex(Exception):
 
 
 class _Fields(NamedTuple):
-    """The properties of an object by name, and the names of those that are required or that only the server sends."""
+    """The properties of an object by name, and the names of some of them.
+
+    They are those that are required, that the first of several alternatives requires, and that only the server sends.
+    """
 
     properties: dict[str, object]
     required: set[str]
+    suggested: set[str]
     read_only: set[str]
 
-    def optional(self) -> "_Fields":
-        """Return these fields for an alternative, whose required properties are not required in general."""
-        return self._replace(required=set())
+    def of_alternative(self, number: int) -> "_Fields":
+        """Return these fields for one of several alternatives, which requires properties that the others may not."""
+        suggested = self.suggested if number == 0 else set[str]()
+        return self._replace(required=suggested, suggested=suggested)
 
 
 class Schemas:
@@ -47,9 +53,9 @@ class Schemas:
 
         One with a default value can be omitted, except in a path.
         """
-        node = self._visit(schema)
-        required = required and (location == "path" or "default" not in node)
-        about = self.text(text) or self.text(node.get("description"))
+        node, beside = self._visit(schema), schema if isinstance(schema, dict) else {}  # beside a reference
+        required = required and (location == "path" or not ("default" in node or "default" in beside))
+        about = self.text(text) or self.text(beside.get("description")) or self.text(node.get("description"))
         values = self.values_of(schema)
         found = Parameter(clean_name(name), location, self.type_of(schema), required, values, about)
         self.store(found.name, found.type, found.text, *values)
@@ -57,13 +63,14 @@ class Schemas:
 
     def fields(self, schema: object) -> list[Parameter]:
         """Return the fields of the object *schema* that a client can send."""
-        found = _Fields({}, set(), set())
+        found = _Fields({}, set(), set(), set())
         self._collect(schema, found, depth=0)
-        return [
-            self.parameter(name, "body", value, required=name in found.required)
-            for name, value in found.properties.items()
-            if name not in found.read_only
-        ]
+        return [self._field(name, found) for name in found.properties if name not in found.read_only]
+
+    def _field(self, name: str, found: _Fields) -> Parameter:
+        is_required = name in found.required
+        field = self.parameter(name, "body", found.properties[name], required=is_required or name in found.suggested)
+        return field._replace(required=field.required and is_required, suggested=field.required and not is_required)
 
     def type_of(self, schema: object, *, depth: int = 0) -> str:
         """Return the type of *schema* in words: `integer`, `array of string`, `string or null`."""
@@ -75,9 +82,10 @@ class Schemas:
         names = [name for name in cleaned if name]
         if not names:
             return self._undeclared_type(node, depth)
-        if names == ["array"] and depth < _MAX_DEPTH:
+        if _has_type(node, "array") and depth < _MAX_DEPTH:
             of = self.type_of(node.get("items"), depth=depth + 1)
-            return "array" if of == "any" else f"array of {of}"
+            kind = "array" if of == "any" else f"array of {of}"
+            return f"{kind} or null" if "null" in names else kind
         kind = clean_name(node.get("format"))
         return f"{names[0]} ({kind})" if kind and names == ["string"] else " or ".join(names[:4])
 
@@ -85,7 +93,8 @@ class Schemas:
         if isinstance(node.get("properties"), dict):
             return "object"
         if "enum" in node or "const" in node:
-            return "string"
+            listed = _list(node.get("enum", [node.get("const")]))
+            return "boolean" if listed and all(isinstance(value, bool) for value in listed) else "string"
         if depth == _MAX_DEPTH:
             return "any"
         types = dict.fromkeys(self.type_of(each, depth=depth + 1) for each in _alternatives(node))
@@ -102,11 +111,11 @@ class Schemas:
                 return ()
             self.spend(len(listed))
             return tuple(dict.fromkeys(text for value in listed if (text := _scalar(value))))
-        if node.get("type") == "boolean":
+        if _has_type(node, "boolean"):
             return ("true", "false")
         if depth == _MAX_DEPTH:
             return ()
-        if node.get("type") == "array":
+        if _has_type(node, "array"):
             return self.values_of(node.get("items"), depth=depth + 1)
         found: dict[str, None] = {}
         for each in _alternatives(node):
@@ -129,10 +138,12 @@ class Schemas:
         if depth == _MAX_DEPTH:
             return
         for keyword in _ALTERNATIVES:
-            alternatives = _list(node.get(keyword))
+            listed = _list(node.get(keyword))
+            self.spend(len(listed))
+            alternatives = [each for each in listed if each != _NULL]
             applies = keyword == "allOf" or len(alternatives) == 1
-            for each in alternatives:
-                self._collect(each, found if applies else found.optional(), depth + 1)
+            for number, each in enumerate(alternatives):
+                self._collect(each, found if applies else found.of_alternative(number), depth + 1)
 
     def _is_read_only(self, schema: object, *, depth: int = 0) -> bool:
         """Return whether only the server sends *schema*: `readOnly` is there, beside its `$ref`, or in its `allOf`."""
@@ -192,6 +203,11 @@ def _scalar(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return clean_name(value)
+
+
+def _has_type(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether the type of *node* is *name*, or *name* or null."""
+    return node.get("type") in (name, [name, "null"], ["null", name])
 
 
 def _alternatives(node: Mapping[str, Any]) -> Iterator[object]:

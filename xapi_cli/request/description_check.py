@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from xapi_cli.openapi.operations import Operation, Parameter
+    from xapi_cli.openapi.operations import Operation
 
 _SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
 # A request must not wait for its check. Beyond these limits, it is not compared.
@@ -126,7 +126,7 @@ class _Request:
             name, base = parameter.name, _base(parameter.name)
             if not parameter.required:
                 continue
-            if parameter.location == "query" and not _may_be_exploded(parameter) and base not in self._query:
+            if parameter.location == "query" and not parameter.is_exploded and base not in self._query:
                 yield f"{name}=="
             elif parameter.location == "header" and name.lower() not in self._headers:
                 yield f"{name}:"
@@ -141,8 +141,3 @@ def _base(name: str) -> str:
 
 def _bases(names: "Iterable[str]") -> set[str]:
     return {_base(re.sub(r"\\(.)", r"\1", name)) for name in names}
-
-
-def _may_be_exploded(parameter: "Parameter") -> bool:
-    """Return whether the members of an object may be sent as parameters of their own (style `form`, `explode`)."""
-    return not {"any", "object"}.isdisjoint(parameter.type.split(" or "))
