@@ -1,11 +1,13 @@
 """The connection to Redis, with servers that follow a script: hostile, slow, broken or of another kind."""
 
 import select
+import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
+import hiredis
 import pytest
 
 from tests.redis_server import required
@@ -131,6 +133,32 @@ def test_a_server_that_was_slow_before_it_hangs_gets_only_the_time_that_is_left(
         clock.shift += idle
         with pytest.raises(StoreError, match=rf"cannot be reached: no reply within {limit} s"):
             client.command("GET", "key")
+
+
+def test_a_process_that_waited_for_the_processor_reads_the_reply_that_has_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, pack = _Clock(), cast("Any", hiredis.pack_command)
+    monkeypatch.setattr("xapi_cli.store.redis.client.time", clock)
+
+    def delayed(arguments: tuple[bytes, ...]) -> Any:
+        clock.shift += 9
+        return pack(arguments)
+
+    class Patient(socket.socket):
+        """A socket that reads when data has arrived, as it would if this process had been stopped until then."""
+
+        def recv(self, *arguments: Any) -> bytes:
+            timeout = self.gettimeout()
+            self.settimeout(30)
+            self.recv_into(bytearray(1), 1, socket.MSG_PEEK)
+            self.settimeout(timeout)
+            return super().recv(*arguments)
+
+    monkeypatch.setattr("xapi_cli.store.redis.client._pack", delayed)
+    monkeypatch.setattr("xapi_cli.store.redis.client.socket.socket", Patient)
+    with Server([_command(), send(b"$1\r\nA\r\n"), hang()]) as server:
+        assert _client(server).command("GET", "key") == b"A"
 
 
 def test_a_server_without_tls_that_waits_for_a_command_is_named_as_such(opened: Open) -> None:

@@ -30,6 +30,7 @@ _MAX_REPLY = 1024 * 1024  # bytes
 _MAX_ARRAY = 4096  # bytes; those that this store expects have two short elements
 _MAX_REDIRECTS = 5
 _MIN_LIMIT = 0.5  # seconds that a command may take if earlier ones have used up the time
+_MOMENT = 0.02  # seconds
 _FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could not be reached
 _HINT = "check redis_url and the server, or use another --storage"
 
@@ -194,11 +195,11 @@ class Client:
         """Send one command over the open connection; return its reply, or raise ServerError."""
         sock = self._socket
         assert sock is not None  # noqa: S101 - the caller has connected
-        sock.settimeout(_left(end))
+        sock.settimeout(_wait(end))
         sock.sendall(_pack(tuple(map(_as_bytes, arguments))))
         received = bytearray()
         while (reply := self._reader.gets()) is False:
-            sock.settimeout(_left(end))
+            sock.settimeout(_left(end) if received else _wait(end))
             data = sock.recv(65536)
             if not data:
                 raise ConnectionResetError(errno.ECONNRESET, "connection closed by the server")
@@ -228,7 +229,7 @@ class Client:
             self._exchange(("SELECT", address.database), end)
 
     def _with_tls(self, sock: socket.socket, end: float) -> socket.socket:
-        sock.settimeout(_left(end))
+        sock.settimeout(_wait(end))
         try:
             return self._tls().wrap_socket(sock, server_hostname=self._node.host)
         except TimeoutError:  # a server without TLS waits for the end of a line
@@ -267,12 +268,20 @@ def _left(end: float) -> float:
     return left
 
 
+def _wait(end: float) -> float:
+    """Return the seconds until the monotonic time *end*, or a moment if there are none.
+
+    On a busy machine, this process may have waited for the processor, and the server has long since replied.
+    """
+    return max(end - time.monotonic(), _MOMENT)
+
+
 def _unix_socket(path: str, end: float) -> socket.socket:
     if not hasattr(socket, "AF_UNIX"):
         raise StoreError("this system has no Unix sockets", hint="use redis:// or rediss:// in redis_url")
     sock = socket.socket(socket.AF_UNIX)
     try:
-        sock.settimeout(_left(end))
+        sock.settimeout(_wait(end))
         sock.connect(path)
     except BaseException:
         sock.close()
@@ -285,13 +294,13 @@ def _network_socket(address: Address, end: float) -> socket.socket:
     from xapi_cli.http.resolver import Resolver
     from xapi_cli.http.timeouts import Timeouts
 
-    wait = Timeouts().start_wait(_left(end), "no address")
+    wait = Timeouts().start_wait(_wait(end), "no address")
     addresses = Resolver().addresses(address.host, address.port, wait)
     failure: OSError = OSError("no address")
     for number, (family, place) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            sock.settimeout(_left(end) / (len(addresses) - number))
+            sock.settimeout(_wait(end) / (len(addresses) - number))
             sock.connect(place)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
