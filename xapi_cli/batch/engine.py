@@ -1,7 +1,7 @@
 """Run many calls concurrently in one thread, without blocking on any single call.
 
-Only DNS lookups, connection setup, TLS handshakes and logins block; they run in
-separate threads. `make bench-batch` measures the throughput.
+Only DNS lookups, connection setup, TLS handshakes and logins block; they run in separate threads. `make bench-batch`
+measures the throughput.
 """
 
 import heapq
@@ -43,16 +43,14 @@ OnDone = Callable[[InFlight, Outcome], Steps | None]
 class Engine:
     """Send the entries from *next_entry*, at most *jobs* concurrently, and pass each outcome to *on_done*.
 
-    *next_entry* returns None if there is currently nothing to send; `wake`, which is
-    thread-safe, makes the engine call it again. *on_done* returns an iterator over the
-    remaining steps if a response is long, else None; the engine interleaves these steps with
-    other work. A step that yields a job waits until *jq* has filtered its document. With
-    *ordered*, the result of a finished request may stay in the memory budget until all earlier
-    requests have finished. *limiter* decides when a request may be sent.
+    *next_entry* returns None if there is currently nothing to send; `wake`, which is thread-safe, makes the engine call
+    it again. *on_done* returns an iterator over the remaining steps if a response is long, else None; the engine
+    interleaves these steps with other work. A step that yields a job waits until *jq* has filtered its document; a
+    request with a slow job leaves the *jobs*. With *ordered*, the result of a finished request may stay in the memory
+    budget until all earlier requests have finished. *limiter* decides when a request may be sent.
 
-    *on_login* is called with True before a login, which may print messages, and with False
-    after it. With *interactive*, a login may prompt the user; it then blocks the engine.
-    *timeout* is in seconds.
+    *on_login* is called with True before a login, which may print messages, and with False after it. With
+    *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Engine:
         jq: "FilterEngine | None" = None,
     ) -> None:
         self._network, self._policy, self._tokens = network, policy, tokens
-        self._jobs, self._budget, self._is_ordered = jobs, budget, ordered
+        self._budget, self._is_ordered = budget, ordered
         self._next_entry, self._on_done = next_entry, on_done
         self._composer = Composer()
         self._loop = EventLoop()
@@ -91,16 +89,15 @@ class Engine:
         self._order = count()
         self._unsent = SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
-        self._filters = FilterPool(jq, self._loop, budget, limit=timeout, jobs=jobs, note=policy.note)
+        oldest = self._oldest if ordered else None
+        self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, note=policy.note, oldest=oldest)
         self._long_responses: FairQueue[InFlight] = FairQueue(self._filter)
         self._is_stopping = False
         self._next_timeout_check = 0.0
 
-    # public interface
-
     @property
     def in_flight(self) -> int:
-        """Return the number of requests in flight."""
+        """Return the number of requests that have not ended."""
         return len(self._requests)
 
     @property
@@ -158,7 +155,7 @@ class Engine:
     # the flow of a request
 
     def _start_requests(self) -> None:
-        while len(self._requests) < self._jobs and not (self._is_stopping or self._gate.is_closed):
+        while self._filters.has_slot(len(self._requests)) and not (self._is_stopping or self._gate.is_closed):
             if not self._budget.has_room and self._requests:
                 return
             entry, self._held = self._held or self._next_entry(), None
@@ -324,8 +321,11 @@ class Engine:
         """Return whether *request* is the oldest on a connection or, if results are ordered, the oldest of all."""
         if self._long_responses:
             return False  # finishing the pending steps frees memory
-        others = self._requests if self._is_ordered else self._pool.busy.values()
-        return request.number == min(each.number for each in others)
+        oldest = self._oldest() if self._is_ordered else min(each.number for each in self._pool.busy.values())
+        return request.number == oldest
+
+    def _oldest(self) -> int:
+        return min(request.number for request in self._requests)
 
     # timeouts
 

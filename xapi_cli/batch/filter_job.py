@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from xapi_cli.errors import FilterError
 from xapi_cli.system.render import printable
@@ -12,12 +12,16 @@ _MAX_MESSAGE = 200  # characters
 
 
 class FilterJob:
-    """Filter the document of line *number*, whose text, on one line with a newline, is in *chunks*."""
+    """Filter the document of line *number*: *size* bytes of text, on one line with a newline.
 
-    __slots__ = ("_failure", "_output", "chunks", "held", "number", "started")
+    *chunks* returns the text, again for each run of the filter.
+    """
 
-    def __init__(self, number: int, chunks: Iterator[bytes]) -> None:
-        self.number, self.chunks = number, chunks
+    __slots__ = ("_failure", "_output", "chunks", "held", "notes", "number", "size", "started")
+
+    def __init__(self, number: int, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
+        self.number, self.size, self.chunks = number, size, chunks
+        self.notes = 0  # lines on stderr that were reported: the next run prints them again
         self.started = 0.0  # on the monotonic clock
         self.held = 0  # bytes of the result in memory
         self._output = bytearray()

@@ -1,31 +1,85 @@
-"""Child processes that apply the filter of --jq to one document each, without blocking the engine."""
+"""Apply the filter of --jq to documents in child processes, so that no document waits for a slow filter."""
 
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from selectors import EVENT_READ, EVENT_WRITE
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.filter_job import FilterJob
+from xapi_cli.batch.filter_worker import FilterWorker, Waiting
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.errors import FilterError
-from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.request.filter_engine import FilterEngine
+    from xapi_cli.request.filter_process import FilterProcess
 
-_BLOCK = 64 * 1024  # bytes per read
-_MAX_RESULT = 10 * 1024 * 1024  # bytes
-_MAX_CHILDREN = 16
-_SLOW = 0.05  # seconds with one document, after which another child is started for the documents that wait
-_LOW_PRIORITY = 10  # niceness
-_MAX_ERRORS = 16 * 1024  # bytes of stderr that are kept
-_MAX_WRITES = 16  # parts of a document that are written before other work continues
-_EXIT_TIME = 0.1  # seconds between the end of the output of a process and its exit
-_FAILURES = (b"jq: ", b"parse error", b"error: ")  # the beginnings of jq's own messages
+_QUICK = (0.004, 0.02)  # seconds of CPU time after which a job is slow: usually, and if many take just longer
+_LARGE = 64 * 1024  # bytes of a document that is slow in any case
+_PER_BYTE = 2e-7  # seconds of CPU time that are added to a limit, to parse the document
+_HESITATION = 0.003  # seconds before a job is given to a process that may still be starting
+_PAUSE = 0.002  # seconds, at least, between two looks at a process
+_WALL = 10  # times the limit of CPU time, after which a job is slow in any case: it may use no CPU time itself
+_WALL_START = 1.0  # seconds that are added to that, for a machine under load
+_SPARE_AFTER = 16  # jobs, after which a spare process is ready: fewer end before it has started
+_MAX_SLOW = 1000  # lines that do not count as in flight, because their filter is slow
+_AGAIN = 0.02  # seconds before the next look at a slow job that cannot move
+
+
+class _Class(NamedTuple):
+    """Jobs that use up to *seconds* of CPU time run in up to *most* processes, which have *niceness*."""
+
+    seconds: float
+    niceness: int
+    most: int
+
+
+def _classes(*, is_sequential: bool) -> tuple[_Class, ...]:
+    if is_sequential:  # no document waits for another
+        return (_Class(float("inf"), 0, 1),)
+    cores = min(os.cpu_count() or 1, 16)
+    return (
+        _Class(_QUICK[0], 0, 4),
+        _Class(0.05, 10, max(4, cores)),
+        _Class(0.5, 12, 4),
+        _Class(float("inf"), 14, max(6, cores)),
+    )
+
+
+class _Lane:
+    """The jobs of a class: those that wait, and the workers of those that run."""
+
+    def __init__(self, limits: _Class) -> None:
+        self.seconds, self.niceness, self.most = limits
+        self.waiting: deque[Waiting] = deque()
+        self.workers: list[FilterWorker] = []
+
+    @property
+    def busy(self) -> int:
+        """Return the number of jobs that run."""
+        return sum(worker.job is not None for worker in self.workers)
+
+    def free_worker(self, now: float) -> FilterWorker | None:
+        """Return an idle worker, one that may still be starting only if no other is soon idle."""
+        started, idle = 0.0, None
+        for worker in self.workers:
+            if worker.job is not None:
+                started = max(started, worker.job.started)
+            elif worker.is_warm:
+                return worker
+            else:
+                idle = worker
+        return idle if now - started >= _HESITATION else None
+
+    def is_over(self, worker: FilterWorker, job: FilterJob, now: float) -> bool:
+        """Return whether *job* has used too much time for this lane; if not, plan the next look at *worker*."""
+        limit = self.seconds + job.size * _PER_BYTE
+        rest = limit - worker.used()
+        expires = job.started + _WALL * limit + _WALL_START
+        worker.next_look = now + max(_PAUSE, min(rest, expires - now) if worker.is_warm else 0.0)
+        return rest <= 0 or now >= expires
 
 
 def line_filter(text: str | None, environ: Mapping[str, str], warn: Callable[[str], None]) -> "FilterEngine | None":
@@ -38,11 +92,16 @@ def line_filter(text: str | None, environ: Mapping[str, str], warn: Callable[[st
 
 
 class FilterPool:
-    """Run the jobs with *jq*, each for at most *limit* seconds.
+    """Run the jobs with *jq*, each for at most *timeout* seconds.
 
-    There is one child process as long as no job takes long. If all are slow, their number doubles, up to that of the
-    *jobs* that may be in flight, or 16. On Linux, the memory of each is limited. What the results occupy until they are
-    complete counts towards *budget*. *note* takes what the filter prints on stderr.
+    There are several lanes, each with processes of its own. A job enters the first, or the second if its document is
+    large. If it uses more CPU time than the lane allows, it moves to the next with its process, which gets a lower
+    priority. If that lane is full, the process is killed, and the job waits there to run again. Spare processes
+    are ready in the first lane. On Linux, the memory of each process is limited.
+
+    What the results occupy until they are complete counts towards *budget*; there is always room for the line that
+    *oldest* returns, by default the first one of which a job waits or runs. *note* takes what the filter prints on
+    stderr. At most *jobs* lines are in flight, not counting those with slow jobs; if it is one, there is one process.
     """
 
     def __init__(
@@ -51,241 +110,214 @@ class FilterPool:
         loop: EventLoop,
         budget: MemoryBudget,
         *,
-        limit: float,
+        timeout: float,
         jobs: int,
         note: Callable[[str], None],
+        oldest: Callable[[], int] | None,
     ) -> None:
         self.jq, self.loop, self.budget, self.note = jq, loop, budget, note
-        self._limit, self._max_children = limit, min(jobs, _MAX_CHILDREN)
-        self._waiting: deque[tuple[FilterJob, Callable[[], None]]] = deque()
-        self._children: list[_Child] = []
+        self._timeout, self._jobs = timeout, jobs
+        self._oldest = oldest or self._oldest_job
+        self._lanes = [_Lane(each) for each in _classes(is_sequential=jobs == 1)]
+        self._wanted = 1  # processes in the first lane, with spares
+        self._done = 0  # jobs
+        self._ending: list[FilterProcess] = []
+        self._next_look = float("inf")
 
     @property
     def next_check(self) -> float | None:
         """Return when `check` must be called next, on the monotonic clock."""
-        busy = [child.job.started for child in self._children if child.job is not None]
-        if not busy:
-            return None
-        can_grow = self._waiting and len(self._children) < self._max_children
-        return max(busy) + _SLOW if can_grow else min(busy) + self._limit
+        return None if self._next_look == float("inf") else self._next_look
+
+    @property
+    def slow(self) -> int:
+        """Return the number of slow jobs, which wait or run."""
+        return sum(len(lane.waiting) + lane.busy for lane in self._lanes[1:])
+
+    def has_slot(self, lines: int) -> bool:
+        """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
+        return lines < self._jobs or lines < self._jobs + min(self.slow, _MAX_SLOW)
 
     def add(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when its result is available."""
-        self._waiting.append((job, then))
-        self.run()
-
-    def run(self) -> None:
-        """Start the jobs that wait, as far as a child is idle."""
-        self._begin_jobs()
-        if self._waiting and self._is_slow():
-            self._add_children()
-            self._begin_jobs()
+        level = 1 if job.size > _LARGE and len(self._lanes) > 1 else 0
+        self._lanes[level].waiting.append((job, then))
+        self._run()
 
     def check(self, now: float) -> None:
-        """End the jobs that take too long, and start others; continue to read results if there is room."""
-        for child in list(self._children):
-            if child.job is not None and now - child.job.started >= self._limit:
-                child.expire(f"the filter of --jq did not finish within {self._limit:g} s; raise --timeout")
-        for child in self._children:
-            child.resume()
-        self.run()
-
-    def may_read(self, job: FilterJob) -> bool:
-        """Return whether there is room for more of the result of *job*; there always is for that of the first line."""
-        if self.budget.has_room:
-            return True
-        return job.number == min(child.job.number for child in self._children if child.job is not None)
-
-    def remove(self, child: "_Child") -> None:
-        """Remove *child*, which has ended."""
-        self._children.remove(child)
+        """End the jobs that take too long, move those that are slow, and continue to read results if there is room."""
+        if now >= self._next_look:
+            self._look(now)
+        if not self.budget.has_room:
+            self._run_oldest()
+        for lane in self._lanes:
+            for worker in lane.workers:
+                if worker.is_paused:
+                    worker.resume()
 
     def close(self) -> None:
-        """End all children; no result follows."""
-        self._waiting.clear()
-        for child in list(self._children):
-            child.end()
+        """End all processes; no result follows."""
+        for lane in self._lanes:
+            lane.waiting.clear()
+        for worker in self._workers():
+            worker.end()
+            self.remove(worker)
+        for process in self._ending:
+            process.end()
+        self._ending.clear()
 
-    def _begin_jobs(self) -> None:
-        for child in list(self._children):
-            if self._waiting and child.job is None:
-                child.begin(*self._waiting.popleft())
+    # what workers need, and tell
 
-    def _is_slow(self) -> bool:
-        """Return whether each child has been running its job for long."""
+    def may_read(self, job: FilterJob) -> bool:
+        """Return whether there is room for more of the result of *job*; there always is for the oldest line."""
+        return self.budget.has_room or job.number == self._oldest()
+
+    def done(self, worker: FilterWorker, job: FilterJob) -> None:
+        """Learn from *job*, which *worker* has done, and run the next one."""
+        if worker.level == 1 and job.size <= _LARGE and worker.used() <= _QUICK[1]:
+            quick = self._lanes[0]  # a higher limit ends fewer processes whose job is almost done
+            quick.seconds = min(2 * quick.seconds, _QUICK[1])
+        if (
+            len(self._lanes[worker.level].workers) > self._lanes[worker.level].most
+        ):  # it was started for the oldest line
+            worker.end()
+            self.remove(worker)
+        self._done += 1
+        if self._done == _SPARE_AFTER:
+            self._wanted = max(self._wanted, min(2, self._lanes[0].most))
+        self._run()
+
+    def remove(self, worker: FilterWorker) -> None:
+        """Remove *worker*, which has ended."""
+        self._lanes[worker.level].workers.remove(worker)
+        self._plan_look(0.0)
+
+    def bury(self, process: "FilterProcess") -> None:
+        """Wait for the end of *process*, which was killed, without blocking: it may take long to free its memory."""
+        self._ending.append(process)
+
+    # jobs
+
+    def _run(self) -> None:
+        """Start the jobs that wait, and the processes for them."""
         now = time.monotonic()
-        return all(child.job is not None and now - child.job.started >= _SLOW for child in self._children)
+        for level, lane in enumerate(self._lanes):
+            if lane.waiting:
+                self._begin(lane, now)
+            if lane.waiting or (not level and len(lane.workers) < self._wanted):
+                self._start_processes(level)
+                self._begin(lane, now)
 
-    def _add_children(self) -> None:
-        """Double the children, as far as jobs wait for them: the first jobs that wait may be slow, too."""
-        for child in self._children:
-            child.lower_priority()
-        wanted = min(max(1, len(self._children)), len(self._waiting), self._max_children - len(self._children))
-        for _ in range(wanted):
-            try:
-                self._children.insert(0, _Child(self))  # it is preferred to those of low priority
-            except FilterError as error:
-                if not self._children:
-                    self._fail_waiting(str(error))
+    def _begin(self, lane: _Lane, now: float) -> None:
+        while lane.waiting and (worker := lane.free_worker(now)) is not None:
+            self._begin_first(lane, worker, now)
+        if lane.waiting and lane is self._lanes[0]:
+            self._plan_look(now + _HESITATION)
+
+    def _begin_first(self, lane: _Lane, worker: FilterWorker, now: float) -> None:
+        """Give the first job that waits in *lane* to *worker*."""
+        worker.next_look = now + lane.seconds
+        self._plan_look(min(worker.next_look, now + self._timeout))
+        worker.begin(*lane.waiting.popleft())
+
+    def _start_processes(self, level: int) -> None:
+        lane = self._lanes[level]
+        wanted = len(lane.waiting) + lane.busy if level else self._wanted
+        while len(lane.workers) < min(wanted, lane.most):
+            if not self._start_process(level):
                 return
 
-    def _fail_waiting(self, message: str) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for job, then in waiting:
-            job.fail(message)
-            then()
+    def _start_process(self, level: int) -> bool:
+        """Start a process in the lane *level*; return whether that worked. If none works, fail the jobs that wait."""
+        assert self.jq is not None  # noqa: S101 - there are no jobs without a filter
+        lane = self._lanes[level]
+        try:
+            worker = FilterWorker(self.jq, self, level)
+        except FilterError as error:
+            self._wanted = 1
+            waiting: deque[Waiting] = deque()
+            if not lane.workers:
+                waiting, lane.waiting = lane.waiting, waiting
+            for job, then in waiting:
+                job.fail(str(error))
+                then()
+            return False
+        if lane.niceness:
+            worker.enter(level, lane.niceness)
+        lane.workers.append(worker)
+        return True
 
-
-class _Child:
-    """A child process of *pool*; *job* is the job that it runs."""
-
-    def __init__(self, pool: FilterPool) -> None:
-        self.job: FilterJob | None = None
-        assert pool.jq is not None  # noqa: S101 - there are no jobs without a filter
-        self._pool, self._jq, self._process = pool, pool.jq, pool.jq.start()
-        self._then: Callable[[], None] = lambda: None
-        self._numbers = self._jq.number_check()
-        self._unsent = memoryview(b"")
-        self._is_sent = self._has_result = self._is_paused = self._has_low_priority = False
-        self._errors = self._partial_line = b""
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        assert stdin is not None  # noqa: S101 - all three are pipes
-        assert stdout is not None  # noqa: S101 - see above
-        assert stderr is not None  # noqa: S101 - see above
-        self._files = (stdin, stdout, stderr)
-        self._descriptors = tuple(file.fileno() for file in self._files)
-        self._stdin, self._stdout, self._stderr = self._descriptors
-        for descriptor in self._descriptors:
-            os.set_blocking(descriptor, False)
-        pool.loop.watch_pipe(self._stdout, EVENT_READ, self._read)
-        pool.loop.watch_pipe(self._stderr, EVENT_READ, self._read_errors)
-
-    def begin(self, job: FilterJob, then: Callable[[], None]) -> None:
-        """Run *job*; call *then* when it is done."""
-        self.job, self._then, self._is_sent, self._has_result = job, then, False, False
-        job.started = time.monotonic()
-        self._numbers = self._jq.number_check()
-        self._write()
-
-    def lower_priority(self) -> None:
-        """Let other processes run first, because the job takes long; there is no way back."""
-        if not self._has_low_priority:
-            self._has_low_priority = True
-            with suppress(OSError):  # it has ended
-                os.setpriority(os.PRIO_PGRP, self._process.pid, _LOW_PRIORITY)
-
-    def expire(self, message: str) -> None:
-        """End the job with *message*, unless its result can be read now: xapi itself may have been delayed."""
-        job = self.job
-        self._read()
-        if job is not None and self.job is job:
-            self.fail(message)
-
-    def fail(self, message: str) -> None:
-        """End the child, and its job with *message*."""
-        job, then = self.job, self._then
-        self.end()
-        self._pool.remove(self)
-        if job is not None:
-            self._pool.budget.remove(job.held)
-            job.fail(message)
-            then()
-
-    def end(self) -> None:
-        """End the child."""
-        for descriptor in self._descriptors:
-            self._pool.loop.unwatch_pipe(descriptor)
-        self._process.end()
-        for file in self._files:
-            file.close()
-        self.job = None
-
-    def resume(self) -> None:
-        """Continue to read the result if that was paused, and if there is room."""
-        if self._is_paused and (self.job is None or self._pool.may_read(self.job)):
-            self._is_paused = False
-            if self.job is not None:
-                self.job.started = time.monotonic()
-            self._pool.loop.watch_pipe(self._stdout, EVENT_READ, self._read)
-
-    def _write(self) -> None:
-        """Write the document, as far as the pipe has room and as it does not take long."""
-        assert self.job is not None  # noqa: S101 - it ends after the document has been written
-        for _ in range(_MAX_WRITES):
-            if not self._unsent:
-                chunk = next(self.job.chunks, None)
-                if chunk is None:
-                    self._sent()
+    def _run_oldest(self) -> None:
+        """Run the job of the oldest line if it waits, in an additional process: all others may wait for room."""
+        oldest = self._oldest()
+        for level, lane in enumerate(self._lanes):
+            for waiting in lane.waiting:
+                if waiting[0].number == oldest:
+                    lane.waiting.remove(waiting)
+                    lane.waiting.appendleft(waiting)
+                    if self._start_process(level):
+                        self._begin_first(lane, lane.workers[-1], time.monotonic())
                     return
-                self._numbers.add(chunk)
-                self._unsent = memoryview(chunk)
-            try:
-                self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # the end of its output follows
-                self._pool.loop.unwatch_pipe(self._stdin)
-                return
-        self._pool.loop.watch_pipe(self._stdin, EVENT_WRITE, self._write)
 
-    def _sent(self) -> None:
-        self._is_sent = True
-        self._pool.loop.unwatch_pipe(self._stdin)
-        self._end_job()
+    # slow jobs
 
-    def _read(self) -> None:
-        """Read a part of the result."""
-        job = self.job
-        if job is not None and not self._pool.may_read(job):
-            self._is_paused = True
-            self._pool.loop.unwatch_pipe(self._stdout)
+    def _look(self, now: float) -> None:
+        self._ending = [process for process in self._ending if not process.try_end()]
+        for worker in self._workers():
+            job = worker.job
+            if job is None or worker.is_paused:
+                continue
+            if now - job.started >= self._timeout:
+                worker.expire(f"the filter of --jq did not finish within {self._timeout:g} s; raise --timeout")
+            elif not job.held and worker.level + 1 < len(self._lanes) and now >= worker.next_look:
+                self._check_time(worker, job, now)
+        self._next_look = self._time_of_next_look(now)
+        self._run()
+
+    def _check_time(self, worker: FilterWorker, job: FilterJob, now: float) -> None:
+        """Move *job* to the next lane if it is slow and if other jobs need the room."""
+        level = worker.level
+        lane, following = self._lanes[level], self._lanes[level + 1]
+        if not lane.is_over(worker, job, now):
             return
-        try:
-            data = os.read(self._stdout, _BLOCK)
-        except BlockingIOError:
-            return
-        if not data or job is None:
-            self._ended()
-            return
-        self._pool.budget.add(len(data))
-        if job.receive(data):
-            self._has_result = True
-            self._end_job()
-        elif job.held > _MAX_RESULT:
-            self.fail(f"the result of the filter of --jq is larger than {size(_MAX_RESULT)}")
+        if level:
+            self._lanes[0].seconds = max(self._lanes[0].seconds / 2, _QUICK[0])
+        else:
+            self._wanted = lane.most
+        if following.busy < following.most:
+            self._make_room(following)
+            self.remove(worker)
+            following.workers.append(worker)
+            worker.enter(level + 1, following.niceness)
+            worker.next_look = now + following.seconds
+        elif (lane.waiting or not level) and lane.busy >= lane.most:
+            following.waiting.append(worker.take_back())
+        else:
+            worker.next_look = now + _AGAIN
 
-    def _end_job(self) -> None:
-        """End the job if it is done: the result can precede the end of the line with the document."""
-        if self._is_sent and self._has_result:
-            self.job = None
-            self._then()
-            self._pool.run()
+    def _make_room(self, lane: _Lane) -> None:
+        """End an idle worker of *lane* if it is full."""
+        if len(lane.workers) >= lane.most:
+            idle = next(worker for worker in lane.workers if worker.job is None)
+            idle.end()
+            self.remove(idle)
 
-    def _ended(self) -> None:
-        """End the job, because the process has ended."""
-        from subprocess import TimeoutExpired
+    def _time_of_next_look(self, now: float) -> float:
+        times = [now + 10 * _PAUSE] if self._ending else []
+        for worker in self._workers():
+            if worker.job is not None and not worker.is_paused:
+                times.append(worker.job.started + self._timeout)
+                if worker.level + 1 < len(self._lanes) and not worker.job.held:
+                    times.append(worker.next_look)
+        return min(times, default=float("inf"))
 
-        from xapi_cli.request.filter_engine import reason_of
+    def _plan_look(self, moment: float) -> None:
+        self._next_look = min(self._next_look, moment)
 
-        with suppress(TimeoutExpired):
-            self._process.wait(_EXIT_TIME)
-        self._read_errors()
-        reason = reason_of(self._errors, self._process.returncode or 0, memory=self._jq.memory)
-        self.fail(f"the filter of --jq failed: {reason}; check the filter")
+    def _oldest_job(self) -> int:
+        running = (worker.job.number for worker in self._workers() if worker.job is not None)
+        return min((*running, *(job.number for lane in self._lanes for job, _ in lane.waiting)), default=0)
 
-    def _read_errors(self) -> None:
-        """Report what the filter prints on stderr; keep what jq prints there before it ends."""
-        try:
-            data = os.read(self._stderr, _BLOCK)
-        except BlockingIOError:
-            return
-        if not data:
-            self._pool.loop.unwatch_pipe(self._stderr)
-        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
-        if not data or len(self._partial_line) > _MAX_ERRORS:
-            lines, self._partial_line = [*lines, self._partial_line], b""
-        for line in filter(None, lines):
-            if line.startswith(_FAILURES):
-                self._errors = (self._errors + line + b"\n")[:_MAX_ERRORS]
-            else:
-                self._pool.note(line.decode("utf-8", "replace"))
+    def _workers(self) -> Iterator[FilterWorker]:
+        """Yield the workers as they are now; some may be removed meanwhile."""
+        return iter([worker for lane in self._lanes for worker in lane.workers])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from xapi_cli.batch import bodies
 from xapi_cli.batch.entries import Entry
@@ -73,13 +73,15 @@ def filtered_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> 
     if member is not None:
         if not member.startswith(bodies.JSON_KEY):
             return line.with_member(member)
-        job = FilterJob(entry.number, iter((member.removeprefix(bodies.JSON_KEY) + b"\n",)))
+        text = member.removeprefix(bodies.JSON_KEY) + b"\n"
+        job = FilterJob(entry.number, len(text), lambda: iter((text,)))
     else:
         chunks = yield from bodies.long_member(response)
-        document = chunks()
-        if next(document) != bodies.JSON_KEY:
+        if next(chunks()) != bodies.JSON_KEY:
             return line.with_chunks(chunks, len(response.body))
-        job = FilterJob(entry.number, chain(filter(None, document), (b"\n",)))
+        job = FilterJob(
+            entry.number, len(response.body), lambda: chain(filter(None, islice(chunks(), 1, None)), (b"\n",))
+        )
     yield job
     count, value = job.result()
     if not count:

@@ -1,9 +1,9 @@
 """A program of its own: applies a jq filter to the JSON documents on stdin, with libjq.
 
 Its arguments are the directory of the module jq, the filter as the user wrote it, for error messages, the filter to
-apply, and the last line that it prints. With a fifth argument, it prints a newline when both filters are compiled,
-before it reads stdin. Its exit codes are those of jq. It imports nothing of xapi, and only what it needs, so that it
-starts faster.
+apply, and the last line that it prints. With a fifth argument, it first checks the library and the filter that the
+user wrote, and prints a newline when both filters are compiled, before it reads stdin. Its exit codes are those of jq.
+It imports nothing of xapi, and only what it needs, so that it starts faster.
 
 The results of the filter to apply are, for each document, the number 0, strings, and null. It prints the strings, one
 per line. If the last line is empty, each line is a document instead, whose only result is a string that it prints
@@ -56,9 +56,10 @@ def main(directory: str, text: str, full: str, end: str, ready: str = "") -> int
     try:
         import jq
 
-        if not _keeps_numbers(jq):
-            return _failed("the package jq is older than 1.6", NO_LIBRARY)
-        jq.compile(text)
+        if ready:
+            if not _keeps_numbers(jq):
+                return _failed("the package jq is older than 1.6", NO_LIBRARY)
+            jq.compile(text)
         program = jq.compile(full)
         if ready:
             os.write(1, b"\n")

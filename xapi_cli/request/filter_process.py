@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
 _PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
+_CPU_TIME = 2  # of all threads of a process, user and system
 _KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
 
 
@@ -47,6 +49,33 @@ class FilterProcess(subprocess.Popen[bytes]):
             _enlarge(self.stdin)
             _enlarge(self.stdout)
 
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU time that the process has used, or None if the system does not tell."""
+        if sys.platform != "linux" or self.returncode is not None:
+            return None
+        try:
+            return time.clock_gettime(~self.pid << 3 | _CPU_TIME)  # clock_getcpuclockid(3), which Python lacks
+        except OSError:
+            return None
+
+    def unread(self) -> int:
+        """Return how many bytes in the pipe to its stdin the process has not read; 0 if the system does not tell."""
+        if self.stdin is None or os.name == "nt":
+            return 0
+        import fcntl
+        import termios
+
+        try:
+            return int.from_bytes(fcntl.ioctl(self.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
+        except OSError:
+            return 0
+
+    def lower_priority(self, steps: int) -> None:
+        """Give the process and its child processes a niceness *steps* above that of xapi; there is no way back."""
+        if os.name != "nt":
+            with suppress(OSError):  # it has ended
+                os.setpriority(os.PRIO_PGRP, self.pid, os.getpriority(os.PRIO_PROCESS, 0) + steps)
+
     def kill(self) -> None:
         """Kill the process and its child processes, unless it has ended: a jq may be a shell script."""
         if os.name != "nt" and self.returncode is None:
@@ -54,12 +83,18 @@ class FilterProcess(subprocess.Popen[bytes]):
                 os.killpg(self.pid, signal.SIGKILL)
         super().kill()
 
+    def try_end(self) -> bool:
+        """Do what `end` does without waiting for the process; return whether it has ended."""
+        self._end_guard()
+        self.kill()
+        if self.poll() is None:
+            return False
+        self.end()
+        return True
+
     def end(self) -> None:
         """Kill the process if it is still running, and close its stdin."""
-        if self._guard is not None:  # first, so that it cannot kill a process that has the same id later
-            self._guard.kill()
-            self._guard.wait()
-            self._guard = None
+        self._end_guard()
         if self.returncode is None:
             self.kill()
             self.wait()
@@ -67,6 +102,13 @@ class FilterProcess(subprocess.Popen[bytes]):
         if self.stdin is not None:
             with suppress(OSError):  # it did not read the rest
                 self.stdin.close()
+
+    def _end_guard(self) -> None:
+        """End the guard, before the process: it must not kill another one that gets the same id later."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard = None
 
     def _close_lifeline(self) -> None:
         descriptor, self._lifeline = self._lifeline, None
