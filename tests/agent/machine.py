@@ -5,6 +5,7 @@ The network is that of the real machine.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,6 +23,21 @@ from tests.skips import IMPOSSIBLE
 
 _TIMEOUT = 60  # seconds
 _UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup")
+
+# Runs its arguments in a new control group, which ends with them.
+_IN_CONTROL_GROUP = """
+set -eu
+groups=$(mktemp -d)
+mount -t cgroup2 machine "$groups"
+group=$(mktemp -d "$groups$(sed -n s/^0:://p /proc/self/cgroup)/xapi-XXXXXX")
+status=0
+(echo 0 >"$group/cgroup.procs" && exec "$@") || status=$?
+find "$group" -depth -type d -exec rmdir {} ';'
+umount "$groups"
+rmdir "$groups"
+exit "$status"
+"""
+_WITH_CONTROL_GROUP = ("unshare", "--mount", "sh", "-c", _IN_CONTROL_GROUP, "sh")
 
 
 class User(NamedTuple):
@@ -90,27 +106,32 @@ expose() {{
 """
 
 
-class Machine:
-    """The machine within a `with` block; only root can have one."""
+_OWN_GROUPS = f"mount -t cgroup2 machine /sys/fs/cgroup; chown -R {ALICE.name}: /sys/fs/cgroup\n"
 
-    def __init__(self) -> None:
+
+class Machine:
+    """The machine within a `with` block; only root can have one. With *has_groups*, alice can make control groups."""
+
+    def __init__(self, *, has_groups: bool = False) -> None:
+        self._has_groups = has_groups
         self._unshare: subprocess.Popen[bytes] | None = None
         self.pid = 0  # of its first process
 
     def __enter__(self) -> Self:
-        setup = (
-            _SETUP + "".join(f"expose {shlex.join(words)}\n" for words in _hidden()) + "echo ready\nexec 1>&2\ncat\n"
-        )
+        groups = _OWN_GROUPS if self._has_groups else ""
+        expose = "".join(f"expose {shlex.join(words)}\n" for words in _hidden())
+        setup = f"{_SETUP}{groups}{expose}echo ready\nexec 1>&2\ncat\n"
         self._unshare = process = subprocess.Popen(
-            [*_UNSHARE, "sh", "-c", setup], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+            [*(_WITH_CONTROL_GROUP if self._has_groups else ()), *_UNSHARE, "sh", "-c", setup],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
         assert process.stdout is not None
         with process.stdout:
             ready = process.stdout.readline()
         if ready != b"ready\n":
             self.__exit__()
             raise AssertionError("the machine did not start")
-        (self.pid,) = children(process.pid)
+        self.pid = _first_process(process.pid)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,7 +176,14 @@ class Machine:
         wait_until(self.path(path).exists, f"{path} exists", timeout=_TIMEOUT)
 
 
-def check_possible(*programs: str) -> None:
+def _first_process(pid: int) -> int:
+    """Return the descendant of the process *pid* that is the first one of its namespace."""
+    while not re.search(r"^NSpid:.*\t1$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE):
+        (pid,) = children(pid)
+    return pid
+
+
+def check_possible(*programs: str, has_groups: bool = False) -> None:
     """Skip the test if there can be no machine, or if one of *programs* is missing."""
     if missing := [name for name in programs if shutil.which(name, path=SEARCH_PATH) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
@@ -164,6 +192,9 @@ def check_possible(*programs: str) -> None:
     probe = [*_UNSHARE, "mount", "-t", "tmpfs", "machine", "/run"]
     if subprocess.run(probe, capture_output=True, timeout=_TIMEOUT, check=False).returncode != 0:
         pytest.skip(f"{IMPOSSIBLE}no file system can be mounted")
+    probe = [*_WITH_CONTROL_GROUP, "true"]
+    if has_groups and subprocess.run(probe, capture_output=True, timeout=_TIMEOUT, check=False).returncode != 0:
+        pytest.skip(f"{IMPOSSIBLE}no control group can be made")
 
 
 def _hidden() -> list[list[str]]:

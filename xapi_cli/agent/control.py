@@ -11,11 +11,13 @@ from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import paths
 from xapi_cli.system import agent_socket, private_files
+from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
     from _socket import socket
 
 _TIMEOUT = 10.0  # seconds
+_ACTIVATION_TIMEOUT = 60.0  # seconds until a service manager must have started an agent; less than a login waits for it
 _POLL_INTERVAL = 0.01  # seconds
 
 
@@ -59,18 +61,45 @@ def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
 def find_current(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the status of the agent, None if none runs; after an upgrade, the old agent ends first.
 
-    Raises XapiError if the agent belongs to another installation or does not respond.
+    If a service manager listens for the agent, it starts one. Raises XapiError if it does not, or if the agent belongs
+    to another installation or does not respond.
     """
     end = time.monotonic() + _TIMEOUT
     while True:
         try:
             found = status(environ)
-            if found is None or _is_current(environ):
+            if found is None and not _is_starting(environ):
+                return None
+            if found is not None and _is_current(environ):
                 return found
         except _NoResponse:  # an agent that ends may close the connection
             if time.monotonic() > end:
                 raise
         time.sleep(_POLL_INTERVAL)
+
+
+def _is_starting(environ: Mapping[str, str]) -> bool:
+    """Return whether another process listens at the agent's socket; it has started an agent then, if it can."""
+    path = os.path.join(directory(environ), "agent")
+    connection = agent_socket.connect(path)
+    if connection is None:
+        return False
+    try:
+        process, _ = agent_socket.peer(connection)
+        if process and not os.path.exists(f"/proc/{process}"):
+            return False  # it was an agent, of which a worker is left
+        connection.settimeout(_ACTIVATION_TIMEOUT)
+        protocol.receive(connection)
+    except TimeoutError:
+        raise XapiError(
+            f"another process listens at {printable(path)}, and has started no agent",
+            hint="run `systemctl --user status xapi-agent.socket xapi-agent.service`",
+        ) from None
+    except (OSError, EOFError, protocol.ProtocolError):
+        pass  # it could not start one, or an agent has just ended
+    finally:
+        connection.close()
+    return True
 
 
 def _is_current(environ: Mapping[str, str]) -> bool:
