@@ -4,6 +4,7 @@ A warm command has the output, exit status, files and signals of a cold one. Thi
 """
 
 import os
+import re
 import resource
 import signal
 import termios
@@ -15,8 +16,8 @@ from xapi_cli.agent import protocol
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
 # A client of another locale has the same encoding, or another build, and sends what else the locale determines.
 _READ_AT_START = (b"GLIBC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
-# Paths that denote something else in each process.
-_OWN_PATHS = (b"/dev/fd", b"/dev/std", b"/dev/tty", b"/proc/")
+# Paths, also from the working directory /, that denote something else in each process.
+_OWN_PATHS = re.compile(rb"(?<![\w.-])(?:dev/[./]*(?:fd|std|tty)|proc/)")
 # Commands that replace their process, run for long, or start others; and options that look at the parent process.
 _COLD_COMMANDS = frozenset({"batch", "demo", "exec", "sandbox"})
 _COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})
@@ -80,7 +81,7 @@ def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: St
     if at_start(environ) != start.environ:
         raise Cold("different environment variables")
     text = b"\0".join([*map(os.fsencode, argv), *environ.values()])
-    if any(path in text for path in _OWN_PATHS):
+    if _OWN_PATHS.search(text):
         raise Cold("argument under /dev/fd or /proc")
 
 
@@ -113,7 +114,7 @@ def adopt(pid: int, client: Process) -> None:
     try:
         _adopt_limits(pid)
         _adopt_schedule(pid)
-        os.chdir(f"/proc/{pid}/cwd")
+        _adopt_directory(f"/proc/{pid}/cwd")
     except OSError as error:
         raise Cold(f"process state ({error.strerror})") from error
     os.umask(int(client.status["Umask"], 8))
@@ -163,6 +164,13 @@ def _adopt_limits(pid: int) -> None:
             resource.setrlimit(kind, theirs)
         except ValueError as error:  # the hard limit of this process is lower
             raise Cold("resource limit") from error
+
+
+def _adopt_directory(link: str) -> None:
+    directory = os.readlink(link)
+    if directory == "/dev" or f"{directory}/".startswith("/proc/"):
+        raise Cold("working directory /dev or /proc")
+    os.chdir(link)
 
 
 def _adopt_schedule(pid: int) -> None:
