@@ -119,7 +119,8 @@ def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, da
     (path,) = known._directory.iterdir()  # noqa: SLF001 - where the garbage is to go
     path.write_bytes(data)
 
-    assert known.all() == []
+    assert (known.all(), known.is_damaged()) == ([], True)
     known.add(ME, "keyring")
     known.add(ME, "file")
+    assert not known.is_damaged()
     assert sorted(known.storages(ME)) == ["file", "keyring"]

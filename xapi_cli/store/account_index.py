@@ -63,8 +63,12 @@ class AccountIndex:
         return [
             Identity(entry["base_url"], entry["username"])
             for entry in entries
-            if entry and entry["storages"] and {"base_url", "username"} <= entry.keys()
+            if entry and entry["storages"] and _names_account(entry)
         ]
+
+    def is_damaged(self) -> bool:
+        """Return whether an entry is not valid or does not name its account, so that `all` may lack that account."""
+        return any(self._is_damaged(path) for path in private_files.files(self._directory, _OWN))
 
     def _path(self, identity: Identity) -> Path:
         return self._directory / f"{identity.key}.json"
@@ -88,6 +92,12 @@ class AccountIndex:
             entry |= {"base_url": identity.base_url, "username": identity.username}
         private_files.replace(self._path(identity), json.dumps(entry).encode())
 
+    def _is_damaged(self, path: Path) -> bool:
+        entry = self._read(path)
+        if entry is None:
+            return private_files.read(path, limit=0) is not None  # otherwise, another process has removed it
+        return bool(entry["storages"]) and not _names_account(entry)
+
     def _sweep(self) -> None:
         """Remove the empty entries that logouts left more than an hour ago."""
         with suppress(OSError):
@@ -96,3 +106,7 @@ class AccountIndex:
     def _is_obsolete(self, path: Path, mtime: float) -> bool:
         entry = self._read(path)
         return entry is not None and not entry["storages"] and abs(self._clock() - mtime) > _EMPTY_FOR
+
+
+def _names_account(entry: dict[str, Any]) -> bool:
+    return {"base_url", "username"} <= entry.keys()

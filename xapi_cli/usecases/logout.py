@@ -34,8 +34,14 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":
     from xapi_cli.store.account_index import AccountIndex
 
+    index = AccountIndex(runtime.state_directory / "known")
     try:
-        return AccountIndex(runtime.state_directory / "known").all()
+        if index.is_damaged():
+            runtime.terminal.warn(
+                "the index of accounts is damaged, so some accounts may still be logged in;"
+                " run `xapi logout -p NAME` for each profile"
+            )
+        return index.all()
     except OSError as error:
         raise StoreError(
             f"the index of accounts cannot be read: {error.strerror}", hint="check XAPI_STATE_DIR"
