@@ -1,7 +1,6 @@
 """Gets a password from the password_command of a profile, which prints the password of a login."""
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -46,7 +45,7 @@ def from_command(
     if len(output) > _MAX_SIZE:
         raise _failed(name, "printed more than 64 KiB")
     if exit_code:
-        raise _failed(name, _describe_exit(exit_code))
+        raise _failed(name, programs.describe_failure(exit_code))
     if not (password := first_line(output)):
         raise _failed(name, "printed no password on its first line")
     return password
@@ -55,16 +54,6 @@ def from_command(
 def first_line(output: bytes) -> str:
     """Return the first line of *output* as text, without its end; the bytes of any other encoding are preserved."""
     return output.partition(b"\n")[0].removesuffix(b"\r").decode("utf-8", "surrogateescape")
-
-
-def _describe_exit(exit_code: int) -> str:
-    """Return how a command ended; *exit_code* is negative if a signal terminated it."""
-    if exit_code >= 0:
-        return f"failed with exit code {exit_code}"
-    try:
-        return f"was terminated by {signal.Signals(-exit_code).name}"
-    except ValueError:  # a real-time signal
-        return f"was terminated by signal {-exit_code}"
 
 
 def _failed(name: str, how: str) -> LoginNeeded:

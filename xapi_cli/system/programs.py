@@ -50,6 +50,16 @@ def find(program: str, environ: Mapping[str, str]) -> str:
     return found
 
 
+def describe_failure(exit_code: int) -> str:
+    """Return how a program with the *exit_code* of `run`, which is not 0, ended: negative values are signals."""
+    if exit_code > 0:
+        return f"failed with exit code {exit_code}"
+    try:
+        return f"was terminated by {signal.Signals(-exit_code).name}"
+    except ValueError:  # most real-time signals have no name
+        return f"was terminated by signal {-exit_code}"
+
+
 def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
     """Return what *program* printed until it exited or *limit* expired, and its exit code.
 

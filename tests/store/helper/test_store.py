@@ -179,7 +179,7 @@ def test_a_child_process_that_the_helper_leaves_running_does_not_delay(opened: O
         ("sys.stdout.buffer.write(bytes(range(256)))", "get did not print valid credentials"),
         ("print('CANARY'); sys.exit(1)", "get failed with exit code 1"),
         ("print('CANARY', file=sys.stderr); sys.exit(77)", "get failed with exit code 77"),
-        ("import os; os.kill(os.getpid(), 9)", "get was killed by signal 9"),
+        ("import os; os.kill(os.getpid(), 9)", "get was terminated by SIGKILL"),
         ("print('pass not initialized: CANARY'); sys.exit(1)", "get failed: the password store is not initialized"),
         ("print('gpg: decryption failed: CANARY'); sys.exit(1)", "get failed: its data cannot be decrypted"),
         ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get failed: the keychain is locked"),

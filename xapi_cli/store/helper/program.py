@@ -106,7 +106,7 @@ class Program:
         for part, meaning, remedy in _REASONS:
             if part in printed:
                 return StoreError(f"{self.name} {action} failed: {meaning}", hint=f"{remedy}, or {_REMEDY}")
-        how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        how = programs.describe_failure(code)
         return HelperFailed(f"{self.name} {action} {how}", hint=f"run the helper yourself to see why, or {_REMEDY}")
 
     def _secret(self, output: bytes) -> str:
