@@ -1,5 +1,6 @@
 """Processes of several machines that share a Redis server; in these tests, a machine is a state directory."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -7,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.program import Outcome, Xapi
 from tests.redis_server import RedisServer
+from tests.servers import Peer
+from tests.threads import Gate
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -26,6 +29,23 @@ class OneTokenSandbox(Sandbox):
             with self._lock:
                 self._tokens = {token: self._tokens[token]}
         return token
+
+
+class Grants:
+    """A token endpoint that issues `token1`, `token2`, … and holds the first login until the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.number = 0
+
+    def __call__(self, peer: Peer) -> None:
+        peer.read_request()
+        self.number += 1
+        body = json.dumps({"access_token": f"token{self.number}"}).encode()
+        if self.number == 1:
+            self.gate.reached(peer)
+            assert self.gate.open.wait(60)
+        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
 def on(xapi: Xapi, machine: int) -> Env:

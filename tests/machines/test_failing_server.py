@@ -1,13 +1,14 @@
 """Machines that share a Redis server that is down, frozen, restarted, full or a replica."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.machines.fleet import MACHINES, ME, Env, ended, exit_codes, fleet, on
+from tests.machines.fleet import MACHINES, ME, Env, Grants, ended, exit_codes, fleet, on
 from tests.program import Xapi
 from tests.redis_server import RedisServer
-from tests.servers import Stopwatch
+from tests.servers import Server, Stopwatch
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 
@@ -150,3 +151,36 @@ def test_a_replica_serves_valid_tokens_and_causes_no_login(
         True
     }
     assert sandbox.logins == 1
+
+
+_FAILURES: dict[str, Callable[[RedisServer], object]] = {
+    "killed": RedisServer.stop,
+    "frozen": RedisServer.freeze,
+    "full": lambda server: server.oracle.config_set("maxmemory", "1"),
+    "a replica": lambda server: server.oracle.replicaof("127.0.0.1", "1"),
+}
+
+
+@pytest.mark.parametrize("event", _FAILURES)
+@pytest.mark.parametrize("command", ["token show", "login"])
+def test_a_server_that_fails_during_a_login_costs_an_automatic_login_a_warning_only(
+    xapi: Xapi, redis_server: RedisServer, event: str, command: str
+) -> None:
+    grants = Grants()
+    with Server([grants]) as server:
+        account: Env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "x"}
+        process = xapi.start(*command.split(), env={**redis_server.environ, **account})
+        grants.gate.wait()
+        _FAILURES[event](redis_server)
+        grants.gate.open.set()
+        (outcome,) = ended([process])
+    if event == "frozen":
+        redis_server.thaw()
+
+    if command == "login":
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
+        assert outcome.err.startswith(f"xapi: error: Redis at {redis_server.socket} ")
+    else:
+        assert (outcome.code, outcome.out) == (0, "token1\n")
+        assert f"xapi: warning: the new token could not be stored: Redis at {redis_server.socket} " in outcome.err
+    assert grants.number == 1

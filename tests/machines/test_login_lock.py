@@ -1,35 +1,16 @@
 """Machines that share a Redis server: processes that are killed or stopped, or log in during a logout."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.machines.fleet import Env, ended, exit_codes, keys_like, on, wait_for_polls
+from tests.machines.fleet import Env, Grants, ended, exit_codes, keys_like, on, wait_for_polls
 from tests.program import PROGRAM, Xapi
 from tests.redis_server import RedisServer
-from tests.servers import Peer, Server, Stopwatch
-from tests.threads import Gate
+from tests.servers import Server, Stopwatch
 from xapi_cli.sandbox import Sandbox
-
-
-class Grants:
-    """A token endpoint that issues `token1`, `token2`, … and holds the first login until the gate is open."""
-
-    def __init__(self) -> None:
-        self.gate = Gate()
-        self.number = 0
-
-    def __call__(self, peer: Peer) -> None:
-        peer.read_request()
-        self.number += 1
-        body = json.dumps({"access_token": f"token{self.number}"}).encode()
-        if self.number == 1:
-            self.gate.reached(peer)
-            assert self.gate.open.wait(60)
-        peer.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
 @pytest.fixture

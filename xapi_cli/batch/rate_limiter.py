@@ -17,7 +17,7 @@ def parse_rate(text: str) -> float:
     if match is None or not float(match[1]):
         raise UsageError(
             f"--rate: {printable(text)!r} is not a valid rate",
-            hint="write N, N/s or N/m, with N above 0, such as 100/s",
+            hint="write N, N/s or N/m, with N above 0 and below a billion, such as 100/s",
         )
     return float(match[1]) / _UNITS[match[2] or "s"]
 
