@@ -98,3 +98,54 @@ def test_a_large_value_is_compact_in_blocks(value: Any) -> None:
 
     assert max(map(len, blocks)) <= 64 * 1024
     assert b"".join(blocks).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")])
+
+
+def _parts(text: str) -> list[str]:
+    """Return the text of each element, or of the names and values of each member, of *text*."""
+    span = json_spans.whole(text)
+    if text[span[0]] == "[":
+        return [text[slice(*each)] for each in json_spans.elements(text, span)]
+    return [text[slice(*part)] for member in json_spans.members(text, span) for part in member]
+
+
+@given(st.lists(JSON), SEPARATORS, st.booleans())
+def test_the_elements_of_any_text_are_found(values: list[object], separators: tuple[str, str], plain: bool) -> None:
+    text = json.dumps(values, separators=separators, ensure_ascii=plain)
+
+    assert _parts(text) == [json.dumps(value, separators=separators, ensure_ascii=plain) for value in values]
+
+
+@given(st.dictionaries(st.text(), JSON), SEPARATORS, st.booleans())
+def test_the_members_of_any_text_are_found(values: dict[str, object], separators: tuple[str, str], plain: bool) -> None:
+    text = json.dumps(values, separators=separators, ensure_ascii=plain)
+
+    parts = [part for member in values.items() for part in member]
+    assert _parts(text) == [json.dumps(part, separators=separators, ensure_ascii=plain) for part in parts]
+
+
+@given(st.lists(JSON) | st.dictionaries(st.text(), JSON), st.text(max_size=5), st.text(max_size=5))
+def test_the_end_of_a_container_is_found(value: object, before: str, after: str) -> None:
+    text = json.dumps(value)
+
+    assert json_spans.end_of_container(before + text + after, len(before)) == len(before) + len(text)
+
+
+def test_repeated_names_are_preserved() -> None:
+    assert _parts(" [ 1.10 , 1e400,[ ] ] ") == ["1.10", "1e400", "[ ]"]
+    assert _parts('{"a": -0, "\\u0061": 1.0}') == ['"a"', "-0", '"\\u0061"', "1.0"]
+    assert (_parts("[ ]"), _parts(" {} ")) == ([], [])
+
+
+def test_depth_is_not_limited() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+
+    assert json_spans.end_of_container(deep + ",1", 0) == len(deep)
+    assert _parts(f"[{deep},1]") == [deep, "1"]
+
+
+@pytest.mark.parametrize("text", ["[", "[[]", '["]', '{"a": [}', '["\\"]'])
+def test_a_container_that_is_not_closed_has_no_end(text: str) -> None:
+    assert json_spans.end_of_container(text, 0) is None

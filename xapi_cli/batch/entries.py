@@ -16,7 +16,6 @@ from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
-from xapi_cli.request.json_parts import end_of_container
 from xapi_cli.request.json_stream import InvalidJSON, validated
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
@@ -132,6 +131,8 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, at)
     except RecursionError:
+        from xapi_cli.request.json_spans import end_of_container
+
         end = end_of_container(text, at) or len(text)
     try:
         for _ in validated([text[at:end]]):

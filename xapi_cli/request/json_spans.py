@@ -1,7 +1,9 @@
-"""The positions of values in a JSON document, so that numbers and strings stay as they were sent.
+"""The positions of values in JSON text of any depth, so that numbers and strings stay as they were written.
 
-A document is a string with one character for each byte (Latin-1). All structural characters of JSON are ASCII, so a
-part is found without decoding, and its bytes are those that the server sent.
+A document from a server is a string with one character for each byte (Latin-1). All structural characters of JSON are
+ASCII, so a part is found without decoding, and its bytes are those that the server sent. Functions that decode names
+or write bytes read such documents; the others read any text. The patterns take milliseconds to compile, so the module
+is imported where it is used.
 """
 
 import json
@@ -60,6 +62,17 @@ def elements(text: str, span: Span) -> Iterator[Span]:
         at = _after_comma(text, end)
 
 
+def members(text: str, span: Span) -> Iterator[tuple[Span, Span]]:
+    """Yield the spans of the name and of the value of each member of the object at *span* of *text*."""
+    at = _skip(text, span[0] + 1)
+    while text[at] != "}":
+        name = _NAME.match(text, at)
+        assert name is not None  # noqa: S101 - the document is valid
+        start, end = name.end(), _end(text, name.end())
+        yield name.span(1), (start, end)
+        at = _after_comma(text, end)
+
+
 def field(text: str, span: Span, path: str) -> Span | None:
     """Return the span of the field *path* of the object at *span* of *text*, None if there is none.
 
@@ -68,9 +81,10 @@ def field(text: str, span: Span, path: str) -> Span | None:
     """
     if text[span[0]] != "{":
         return None
-    members = {name: value for name, value in _members(text, span) if path == name or path.startswith(f"{name}.")}
-    for name in sorted(members, key=len, reverse=True):
-        found = members[name] if name == path else field(text, members[name], path[len(name) + 1 :])
+    named = ((string(text, name), value) for name, value in members(text, span))
+    values = {name: value for name, value in named if path == name or path.startswith(f"{name}.")}
+    for name in sorted(values, key=len, reverse=True):
+        found = values[name] if name == path else field(text, values[name], path[len(name) + 1 :])
         if found is not None:
             return found
     return None
@@ -78,7 +92,21 @@ def field(text: str, span: Span, path: str) -> Span | None:
 
 def names(text: str, span: Span) -> Iterator[str]:
     """Yield the names of the fields of the object at *span* of *text*."""
-    return (name for name, _ in _members(text, span))
+    return (string(text, name) for name, _ in members(text, span))
+
+
+def end_of_container(text: str, start: int) -> int | None:
+    """Return the position after the object or array at *start* of *text*, which may not be valid; None without an end.
+
+    Only brackets are checked.
+    """
+    depth, at = 0, start
+    while found := _UP_TO_BRACKET.match(text, at):
+        at = found.end()
+        depth += 1 if found[1] in "[{" else -1
+        if not depth:
+            return at
+    return None
 
 
 def is_array(text: str, span: Span) -> bool:
@@ -117,16 +145,6 @@ def string(text: str, span: Span) -> str:
     return decoded
 
 
-def _members(text: str, span: Span) -> Iterator[tuple[str, Span]]:
-    at = _skip(text, span[0] + 1)
-    while text[at] != "}":
-        name = _NAME.match(text, at)
-        assert name is not None  # noqa: S101 - the document is valid
-        start, end = name.end(), _end(text, name.end())
-        yield string(text, name.span(1)), (start, end)
-        at = _after_comma(text, end)
-
-
 def _skip(text: str, at: int) -> int:
     """Return the position of the first character from *at* on that is not whitespace."""
     return _WHITESPACE.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
@@ -141,11 +159,6 @@ def _end(text: str, at: int) -> int:
     if text[at] not in "[{":
         pattern = _STRING if text[at] == '"' else _LITERAL
         return pattern.match(text, at).end()  # type: ignore[union-attr]  # the document is valid
-    depth = 0
-    while True:
-        found = _UP_TO_BRACKET.match(text, at)
-        assert found is not None  # noqa: S101 - the document is valid
-        at = found.end()
-        depth += 1 if found[1] in "[{" else -1
-        if not depth:
-            return at
+    end = end_of_container(text, at)
+    assert end is not None  # noqa: S101 - the document is valid
+    return end

@@ -6,10 +6,10 @@ a[0]=c    element 0 of a       [0]=c     element of the body        a[\0]=c   me
 
 import re
 from collections.abc import Iterable, Iterator
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field
-from xapi_cli.request.json_parts import elements, members
 from xapi_cli.request.json_stream import encode_string
 from xapi_cli.system.render import printable
 
@@ -184,10 +184,15 @@ def _expanded(node: Node, field: Field) -> Node:
     text = _json_text(node)
     if not isinstance(node, Field) or not text.startswith(("[", "{")):
         return node
+    from xapi_cli.request import json_spans
+
+    span = json_spans.whole(text)
     if text.startswith("["):
-        return [Part(node.name, element, is_json=True) for element in elements(text)]
-    found = members(text)
-    expanded: dict[str, Node] = {name: Part(node.name, part, is_json=True) for name, part in found}
+        return [Part(node.name, text[slice(*element)], is_json=True) for element in json_spans.elements(text, span)]
+    found = list(json_spans.members(text, span))
+    expanded: dict[str, Node] = {
+        scanstring(text, name[0] + 1)[0]: Part(node.name, text[slice(*value)], is_json=True) for name, value in found
+    }
     if len(expanded) < len(found):
         name = printable(field.written)
         raise UsageError(f"'{name}' extends an object with a duplicate name", hint="remove the duplicate")
