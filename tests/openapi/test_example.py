@@ -10,7 +10,7 @@ from tests.openapi.documents import SWAGGER, operation
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.example import example
 from xapi_cli.openapi.operations import Body, Operation, Parameter
-from xapi_cli.request import items
+from xapi_cli.request import items, nested_json
 
 
 def _with_body(schema: Any, media_type: str = "application/json") -> Operation:
@@ -35,6 +35,8 @@ def test_examples_of_a_swagger_document() -> None:
         (_required(a={"type": "integer"}, b={"type": "boolean"}), "application/json", ["a:=1", "b:=true"]),
         (_required(a={"type": "array"}, b={"type": "object"}), "application/json", ["a:=[]", "b:={}"]),
         (_required(**{"a=b:c": {"type": "string"}}), "application/json", [r"a\=b\:c=A_B_C"]),
+        (_required(**{"a[b]": {"type": "string"}}), "application/json", [r"a\[b\]=A_B"]),
+        (_required(**{"a[b]": {"type": "string"}}), "application/x-www-form-urlencoded", ["--form", "a[b]=A_B"]),
         (_required(a={"type": ["integer", "null"]}), "application/json", ["a:=1"]),
         (_required(a={"enum": ["x y"]}), "application/json", ["a=x y"]),
         (_required(a={"type": "integer"}), "application/x-www-form-urlencoded", ["--form", "a=1"]),
@@ -222,3 +224,15 @@ def test_only_known_options_are_in_an_example(parameters: list[Parameter], media
             next(words)
         elif word != "--form":
             assert not word.startswith("-")
+
+
+@given(st.lists(_TEXTS, min_size=1, max_size=2, unique=True))
+def test_the_fields_of_an_example_are_those_of_the_document(names: list[str]) -> None:
+    found = _with_body(_required(**{name: {"type": "string"} for name in names}))
+
+    words = example(found, "/a")[3:]
+
+    if "-d" not in words:
+        body = nested_json.build(items.parse(words, read=lambda _: pytest.fail("the example reads a file")).fields)
+        assert isinstance(body, dict)
+        assert set(body) == {each.name for each in found.parameters}

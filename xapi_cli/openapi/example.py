@@ -8,6 +8,7 @@ from xapi_cli.openapi.templates import PARAMETER, encoded, parameter_name, witho
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 _SEPARATOR = re.compile(r"([\\=:@])")
+_BRACKET = re.compile(r"([\[\]])")
 _JSON = {"integer": "1", "number": "1", "boolean": "true", "object": "{}"}
 _SCALAR = re.compile(r"true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SCALARS = ("integer", "number", "boolean")
@@ -84,7 +85,8 @@ def _body_words(operation: Operation, fields: list[Parameter]) -> Iterator[str]:
 def _item(field: Parameter, body: Body) -> str:
     separator = field.separator(is_form=body.is_form)
     value = {"@": "FILE", ":=": _json(field)}.get(separator) or _value(field)
-    return f"{_name(field)}{separator}{value}"
+    name = _name(field) if body.is_form else _BRACKET.sub(r"\\\1", _name(field))  # in JSON, brackets are a path
+    return f"{name}{separator}{value}"
 
 
 def _json(field: Parameter) -> str:
