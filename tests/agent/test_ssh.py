@@ -281,6 +281,26 @@ def test_the_documented_commands_share_the_keeper_over_ssh_while_the_connection_
     assert not (home / ".local/state/xapi/tokens").exists()
 
 
+def test_a_forwarded_keeper_that_has_ended_is_an_error_within_seconds(
+    xapi: Xapi, remote: Remote, keeper: KeeperProcess, sandbox: Sandbox, local: Environ
+) -> None:
+    """The connection is open, but the agent on this machine has ended; then the connection breaks too."""
+    find, connect, use = _documented(sandbox)
+    line = use.removeprefix("host$ ")
+    forward = xapi.start("-c", f"{find}\nexec {connect.replace('ssh -R', 'ssh -N -R')}", argv=("bash",), env=local)
+    remote.machine.wait_for_file(f"{remote.user.home}/.local/state/xapi/agent/keeper")
+    assert remote.run(line).code == 0
+    keeper.kill()
+
+    ended = remote.run(line)
+    assert (ended.code, ended.out) == (13, "")
+    assert "the agent did not respond within 3 s" in ended.err
+
+    forward.kill()
+    forward.wait(30)
+    wait_until(lambda: remote.run(line).code == 10, "the connection has ended", 60)
+
+
 def _type(terminal: OnTerminal, prompt: str, line: str) -> None:
     """Type *line* after *prompt*."""
     terminal.expect(prompt, timeout=60)
