@@ -38,6 +38,7 @@ def test_the_value_of_a_header_from_a_file_is_not_in_the_command(xapi: Xapi, tmp
 PARTIAL = "curl writes FILE as the body arrives, not atomically"
 MISSING = "omitted, because curl does not support it"
 NO_REDIRECT = "curl does not follow redirects here: it would send the body and your headers to any host"
+NO_REPETITION = "curl does not follow redirects here: it would repeat the {} where xapi sends a GET"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,9 @@ NO_REDIRECT = "curl does not follow redirects here: it would send the body and y
         (["/a", "--ca-bundle", "~/ca.pem"], "--cacert '{home}/ca.pem'", []),
         (["/a", "X-A:1"], "", [NO_REDIRECT]),
         (["/a", "b=1"], "", [NO_REDIRECT]),
+        (["HEAD", "/a"], "--location", []),
+        (["POST", "/a"], "--request POST", [NO_REPETITION.format("POST")]),
+        (["DELETE", "/a"], "--request DELETE", [NO_REPETITION.format("DELETE")]),
         (["/a", "b=1", "--no-follow"], "", []),
     ],
 )  # fmt: skip

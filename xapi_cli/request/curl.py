@@ -63,7 +63,9 @@ class CurlCommand:
         if self._retries:
             yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"
         if self.options.follow and not self._may_follow:
-            yield "curl does not follow redirects here: it would send the body and your headers to any host"
+            repeats = f"repeat the {self._method} where xapi sends a GET"
+            sends = "send the body and your headers to any host"
+            yield f"curl does not follow redirects here: it would {sends if self._has_own_data else repeats}"
         if self.timeout is not None:
             yield "curl has no timeout for each wait: --speed-time ends a transfer that stalls for that long"
 
@@ -95,8 +97,15 @@ class CurlCommand:
 
     @property
     def _may_follow(self) -> bool:
-        """Return whether curl may follow redirects: it would send the body and the user's headers to any host."""
-        return self.options.follow and not self._has_body and not self.items.headers
+        """Return whether curl may follow redirects.
+
+        It would send the body and the user's headers to any host, and a method that --request names after any redirect.
+        """
+        return self.options.follow and self._method in {"GET", "HEAD"} and not self._has_own_data
+
+    @property
+    def _has_own_data(self) -> bool:
+        return self._has_body or bool(self.items.headers)
 
     @property
     def _sends_token(self) -> bool:
