@@ -225,7 +225,7 @@ def test_a_second_interrupt_ends_the_filters(xapi: Xapi, engine: Mapping[str, st
         process, children = _endless(xapi, api, engine)
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
-        while b"finishing 1 requests in flight" not in process.stderr.readline():
+        while b"finishing 1 request in flight" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)

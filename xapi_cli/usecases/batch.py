@@ -286,7 +286,8 @@ class Batch:
         count = self._engine.in_flight
         if number == signal.SIGINT:
             self._terminal.begin_line()
-        self._terminal.note(f"interrupted: finishing {count} requests in flight; press Ctrl-C again to cancel them")
+        requests, them = ("request", "it") if count == 1 else ("requests", "them")
+        self._terminal.note(f"interrupted: finishing {count} {requests} in flight; press Ctrl-C again to cancel {them}")
         self._engine.wake()
         return True
 
