@@ -68,6 +68,19 @@ def test_less_time_than_min_ttl_is_short_and_none_is_expired(xapi: Xapi) -> None
     assert (json.loads(outcome.out)["expires_in"], json.loads(outcome.out)["expires_at"]) == (0, "2020-01-01T00:00:00Z")
 
 
+def test_the_check_of_an_expired_token_reports_rejected_only_after_a_401(xapi: Xapi) -> None:
+    with Sandbox(expires_in=3600) as sandbox:
+        xapi("login", env=sandbox.settings)
+        (path,) = (xapi.state / "tokens").iterdir()
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"expires_at": "2020-01-01T00:00:00Z"}))
+        assert _state(xapi("token", "status", "--check", "/x-api/me")) == (10, "expired")
+
+        sandbox.revoke_tokens()
+        assert _state(xapi("token", "status", "--check", "/x-api/me")) == (10, "rejected")
+        assert sandbox.requests == 2
+
+
 def test_check_sends_one_request(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 
