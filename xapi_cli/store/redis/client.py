@@ -120,8 +120,8 @@ class Client:
                     continue
                 failure, is_transient = self._described(error)
             node, is_outdated = self._node, self._node != self._address and not redirects  # of an earlier redirect
-            if redirects:
-                elsewhere = (node, failure)  # while the configured server replies
+            if redirects and elsewhere is None:  # the configured server replies; later attempts have less time
+                elsewhere = (node, failure)
             redirects = 0
             self._use(self._address)
             if is_outdated and time.monotonic() < end:
