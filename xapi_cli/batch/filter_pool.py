@@ -71,13 +71,13 @@ class _Lane:
                 return worker
             else:
                 idle = worker
-        return idle if now - started >= _HESITATION else None
+        return idle if self.niceness or now - started >= _HESITATION else None
 
     def is_over(self, worker: FilterWorker, job: FilterJob, now: float) -> bool:
         """Return whether *job* has used too much time for this lane; if not, plan the next look at *worker*."""
         limit = self.seconds + job.size * _PER_BYTE
         rest = limit - worker.used()
-        expires = job.started + _WALL * limit + _WALL_START
+        expires = worker.began + _WALL * limit + _WALL_START
         worker.next_look = now + max(_PAUSE, min(rest, expires - now) if worker.is_warm else 0.0)
         return rest <= 0 or now >= expires
 
@@ -118,7 +118,7 @@ class FilterPool:
         self.jq, self.loop, self.budget, self.note = jq, loop, budget, note
         self._timeout, self._jobs = timeout, jobs
         self._oldest = oldest or self._oldest_job
-        self._lanes = [_Lane(each) for each in _classes(is_sequential=jobs == 1)]
+        self.lanes = [_Lane(each) for each in _classes(is_sequential=jobs == 1)]
         self._wanted = 1  # processes in the first lane, with spares
         self._done = 0  # jobs
         self._ending: list[FilterProcess] = []
@@ -132,7 +132,7 @@ class FilterPool:
     @property
     def slow(self) -> int:
         """Return the number of slow jobs, which wait or run."""
-        return sum(len(lane.waiting) + lane.busy for lane in self._lanes[1:])
+        return sum(len(lane.waiting) + lane.busy for lane in self.lanes[1:])
 
     def has_slot(self, lines: int) -> bool:
         """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
@@ -140,8 +140,8 @@ class FilterPool:
 
     def add(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when its result is available."""
-        level = 1 if job.size > _LARGE and len(self._lanes) > 1 else 0
-        self._lanes[level].waiting.append((job, then))
+        level = 1 if job.size > _LARGE and len(self.lanes) > 1 else 0
+        self.lanes[level].waiting.append((job, then))
         self._run()
 
     def check(self, now: float) -> None:
@@ -150,14 +150,15 @@ class FilterPool:
             self._look(now)
         if not self.budget.has_room:
             self._run_oldest()
-        for lane in self._lanes:
+        for lane in self.lanes:
             for worker in lane.workers:
                 if worker.is_paused:
                     worker.resume()
+                    self._plan_look(now + self._timeout)
 
     def close(self) -> None:
         """End all processes; no result follows."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.waiting.clear()
         for worker in self._workers():
             worker.end()
@@ -175,21 +176,19 @@ class FilterPool:
     def done(self, worker: FilterWorker, job: FilterJob) -> None:
         """Learn from *job*, which *worker* has done, and run the next one."""
         if worker.level == 1 and job.size <= _LARGE and worker.used() <= _QUICK[1]:
-            quick = self._lanes[0]  # a higher limit ends fewer processes whose job is almost done
+            quick = self.lanes[0]  # a higher limit ends fewer processes whose job is almost done
             quick.seconds = min(2 * quick.seconds, _QUICK[1])
-        if (
-            len(self._lanes[worker.level].workers) > self._lanes[worker.level].most
-        ):  # it was started for the oldest line
+        if len(self.lanes[worker.level].workers) > self.lanes[worker.level].most:  # it was started for the oldest line
             worker.end()
             self.remove(worker)
         self._done += 1
         if self._done == _SPARE_AFTER:
-            self._wanted = max(self._wanted, min(2, self._lanes[0].most))
+            self._wanted = max(self._wanted, min(2, self.lanes[0].most))
         self._run()
 
     def remove(self, worker: FilterWorker) -> None:
         """Remove *worker*, which has ended."""
-        self._lanes[worker.level].workers.remove(worker)
+        self.lanes[worker.level].workers.remove(worker)
         self._plan_look(0.0)
 
     def bury(self, process: "FilterProcess") -> None:
@@ -201,7 +200,7 @@ class FilterPool:
     def _run(self) -> None:
         """Start the jobs that wait, and the processes for them."""
         now = time.monotonic()
-        for level, lane in enumerate(self._lanes):
+        for level, lane in enumerate(self.lanes):
             if lane.waiting:
                 self._begin(lane, now)
             if lane.waiting or (not level and len(lane.workers) < self._wanted):
@@ -211,17 +210,17 @@ class FilterPool:
     def _begin(self, lane: _Lane, now: float) -> None:
         while lane.waiting and (worker := lane.free_worker(now)) is not None:
             self._begin_first(lane, worker, now)
-        if lane.waiting and lane is self._lanes[0]:
+        if lane.waiting and lane is self.lanes[0]:
             self._plan_look(now + _HESITATION)
 
     def _begin_first(self, lane: _Lane, worker: FilterWorker, now: float) -> None:
         """Give the first job that waits in *lane* to *worker*."""
-        worker.next_look = now + lane.seconds
+        worker.next_look = now + (lane.seconds if worker.is_warm else _PAUSE)
         self._plan_look(min(worker.next_look, now + self._timeout))
         worker.begin(*lane.waiting.popleft())
 
     def _start_processes(self, level: int) -> None:
-        lane = self._lanes[level]
+        lane = self.lanes[level]
         wanted = len(lane.waiting) + lane.busy if level else self._wanted
         while len(lane.workers) < min(wanted, lane.most):
             if not self._start_process(level):
@@ -230,7 +229,7 @@ class FilterPool:
     def _start_process(self, level: int) -> bool:
         """Start a process in the lane *level*; return whether that worked. If none works, fail the jobs that wait."""
         assert self.jq is not None  # noqa: S101 - there are no jobs without a filter
-        lane = self._lanes[level]
+        lane = self.lanes[level]
         try:
             worker = FilterWorker(self.jq, self, level)
         except FilterError as error:
@@ -250,7 +249,7 @@ class FilterPool:
     def _run_oldest(self) -> None:
         """Run the job of the oldest line if it waits, in an additional process: all others may wait for room."""
         oldest = self._oldest()
-        for level, lane in enumerate(self._lanes):
+        for level, lane in enumerate(self.lanes):
             for waiting in lane.waiting:
                 if waiting[0].number == oldest:
                     lane.waiting.remove(waiting)
@@ -269,19 +268,19 @@ class FilterPool:
                 continue
             if now - job.started >= self._timeout:
                 worker.expire(f"the filter of --jq did not finish within {self._timeout:g} s; raise --timeout")
-            elif not job.held and worker.level + 1 < len(self._lanes) and now >= worker.next_look:
+            elif not job.held and worker.level + 1 < len(self.lanes) and now >= worker.next_look:
                 self._check_time(worker, job, now)
         self._next_look = self._time_of_next_look(now)
         self._run()
 
     def _check_time(self, worker: FilterWorker, job: FilterJob, now: float) -> None:
-        """Move *job* to the next lane if it is slow and if other jobs need the room."""
+        """Move *job* to the next lane if it is slow; if that is full, only if other jobs need its process."""
         level = worker.level
-        lane, following = self._lanes[level], self._lanes[level + 1]
-        if not lane.is_over(worker, job, now):
+        lane, following = self.lanes[level], self.lanes[level + 1]
+        if not lane.is_over(worker, job, now) or worker.read_result():
             return
         if level:
-            self._lanes[0].seconds = max(self._lanes[0].seconds / 2, _QUICK[0])
+            self.lanes[0].seconds = max(self.lanes[0].seconds / 2, _QUICK[0])
         else:
             self._wanted = lane.most
         if following.busy < following.most:
@@ -290,7 +289,7 @@ class FilterPool:
             following.workers.append(worker)
             worker.enter(level + 1, following.niceness)
             worker.next_look = now + following.seconds
-        elif (lane.waiting or not level) and lane.busy >= lane.most:
+        elif not level or (lane.waiting and lane.busy >= lane.most):
             following.waiting.append(worker.take_back())
         else:
             worker.next_look = now + _AGAIN
@@ -307,7 +306,7 @@ class FilterPool:
         for worker in self._workers():
             if worker.job is not None and not worker.is_paused:
                 times.append(worker.job.started + self._timeout)
-                if worker.level + 1 < len(self._lanes) and not worker.job.held:
+                if worker.level + 1 < len(self.lanes) and not worker.job.held:
                     times.append(worker.next_look)
         return min(times, default=float("inf"))
 
@@ -316,8 +315,8 @@ class FilterPool:
 
     def _oldest_job(self) -> int:
         running = (worker.job.number for worker in self._workers() if worker.job is not None)
-        return min((*running, *(job.number for lane in self._lanes for job, _ in lane.waiting)), default=0)
+        return min((*running, *(job.number for lane in self.lanes for job, _ in lane.waiting)), default=0)
 
     def _workers(self) -> Iterator[FilterWorker]:
         """Yield the workers as they are now; some may be removed meanwhile."""
-        return iter([worker for lane in self._lanes for worker in lane.workers])
+        return iter([worker for lane in self.lanes for worker in lane.workers])

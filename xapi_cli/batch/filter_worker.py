@@ -23,7 +23,6 @@ _MAX_RESULT = 10 * 1024 * 1024  # bytes
 _MAX_ERRORS = 16 * 1024  # bytes of stderr that are kept
 _MAX_WRITES = 16  # parts of a document that are written before other work continues
 _EXIT_TIME = 0.1  # seconds between the end of the output of a process and its exit
-_START = 0.006  # seconds of CPU time before the first look that probably include a part of the start
 _FAILURES = (b"jq: ", b"parse error", b"error: ")  # the beginnings of jq's own messages
 
 Waiting = tuple[FilterJob, Callable[[], None]]  # what is called when the job is done
@@ -58,6 +57,7 @@ class FilterWorker:
     def __init__(self, jq: "FilterEngine", owner: Owner, level: int) -> None:
         self.job: FilterJob | None = None
         self.level = level
+        self.began = 0.0  # when the process was ready for the job, on the monotonic clock
         self.next_look = 0.0  # when to look at the CPU time again, on the monotonic clock
         self.is_warm = self.is_paused = False
         self._owner, self._jq, self._process = owner, jq, jq.start()
@@ -89,7 +89,7 @@ class FilterWorker:
             self._read_errors()  # those of the job before
         self._known_notes = job.notes
         self._chunks = job.chunks()
-        job.started = time.monotonic()
+        job.started = self.began = time.monotonic()
         self._used_before = self._time()
         self._unread = None if self.is_warm else 0
         self._numbers = self._jq.number_check()
@@ -101,11 +101,9 @@ class FilterWorker:
         If the system does not tell, return the time since it began.
         """
         seconds = self._time()
-        if self._unread is not None:
-            is_starting = self._process.unread() >= self._unread
-            if is_starting or seconds - self._used_before > _START:
-                self._used_before = seconds
-            if not is_starting:
+        if self._unread is not None:  # it may still be starting, or was at the last look
+            self._used_before, self.began = seconds, time.monotonic()
+            if self._process.unread() < self._unread:
                 self._unread = None
         return seconds - self._used_before
 
@@ -130,6 +128,12 @@ class FilterWorker:
             self._owner.budget.remove(job.held)
             job.fail(message)
             then()
+
+    def read_result(self) -> bool:
+        """Read what is there of the result; return whether that was something: xapi itself may have been delayed."""
+        job = self.job
+        self._read()
+        return self.job is not job or self.is_paused or (job is not None and job.held > 0)
 
     def take_back(self) -> Waiting:
         """End the process, and return its job, of which no result has been read, to run it again."""

@@ -109,6 +109,7 @@ class FilterEngine:
         """End the process that was started to compile the filter, unless `start` has returned it."""
         if self._compiled is not None:
             self._compiled.end()
+            _close_outputs(self._compiled)
 
     def number_check(self) -> "NumberCheck":
         """Return a check for a document, or for several that follow each other."""
@@ -227,12 +228,16 @@ class FilterEngine:
                 process.end()
                 raise
         process.end()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        _close_outputs(process)
         if has_expired.is_set():
             raise _Unusable(f"the filter was not compiled within {_TIME_LIMIT} s")
         return code, errors
+
+
+def _close_outputs(process: FilterProcess) -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 @contextmanager
