@@ -27,7 +27,7 @@ def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> No
     if form == "redirect":  # its page is an item, but its link is not followed
         assert outcome.err == (
             f"xapi: error: the link to the next page ({server.url}/3) was not followed, "
-            "because it came from another origin after a redirect\n"
+            "because it came from another origin after a redirect; check the base URL\n"
         )
         assert (other.targets, other.tokens, server.targets) == (["/page"], [], ["/items", "/2"])
     else:
@@ -71,7 +71,8 @@ def test_a_loop_exits_with_11(xapi: Xapi, length: int) -> None:
         outcome = xapi("request", "/items?0", "--paginate", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (11, "1\n" * length)
-    assert outcome.err == f"xapi: error: the pages form a loop: {server.url}/items?0 was already requested\n"
+    problem = f"the pages form a loop: {server.url}/items?0 was already requested"
+    assert outcome.err == f"xapi: error: {problem}; use --max-pages to stop before it\n"
 
 
 @pytest.mark.parametrize("header", ["<" * 10_000_000, "<a>;rel=prev," * 800_000, '<a>; rel="' + "x " * 5_000_000])

@@ -17,6 +17,7 @@ from xapi_cli.system.redact import REDACTED
 Origin = tuple[str, str, int]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -206,7 +207,8 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
 
 
 def _invalid_next_page(error: InvalidURL) -> NetworkError:
-    return NetworkError(f"the next page has a URL that {error}", hint=error.hint, sent=True, headers_received=True)
+    message = f"the next page has a URL that {error}"
+    return NetworkError(message, hint=error.hint or STOP_BEFORE, sent=True, headers_received=True)
 
 
 def _target(url: str, reference: str) -> str:

@@ -67,7 +67,7 @@ class Pages:
         while next_call is not None:
             call = next_call
             if self._visited.contains(call.url):
-                raise _error(f"the pages form a loop: {call.display_url} was already requested")
+                raise _error(f"the pages form a loop: {call.display_url} was already requested", urls.STOP_BEFORE)
             next_call = self._page(call)
             self.count += 1
             if next_call is not None and self.count == self._options.max_pages:
@@ -229,7 +229,8 @@ class Pages:
         if not outcome.from_api:
             raise _error(
                 f"the link to the next page ({displayed(url)}) was not followed, because it came from another origin"
-                " after a redirect"
+                " after a redirect",
+                "check the base URL",
             )
 
 
@@ -289,5 +290,5 @@ def _fields(text: str, page: json.Span) -> str:
     return f"its fields: {shown}{', …' if len(names) > _MAX_SHOWN else ''}"
 
 
-def _error(message: str, hint: str | None = None) -> NetworkError:
+def _error(message: str, hint: str) -> NetworkError:
     return NetworkError(message, hint=hint, sent=True, headers_received=True)
