@@ -10,7 +10,6 @@ import pytest
 from tests.agent.conftest import PATIENT, Agent, use_patiently
 from tests.agent.running import RunningAgent, running_agent
 from tests.program import PYTHON, Xapi
-from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
 
 _LATIN_1 = {"LC_ALL": "de_DE.ISO-8859-1"}
@@ -68,12 +67,12 @@ def _name(locale: Mapping[str, str]) -> str:
 def locales(tmp_path_factory: pytest.TempPathFactory) -> str:
     """LOCPATH of the C library with the locales of these tests."""
     if shutil.which("localedef") is None:
-        pytest.skip(f"{IMPOSSIBLE}the system has no localedef")
+        pytest.skip("localedef is not installed")
     directory = tmp_path_factory.mktemp("locales")
     for language, charset in (("en_US", "UTF-8"), ("de_DE", "ISO-8859-1")):
         command = ["localedef", "-i", language, "-f", charset, str(directory / f"{language}.{charset}")]
         if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
-            pytest.skip(f"{IMPOSSIBLE}the system has no sources of locales")
+            pytest.skip("the sources of locales are not installed")
     return f"{directory}:/usr/lib/locale"
 
 
