@@ -106,7 +106,12 @@ def test_a_part_that_was_not_requested_is_rejected(xapi: Xapi, out: Path) -> Non
     with Server([request(), send(response("206 Partial Content", REST, SPAN, 'ETag: "v1"'))]) as server:
         outcome = download(xapi, server, out)
 
-    assert outcome == Outcome(11, "", "xapi: error: the server sent a part of the file, which was not requested\n")
+    assert outcome == Outcome(
+        11,
+        "",
+        "xapi: error: the server sent a part of the file, which was not requested;"
+        " run `xapi doctor` to check the connection\n",
+    )
     assert os.listdir(out.parent) == []
 
 

@@ -167,20 +167,28 @@ def _take_environ() -> Mapping[str, str]:
 
 def _invoke(args: Sequence[str], runtime: Runtime) -> int:
     signals.install_handlers()
-    _prepare_completion(args)
+    _prepare_completion_options(args)
     program = _program()
+    _prepare_completion_replies()
     code = program.main(list(args), "xapi", standalone_mode=False, obj=runtime)
     signals.cancel_alarm()
     _flush()
     return code if isinstance(code, int) else 0
 
 
-def _prepare_completion(args: Sequence[str]) -> None:
-    """Use our replies to completion scripts, and our scripts; install them only in the user's own home directory."""
+def _prepare_completion_replies() -> None:
+    """Use our replies to completion scripts; Typer has registered its own when it created the program."""
     if "_XAPI_COMPLETE" in os.environ:
         from xapi_cli.cli.completion_replies import register
 
         register()
+
+
+def _prepare_completion_options(args: Sequence[str]) -> None:
+    """Use our completion scripts, and install them only in the user's own home directory.
+
+    Typer must not have created the program yet, because its options depend on whether they take the name of a shell.
+    """
     options = {argument.partition("=")[0] for argument in args[:1]}
     if "--install-completion" in options:
         _check_home()
