@@ -65,6 +65,16 @@ def process_state(pid: int) -> str:
         return "X"
 
 
+def handles_signal(pid: int, number: int) -> bool:
+    """Return whether the process *pid* has a handler for the signal *number*; False if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    mask = int(status.partition("SigCgt:\t")[2].partition("\n")[0], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
 def children(pid: int) -> list[int]:
     """Return the children of the process *pid* that are not zombies."""
     try:
@@ -135,6 +145,21 @@ class Agent:
     def workers(self) -> list[int]:
         """Return the process ids of its workers."""
         return [each for each in children(self.pid) if each not in self.services.values()]
+
+    def running_worker(self) -> int:
+        """Return the process id of the worker that runs the only command, which has begun.
+
+        Unlike an idle worker, it handles the signals that terminate a command; a worker that was just created may still
+        have the handlers of the agent.
+        """
+        found: list[int] = []
+
+        def is_unique() -> bool:
+            found[:] = [pid for pid in self.workers() if handles_signal(pid, signal.SIGTERM)]
+            return len(found) == 1
+
+        wait_until(is_unique, "one worker runs a command")
+        return found[0]
 
     def end(self) -> None:
         """Kill the agent and its workers."""

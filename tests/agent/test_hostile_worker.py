@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.agent.conftest import wait_until
+from tests.agent.conftest import handles_signal, wait_until
 from tests.program import REAL, Xapi
 from xapi_cli.agent import protocol
 
@@ -131,19 +131,12 @@ def test_a_signal_ends_a_client_with_its_hung_worker(
     with _accepted(worker) as connection:
         if begins:
             protocol.send(connection, b"B")
-        wait_until(lambda: _handles(process.pid, number), "the client forwards the signal")
+        wait_until(lambda: handles_signal(process.pid, number), "the client forwards the signal")
         process.send_signal(number)
 
         assert process.communicate(timeout=30) == (b"", b"")
         assert process.returncode == 128 + number
         assert sleeper.wait(30) == -signal.SIGKILL
-
-
-def _handles(pid: int, number: int) -> bool:
-    """Return whether the process *pid* has a handler for the signal *number*."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    mask = int(status.partition("SigCgt:\t")[2].partition("\n")[0], 16)
-    return bool(mask >> (number - 1) & 1)
 
 
 def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(

@@ -34,8 +34,7 @@ class Blocked:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
         self.process = agent.xapi.start(*ME, env=env, argv=PATIENT)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
-        home = str(agent.xapi.home)
-        (self.worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+        self.worker = agent.running_worker()
 
 
 @contextmanager

@@ -90,8 +90,7 @@ class _Call:
         settings = {**TOKEN, "XAPI_BASE_URL": server.url, "SSL_CERT_FILE": ca}
         self.process = agent.xapi.start("request", "/x-api/me", *options, env=settings, argv=argv)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
-        home = str(agent.xapi.home)
-        (self.worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+        self.worker = agent.running_worker()
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Wait for the end; return the exit code, stdout and stderr."""

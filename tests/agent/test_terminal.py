@@ -59,8 +59,7 @@ def test_ctrl_c_at_the_question_whether_to_remember_leaves_a_complete_login(agen
 def test_a_client_at_a_prompt_ends_as_its_worker_was_killed(agent: Agent, sandbox: Sandbox) -> None:
     with agent.xapi.on_terminal("login", "--no-remember", env=_without_password(sandbox)) as terminal:
         terminal.expect("Password for ")
-        home = str(agent.xapi.home)
-        (worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+        worker = agent.running_worker()
         os.kill(worker, signal.SIGKILL)
         wait_until(lambda: not is_running(worker), "the worker has ended")
         terminal.type("password\n")
@@ -286,8 +285,7 @@ def test_ctrl_z_stops_the_command_and_fg_and_bg_continue_it(agent: Agent, resume
         shell = f"set -m; xapi request /x-api/me; echo stopped=$?; {resume}; echo ended=$?"
         with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash") as terminal:
             wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
-            home = str(agent.xapi.home)
-            (worker,) = [pid for pid in agent.workers() if os.readlink(f"/proc/{pid}/cwd") == home]
+            worker = agent.running_worker()
             terminal.type("\x1a")
             terminal.expect("stopped=148")
             may_respond.set()

@@ -38,7 +38,9 @@ def _build(root: Path, tree: Path) -> dict[str, bytes]:
     tree.mkdir(parents=True)
     archive = subprocess.run(["git", "-C", str(root), "archive", "HEAD"], capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
+        # older security releases of Python, which some distributions have, know no filters
+        files.extraction_filter = getattr(tarfile, "data_filter", None)
+        files.extractall(tree)  # noqa: S202 - the archive contains what is committed
     environ = {**os.environ, "SOURCE_DATE_EPOCH": git(root, "log", "-1", "--format=%ct").strip()}
     _run([sys.executable, "-m", "build", "--no-isolation", "--outdir", "out", "."], tree, environ)
     return {path.name: path.read_bytes() for path in sorted((tree / "out").iterdir())}
