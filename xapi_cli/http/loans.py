@@ -58,7 +58,7 @@ class LentConnection(Connection):
             return super().receive_now(size)
         try:
             data = super().receive_now(size)
-        except OSError as broken:  # of the pair of sockets: the relay was killed before it had taken everything
+        except ConnectionResetError as broken:  # the relay was killed before it had taken everything
             raise self._how_it_ended() or broken from None
         if data == b"" and (error := self._how_it_ended()):
             raise error
