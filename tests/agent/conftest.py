@@ -20,7 +20,8 @@ from tests.agent.relays import Relay
 from tests.agent.runtimes import guarded_directory
 from tests.http.clients import tls_of
 from tests.keeper_process import KeeperProcess
-from tests.program import Xapi
+from tests.program import PROGRAM, Xapi
+from tests.user_namespace import as_root
 from xapi_cli.agent import protocol
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.store.agent.client import KeeperClient
@@ -119,10 +120,11 @@ class Agent:
         self.directory = runtime / "xapi"
         use_patiently(xapi, str(runtime))
 
-    def start(self, *options: str) -> None:
-        """Start the agent, and wait until it can run commands at once."""
-        outcome = self.xapi("agent", "start", *options)
-        assert (outcome.code, outcome.out) == (0, "")
+    def start(self, *options: str, argv: tuple[str, ...] = (str(PROGRAM),)) -> None:
+        """Start the agent with the program *argv*, and wait until it can run commands at once."""
+        process = self.xapi.start("agent", "start", *options, argv=argv)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, b""), err
         self.attach()
         self.wait_for_workers(2)
 
@@ -197,6 +199,20 @@ def stopped(xapi: Xapi, runtime: Path) -> Iterator[Agent]:
 def agent(stopped: Agent) -> Agent:
     """A running agent."""
     stopped.start()
+    return stopped
+
+
+@pytest.fixture(scope="session")
+def root() -> Iterator[tuple[str, ...]]:
+    """The arguments to put before a command that needs rights of root."""
+    with as_root() as arguments:
+        yield arguments
+
+
+@pytest.fixture
+def open_agent(stopped: Agent, root: tuple[str, ...]) -> Agent:
+    """A running agent whose memory and descriptors the test can read; *root* comes before commands that can use it."""
+    stopped.start(argv=(*root, str(PROGRAM)))
     return stopped
 
 

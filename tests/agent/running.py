@@ -25,10 +25,11 @@ class Usage(NamedTuple):
 class RunningAgent:
     """Run an agent with its sockets in *directory* within a `with` block; *environ* makes calls use it.
 
-    *changes* are made to the environment that it starts in; None removes a variable.
+    *changes* are made to the environment that it starts in; None removes a variable. *before* comes before the program.
     """
 
-    def __init__(self, directory: Path, changes: Mapping[str, str | None]) -> None:
+    def __init__(self, directory: Path, changes: Mapping[str, str | None], before: tuple[str, ...] = ()) -> None:
+        self._program = (*before, str(PROGRAM))
         self._sockets = directory / "xapi"
         self.environ = {"XDG_RUNTIME_DIR": str(directory)}
         home = directory / "home"
@@ -65,7 +66,7 @@ class RunningAgent:
 
     def _run(self, *args: str) -> str:
         ended = subprocess.run(
-            [PROGRAM, "agent", *args], env=self._own_environ, stdin=subprocess.DEVNULL,
+            [*self._program, "agent", *args], env=self._own_environ, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, ended
@@ -73,9 +74,11 @@ class RunningAgent:
 
 
 @contextmanager
-def running_agent(changes: Mapping[str, str | None] = MappingProxyType({})) -> Iterator[RunningAgent]:
-    """Run an agent that ends with this process, also if it is killed; *changes* as for RunningAgent."""
-    with guarded_directory() as directory, RunningAgent(directory, changes) as agent:
+def running_agent(
+    changes: Mapping[str, str | None] = MappingProxyType({}), before: tuple[str, ...] = ()
+) -> Iterator[RunningAgent]:
+    """Run an agent that ends with this process, also if it is killed; *changes* and *before* as for RunningAgent."""
+    with guarded_directory() as directory, RunningAgent(directory, changes, before) as agent:
         yield agent
 
 

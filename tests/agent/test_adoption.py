@@ -22,17 +22,21 @@ _AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"
 
 
 class Shell:
-    """Runs lines of shell, in which `xapi` is the program, with *agent*; counts what the agent does from now on."""
+    """Runs lines of shell, in which `xapi` is the program, with *agent*; counts what the agent does from now on.
 
-    def __init__(self, xapi: Xapi, agent: RunningAgent) -> None:
+    *before* comes before the shell.
+    """
+
+    def __init__(self, xapi: Xapi, agent: RunningAgent, before: tuple[str, ...] = ()) -> None:
         self.home = xapi.home
+        self._before_shell = before
         self._xapi, self._agent = xapi, agent
         use_patiently(xapi, agent.environ["XDG_RUNTIME_DIR"])
         self._before = agent.status()
 
     def __call__(self, *shell: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
         environ = self._xapi.environment({**TOKEN, **(env or {})})
-        command = ["bash", "-c", "\n".join(shell)]
+        command = [*self._before_shell, "bash", "-c", "\n".join(shell)]
         return subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False, cwd=self.home)
 
     @property
@@ -54,6 +58,17 @@ def shared_agent() -> Iterator[RunningAgent]:
 @pytest.fixture
 def shell(xapi: Xapi, shared_agent: RunningAgent) -> Shell:
     return Shell(xapi, shared_agent)
+
+
+@pytest.fixture(scope="module")
+def agent_of_root(root: tuple[str, ...]) -> Iterator[RunningAgent]:
+    with running_agent(before=root) as agent:
+        yield agent
+
+
+@pytest.fixture
+def shell_of_root(xapi: Xapi, agent_of_root: RunningAgent, root: tuple[str, ...]) -> Shell:
+    return Shell(xapi, agent_of_root, root)
 
 
 @pytest.fixture
@@ -82,13 +97,8 @@ def test_the_umask_is_that_of_the_client(shell: Shell, server: Server) -> None:
         ("chrt -b 0 xapi token show", "different scheduling policy"),
         ("xapi exec -- printenv XAPI_TOKEN", "exec"),
         ("setpriv --no-new-privs xapi token show", "different privileges (NoNewPrivs)"),
-        ("setpriv --bounding-set=-sys_time xapi token show", "different privileges (CapPrm)"),
-        ("unshare --uts xapi token show", "different namespace or root directory"),
-        ("unshare --mount xapi token show", "different namespace or root directory"),
-        ("unshare --net xapi token show", "different namespace or root directory"),
         ("xapi -- token show", "command after --"),
         ("xapi -- exec -- printenv XAPI_TOKEN", "command after --"),
-        ("unshare --pid --fork --mount-proc xapi token show", "different namespace or root directory"),
         pytest.param(
             f"setpriv --regid={OTHER_USER} --keep-groups xapi token show",
             "different privileges (Gid)",
@@ -110,6 +120,27 @@ def test_what_a_worker_cannot_adopt_runs_without_the_agent(shell: Shell, line: s
 
     assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
     assert shell.counts == (0, {reason: 1} if reason else {})
+
+
+@pytest.mark.parametrize(
+    "command, reason",
+    [
+        ("setpriv --bounding-set=-sys_time", "different privileges (CapPrm)"),
+        ("unshare --uts", "different namespace or root directory"),
+        ("unshare --mount", "different namespace or root directory"),
+        ("unshare --net", "different namespace or root directory"),
+        ("unshare --pid --fork --mount-proc", "different namespace or root directory"),
+    ],
+)
+def test_a_client_in_another_namespace_or_with_fewer_capabilities_runs_without_the_agent(
+    shell_of_root: Shell, command: str, reason: str
+) -> None:
+    outcome = shell_of_root(f"{command} xapi token show")
+
+    assert (outcome.stdout, outcome.returncode) == (b"t0ken\n", 0), outcome.stderr
+    assert shell_of_root.counts == (0, {reason: 1})
+    assert shell_of_root("xapi token show").stdout == b"t0ken\n"
+    assert shell_of_root.counts == (1, {reason: 1})
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_it_can_be_used_through_a_forwarded_socket_with_a_state_directory_of_its
 def test_it_can_be_used_in_a_container_through_a_bind_mount(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, env: Environ, tmp_path: Path
 ) -> None:
-    unshare = ("unshare", "--mount", *(() if os.getuid() == 0 else ("--map-current-user",)))
+    unshare = ("unshare", "--mount", *(() if os.getuid() == 0 else ("--map-root-user",)))
     probe = xapi.start("true", argv=unshare)
     probe.communicate(timeout=30)
     if shutil.which("unshare") is None or probe.returncode != 0:

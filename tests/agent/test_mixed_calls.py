@@ -71,8 +71,8 @@ class _Found(NamedTuple):
 class _Calls:
     """Runs call number *n* with its own account, token, environment and directory."""
 
-    def __init__(self, agent: Agent, url: str) -> None:
-        self._agent, self._url = agent, url
+    def __init__(self, agent: Agent, url: str, root: tuple[str, ...]) -> None:
+        self._agent, self._url, self._root = agent, url, root
         self._shared = agent.xapi.home / "shared"  # the state of all calls with a password
         self._command = agent.xapi.home / "password"
         self._command.write_text('#!/bin/sh\nenv >environment\nprintf %s "$OWN_PASSWORD"\n')
@@ -105,7 +105,7 @@ class _Calls:
             (("request", "/x-api/me", "--curl"), with_token),
         )[n % _KINDS]
         ended = subprocess.run(
-            [*PATIENT, *args],
+            [*self._root, *PATIENT, *args],
             env=self._agent.xapi.environment(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -138,8 +138,8 @@ def api() -> Iterator[str]:
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
-def test_no_secret_of_a_call_reaches_another(agent: Agent, api: str, count: int) -> None:
-    calls = _Calls(agent, api)
+def test_no_secret_of_a_call_reaches_another(open_agent: Agent, root: tuple[str, ...], api: str, count: int) -> None:
+    calls = _Calls(open_agent, api, root)
     with ThreadPoolExecutor(CALLERS) as callers:
         found = list(callers.map(calls.run, range(count)))
 
@@ -152,9 +152,9 @@ def test_no_secret_of_a_call_reaches_another(agent: Agent, api: str, count: int)
     for path, request in _Api.received:
         assert {int(number) for number in _SECRET.findall(request)} == {_number(path)}
     assert codes[4] == count // _KINDS
-    status = agent.status()
+    status = open_agent.status()
     assert (status["warm"], status["cold"]) == (count, {})
-    assert _secrets_in_agent(agent) == set()
+    assert _secrets_in_agent(open_agent) == set()
 
 
 def _number(path: str) -> int:

@@ -102,8 +102,9 @@ def test_a_request_that_is_too_long_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_the_agent_survives_any_data(agent: Agent, examples: int) -> None:
+def test_the_agent_survives_any_data(open_agent: Agent, examples: int) -> None:
     """Each example costs a worker, so the examples share the agent."""
+    agent = open_agent
     descriptors = len(os.listdir(f"/proc/{agent.pid}/fd"))
 
     @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])

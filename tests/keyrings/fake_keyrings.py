@@ -48,6 +48,7 @@ class Plain(KeyringBackend):
         path = Path(os.environ["FAKE_KEYRING"])
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(items))
+        new.chmod(0o600)  # a keyring that the umask makes unreadable would be of no use
         new.replace(path)
 
 
