@@ -66,6 +66,7 @@ def _build(xapi: Xapi, runtime: Path) -> bytes:
         real.connect(str(runtime / "xapi" / "agent"))
         _, _, build = protocol.parse_greeting(protocol.receive(real)[1])
     xapi("agent", "stop")
+    wait_until(lambda: os.listdir(runtime / "xapi") == ["lock"], "the agent has removed its sockets")
     (runtime / "xapi" / "lock").unlink()
     (runtime / "xapi").rmdir()
     return build
