@@ -1,7 +1,5 @@
 """The agent under load: many calls at once, and many calls in a row."""
 
-import os
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
-from tests.agent.conftest import wait_until
+from tests.agent.conftest import all_stopped, wait_until
 from tests.agent.running import RunningAgent, running_agent
 from tests.program import REAL, Outcome, Xapi
 from xapi_cli.agent.call import READY_TIMEOUT
@@ -84,14 +82,8 @@ def test_many_calls_at_once_all_succeed(
 
 
 def test_a_call_to_an_agent_that_does_not_respond_succeeds(environ: dict[str, str], agent: RunningAgent) -> None:
-    master, workers = next(iter(agent.processes())), list(agent.processes())[1:]
-    for pid in (master, *workers):
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with all_stopped(*agent.processes()):
         outcome = call(environ, "request", "/x-api/me")
-    finally:
-        for pid in (master, *workers):
-            os.kill(pid, signal.SIGCONT)
 
     assert (outcome.code, outcome.err) == (0, "")
     wait_until(lambda: agent.status()["cold"] == {"no worker in time": 1}, "a worker has read why it was not used")
