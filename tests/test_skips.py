@@ -30,7 +30,7 @@ def run(directory: Path, *options: str, **modules: str) -> tuple[int, str]:
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider", *options, "."],
-        cwd=directory, env=environ, capture_output=True, text=True, check=False, timeout=60,
+        cwd=directory, env=environ, capture_output=True, text=True, check=False, timeout=110,
     )  # fmt: skip
     return result.returncode, result.stdout
 

@@ -189,7 +189,8 @@ def test_ctrl_c_interrupts_a_command_of_a_session(remote: Remote, mode: str) -> 
     remote.start_agent()
     with Server([request(), hang()]) as server:
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url, "XAPI_AGENT": mode}
-        with remote.on_terminal("xapi request /x-api/me", *remote.with_runtime, env=env) as terminal:
+        line = "trap : INT; xapi request /x-api/me; exit $?"  # ssh exits with 255 if a signal ends its command
+        with remote.on_terminal(line, *remote.with_runtime, env=env) as terminal:
             _await_request(server)
             terminal.interrupt()
 
