@@ -20,12 +20,12 @@ _QUICK = (0.004, 0.02)  # seconds of CPU time after which a job is slow: usually
 _LARGE = 64 * 1024  # bytes of a document that is slow in any case
 _PER_BYTE = 2e-7  # seconds of CPU time that are added to a limit, to parse the document
 _HESITATION = 0.003  # seconds before a job is given to a process that may still be starting
-_PAUSE = 0.002  # seconds, at least, between two looks at a process
+_PAUSE = 0.002  # seconds, at least, between two checks of a process
 _WALL = 10  # times the limit of CPU time, after which a job is slow in any case: it may use no CPU time itself
 _WALL_START = 1.0  # seconds that are added to that, for a machine under load
 _SPARE_AFTER = 16  # jobs, after which a spare process is ready: fewer end before it has started
 _MAX_SLOW = 1000  # lines that do not count as in flight, because their filter is slow
-_AGAIN = 0.02  # seconds before the next look at a slow job that cannot move
+_AGAIN = 0.02  # seconds before the next check of a slow job that cannot move
 
 
 class _Class(NamedTuple):
@@ -167,14 +167,14 @@ class FilterPool:
             process.end()
         self._ending.clear()
 
-    # what workers need, and tell
+    # called by the workers
 
     def may_read(self, job: FilterJob) -> bool:
         """Return whether there is room for more of the result of *job*; there always is for the oldest line."""
         return self.budget.has_room or job.number == self._oldest()
 
     def done(self, worker: FilterWorker, job: FilterJob) -> None:
-        """Learn from *job*, which *worker* has done, and run the next one."""
+        """Record that *worker* has done *job*, adapt the limits to its time, and run the next job."""
         if worker.level == 1 and job.size <= _LARGE and worker.used() <= _QUICK[1]:
             quick = self.lanes[0]  # a higher limit ends fewer processes whose job is almost done
             quick.seconds = min(2 * quick.seconds, _QUICK[1])
@@ -191,7 +191,7 @@ class FilterPool:
         self.lanes[worker.level].workers.remove(worker)
         self._plan_look(0.0)
 
-    def bury(self, process: "FilterProcess") -> None:
+    def reap_later(self, process: "FilterProcess") -> None:
         """Wait for the end of *process*, which was killed, without blocking: it may take long to free its memory."""
         self._ending.append(process)
 

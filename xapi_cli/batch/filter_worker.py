@@ -44,7 +44,7 @@ class Owner(Protocol):
     def remove(self, worker: "FilterWorker") -> None:
         """Remove *worker*, which has ended."""
 
-    def bury(self, process: "FilterProcess") -> None:
+    def reap_later(self, process: "FilterProcess") -> None:
         """Wait for the end of *process*, which was killed, without blocking."""
 
 
@@ -152,7 +152,7 @@ class FilterWorker:
         for file in self._files:
             with suppress(OSError):
                 file.close()
-        self._owner.bury(self._process)
+        self._owner.reap_later(self._process)
         self.job = None
 
     def resume(self) -> None:
