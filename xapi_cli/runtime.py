@@ -1,7 +1,7 @@
 """The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -157,7 +157,6 @@ class Runtime:
         With *reports*, it collects its warnings there instead of printing them, and does not wait for the user.
         """
         from xapi_cli.settings.table import without_secrets
-        from xapi_cli.store import registry
         from xapi_cli.store.repository import TokenRepository
 
         return TokenRepository(
@@ -170,10 +169,23 @@ class Runtime:
             interactive=self.terminal.interactive and reports is None,
             silence=self.terminal.has_streams,
             keyring_cache=storage is None and self.settings.keyring_cache,
-            settings={name: getattr(self.settings, name) for name in registry.setting_names()},
+            settings=_store_settings(self.settings),
+            other_settings=self._store_settings_of_profiles,
             run_password_command=self._run_store_password_command,
             run_program=self._run_program,
         )
+
+    def _store_settings_of_profiles(self) -> "Iterator[dict[str, Any]]":
+        """Yield the settings of stores in each profile that is valid, whatever flags and variables select."""
+        from xapi_cli.errors import UsageError
+
+        environ = {name: value for name, value in self.environ.items() if not name.startswith("XAPI_")}
+        environ["XAPI_CONFIG_DIR"] = str(self.config_path.parent)
+        for name in config_file.load(self.config_path).profiles:
+            try:
+                yield _store_settings(resolve.resolve({"profile": name}, environ))
+            except UsageError:  # of a setting that is not valid
+                continue
 
     def credentials(self, *, automatic: bool = True) -> "Credentials":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account."""
@@ -273,3 +285,10 @@ class Runtime:
             self.terminal.stderr_is_terminal,
             self._run_password_command,
         )
+
+
+def _store_settings(settings: "Settings") -> dict[str, Any]:
+    """Return those of *settings* that stores need, by name."""
+    from xapi_cli.store import registry
+
+    return {name: getattr(settings, name) for name in registry.setting_names()}

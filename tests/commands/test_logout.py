@@ -72,7 +72,7 @@ def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_i
 
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
-    xapi("login", "-p", "member", env={**xapi.fake_keyring(), **member})
+    xapi("login", "-p", "member", env={**xapi.fake_keyring("Raising"), **member})
     xapi("login", env=sandbox.settings)
     broken = {**xapi.fake_keyring("Raising"), "FAKE_KEYRING_RAISES": "OSError", "XAPI_STORAGE": "auto"}
 
@@ -82,7 +82,7 @@ def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(x
     assert f"xapi: error: cannot log out of {MEMBER.email} at {sandbox.base_url}: " in outcome.err
     assert list((xapi.state / "tokens").iterdir()) == []
     assert "CANARY" not in outcome.err
-    assert xapi("logout", "--all", env=xapi.fake_keyring()).err == (
+    assert xapi("logout", "--all", env=xapi.fake_keyring("Raising")).err == (
         f"xapi: logged out of {MEMBER.email} at {sandbox.base_url}\n"
     )
 

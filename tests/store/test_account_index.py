@@ -1,12 +1,13 @@
 """The index of accounts, and how a login in progress detects a logout."""
 
+import json
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from xapi_cli.store.account_index import AccountIndex
+from xapi_cli.store.account_index import AccountIndex, KnownStore
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://api.test/v2", "me@example.com")
@@ -18,7 +19,7 @@ def known(tmp_path: Path) -> AccountIndex:
 
 
 def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: AccountIndex) -> None:
-    assert (known.all(), known.storages(ME), known.logout_marker(ME)) == ([], [], "")
+    assert (known.all(), known.stores(ME), known.logout_marker(ME)) == ([], [], "")
 
     known.add(ME, "file")
     known.add(ME, "keyring")
@@ -26,23 +27,71 @@ def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: Acc
     known.add(OTHER, "keyring")
 
     assert sorted(known.all(), key=lambda identity: identity.base_url) == [ME, OTHER]
-    assert (known.storages(ME), known.storages(OTHER)) == (["file", "keyring"], ["keyring"])
+    assert (_storages(known, ME), _storages(known, OTHER)) == (["keyring", "file"], ["keyring"])
+
+
+def test_the_locations_of_one_storage_are_different_stores(known: AccountIndex) -> None:
+    for server in ("redis://one:6379/0", "redis://two:6379/0", "redis://one:6379/0"):
+        known.add(ME, "redis", {"redis_url": server})
+
+    assert [store.location["redis_url"] for store in known.stores(ME)] == ["redis://two:6379/0", "redis://one:6379/0"]
+
+
+def test_a_location_with_the_token_that_was_replaced_is_the_same_under_another_name(known: AccountIndex) -> None:
+    known.add(ME, "keyring", {"DBUS_SESSION_BUS_ADDRESS": "yesterday"}, obtained_at="10:00")
+    known.add(ME, "helper", {"credential_helper": "pass"}, obtained_at="10:00")
+    known.add(ME, "keyring", {"DBUS_SESSION_BUS_ADDRESS": "today"}, obtained_at="11:00", replaced="10:00")
+
+    assert [(store.storage, store.obtained_at) for store in known.stores(ME)] == [
+        ("helper", "10:00"),
+        ("keyring", "11:00"),
+    ]
+    assert known.stores(ME)[1].location == {"DBUS_SESSION_BUS_ADDRESS": "today"}
+
+
+def test_a_store_is_recorded_before_its_record_is_written(known: AccountIndex) -> None:
+    known.expect(ME, "helper", {"credential_helper": "pass"})
+    (expected,) = known.stores(ME)
+    assert (known.all(), expected.is_written) == ([ME], False)
+
+    known.add(ME, "helper", {"credential_helper": "pass"}, obtained_at="10:00")
+    known.expect(ME, "helper", {"credential_helper": "pass"})
+    assert known.stores(ME) == [KnownStore("helper", {"credential_helper": "pass"}, "10:00")]
+
+
+def test_the_oldest_stores_of_an_account_are_dropped_so_that_its_entry_can_be_read(known: AccountIndex) -> None:
+    for number in range(400):
+        known.add(ME, "keyring", {"DBUS_SESSION_BUS_ADDRESS": f"unix:path=/tmp/dbus-{number:064}"})
+
+    assert len(known.stores(ME)) == 64
+    assert known.stores(ME)[-1].location["DBUS_SESSION_BUS_ADDRESS"].endswith("399")
+
+
+def test_an_entry_of_a_version_that_did_not_record_locations_is_read(known: AccountIndex, tmp_path: Path) -> None:
+    known.add(ME, "file")
+    (path,) = (tmp_path / "known").iterdir()
+    account = {"base_url": ME.base_url, "username": ME.username}
+    path.write_text(json.dumps({"mark": "a", "revision": "b", "storages": ["keyring"], **account}))
+
+    assert (known.all(), known.logout_marker(ME), known.is_damaged()) == ([ME], "a", False)
+    assert known.stores(ME) == [KnownStore("keyring", {}, is_written=False)]
 
 
 def test_a_removed_account_is_not_listed(known: AccountIndex) -> None:
     known.add(ME, "file")
     known.remove(ME)
 
-    assert (known.all(), known.storages(ME)) == ([], [])
+    assert (known.all(), known.stores(ME)) == ([], [])
 
 
 def test_a_store_that_could_not_be_cleared_remains_in_the_index(known: AccountIndex) -> None:
     known.add(ME, "file")
     known.add(ME, "keyring")
+    _, keyring = known.stores(ME)
 
-    known.remove(ME, but=("keyring", "unheard of"))
+    known.remove(ME, but=[keyring, KnownStore("unheard of", {})])
 
-    assert (known.all(), known.storages(ME)) == ([ME], ["keyring"])
+    assert (known.all(), known.stores(ME)) == ([ME], [keyring])
 
 
 @pytest.mark.parametrize("stored_before", [True, False])
@@ -111,8 +160,10 @@ def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_pa
         b'{"mark": "", "storages": "file"}',
         b'{"mark": "a", "storages": ["file"], "base_url": 1, "username": "me"}',
         b'{"mark": "a", "storages": ["file"]}',
+        b'{"mark": "a", "revision": "b", "stores": [{"storage": "file"}], "base_url": "https://a", "username": "me"}',
+        b'{"mark": "a", "revision": "b", "stores": [{"location": {"a": 1}}], "base_url": "https://a", "username": "m"}',
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, data: bytes) -> None:
     known.add(ME, "file")
@@ -123,4 +174,8 @@ def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, da
     known.add(ME, "keyring")
     known.add(ME, "file")
     assert not known.is_damaged()
-    assert sorted(known.storages(ME)) == ["file", "keyring"]
+    assert sorted(_storages(known, ME)) == ["file", "keyring"]
+
+
+def _storages(known: AccountIndex, identity: Identity) -> list[str]:
+    return [store.storage for store in known.stores(identity)]

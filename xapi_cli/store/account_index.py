@@ -1,4 +1,8 @@
-"""The index of accounts that have a stored record, without secrets, so that `logout --all` finds them.
+"""The index of accounts that have a stored record, without secrets, so that a logout finds every store that has one.
+
+Each store is recorded with its location, because the settings may lead to another one later. A store is recorded
+before the record is written there: a process that is killed in between leaves an entry without a record, not a record
+without an entry.
 
 A logout also uses the entry to stop a login in progress in another process: it leaves an empty entry with another
 marker. A login that finds a marker other than the one it began with stores nothing.
@@ -8,16 +12,47 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xapi_cli.system import private_files
 from xapi_cli.tokens import Identity
 
 _OWN = re.compile(r"[0-9a-f]{32}\.json")
 _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
+_MAX_STORES = 64  # of one account; the oldest ones are dropped, so that the entry remains readable
+
+Location = Mapping[str, str]
+"""The settings and environment variables, without secrets, that determine where a storage has its records."""
+IN_STATE_DIRECTORY: Location = {}
+
+
+class KnownStore(NamedTuple):
+    """A store that has, or may have, a record of an account: its *storage*, and the *location* of that.
+
+    *obtained_at* is the time of the token that was written there last, None if it is unknown. With *is_written* False,
+    the record may never have been written.
+    """
+
+    storage: str
+    location: Location
+    obtained_at: str | None = None
+    is_written: bool = True
+
+    def is_at(self, storage: str, location: Location) -> bool:
+        """Return whether this is the store of *storage* at *location*."""
+        return (self.storage, self.location) == (storage, location)
+
+
+class _Entry(NamedTuple):
+    """The entry of an account; *revision* changes with each change, *marker* with each logout."""
+
+    marker: str
+    revision: str
+    stores: list[KnownStore]
+    identity: Identity | None  # None if the entry is empty, or damaged
 
 
 class AccountIndex:
@@ -26,77 +61,95 @@ class AccountIndex:
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._clock = directory, clock
 
+    def path(self, identity: Identity) -> Path:
+        """Return the path of the account's entry."""
+        return self._directory / f"{identity.key}.json"
+
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker of the account's entry, which a logout changes; it is empty if there is no entry."""
-        entry = self._read(self._path(identity))
-        return str(entry["mark"]) if entry else ""
+        entry = self._read(self.path(identity))
+        return entry.marker if entry else ""
 
     def has_logout_marker(self, identity: Identity, marker: str) -> bool:
         """Return whether the account was not logged out since its entry had this *marker*."""
         return self.logout_marker(identity) in ("", marker)
 
-    def storages(self, identity: Identity) -> list[str]:
-        """Return the names of the stores that hold a record of *identity*."""
-        entry = self._read(self._path(identity))
-        return [str(name) for name in entry["storages"]] if entry else []
+    def stores(self, identity: Identity) -> list[KnownStore]:
+        """Return the stores that have, or may have, a record of *identity*."""
+        entry = self._read(self.path(identity))
+        return entry.stores if entry else []
 
     def revision(self, identity: Identity, storage: str) -> str | None:
-        """Return what every `add` and `remove` of the account changes; None if it has no record in *storage*."""
-        entry = self._read(self._path(identity))
-        if entry is None or storage not in entry["storages"] or "revision" not in entry:
+        """Return what every change of the account's entry changes; None if it has no record in *storage*."""
+        entry = self._read(self.path(identity))
+        if entry is None or all(store.storage != storage for store in entry.stores):
             return None
-        return f"{entry['mark']} {entry['revision']}"
+        return f"{entry.marker} {entry.revision}"
 
-    def add(self, identity: Identity, storage: str) -> None:
-        """Record that the store named *storage* holds a new record of *identity*."""
-        known = self.storages(identity)
-        self._write(identity, self.logout_marker(identity), known if storage in known else [*known, storage])
+    def expect(self, identity: Identity, storage: str, location: Location) -> None:
+        """Record, unless it is recorded already, that the store will have a record of *identity*."""
+        stores = self.stores(identity)
+        if not any(store.is_at(storage, location) for store in stores):
+            expected = KnownStore(storage, location, is_written=False)
+            self._write(identity, self.logout_marker(identity), [*stores, expected])
 
-    def remove(self, identity: Identity, *, but: tuple[str, ...] = ()) -> None:
+    def add(
+        self,
+        identity: Identity,
+        storage: str,
+        location: Location = IN_STATE_DIRECTORY,
+        *,
+        obtained_at: str | None = None,
+        replaced: str | None = None,
+    ) -> None:
+        """Record that the store has a new record of *identity*, whose token was obtained at *obtained_at*.
+
+        It has replaced a token that was obtained at *replaced*: another location of *storage* that has that one is this
+        location under another name.
+        """
+
+        def is_same(store: KnownStore) -> bool:
+            is_renamed = store.storage == storage and replaced is not None and store.obtained_at == replaced
+            return is_renamed or store.is_at(storage, location)
+
+        others = [store for store in self.stores(identity) if not is_same(store)]
+        self._write(identity, self.logout_marker(identity), [*others, KnownStore(storage, location, obtained_at)])
+
+    def remove(self, identity: Identity, *, but: Sequence[KnownStore] = ()) -> None:
         """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
         self._sweep()
-        self._write(identity, os.urandom(8).hex(), [name for name in self.storages(identity) if name in but])
+        self._write(identity, os.urandom(8).hex(), [store for store in self.stores(identity) if store in but])
 
     def all(self) -> list[Identity]:
         """Return every account that has a stored record."""
         entries = (self._read(path) for path in private_files.files(self._directory, _OWN))
-        return [
-            Identity(entry["base_url"], entry["username"])
-            for entry in entries
-            if entry and entry["storages"] and _names_account(entry)
-        ]
+        return [entry.identity for entry in entries if entry and entry.identity]
 
     def is_damaged(self) -> bool:
         """Return whether an entry is not valid or does not name its account, so that `all` may lack that account."""
         return any(self._is_damaged(path) for path in private_files.files(self._directory, _OWN))
 
-    def _path(self, identity: Identity) -> Path:
-        return self._directory / f"{identity.key}.json"
-
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path) -> _Entry | None:
+        """Return the entry, or None if there is none or it is not valid."""
         data = private_files.read(path, limit=64 * 1024)
         try:
-            entry = json.loads(data or b"")
+            return _entry(json.loads(data or b""))
         except (ValueError, RecursionError):
             return None
-        kinds = {"mark": str, "revision": str, "storages": list, "base_url": str, "username": str}
-        fits = isinstance(entry, dict) and {"mark", "storages"} <= entry.keys()
-        return (
-            entry if fits and all(isinstance(entry[key], kinds[key]) for key in kinds.keys() & entry.keys()) else None
-        )
 
-    def _write(self, identity: Identity, marker: str, storages: list[str]) -> None:
+    def _write(self, identity: Identity, marker: str, stores: Sequence[KnownStore]) -> None:
         private_files.make_directory(self._directory)
-        entry: dict[str, Any] = {"mark": marker, "revision": os.urandom(8).hex(), "storages": storages}
-        if storages:  # an empty entry does not identify its account
+        known = [store._asdict() for store in stores[-_MAX_STORES:]]
+        entry: dict[str, Any] = {"mark": marker, "revision": os.urandom(8).hex(), "stores": known}
+        if stores:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
-        private_files.replace(self._path(identity), json.dumps(entry).encode())
+        private_files.replace(self.path(identity), json.dumps(entry).encode())
 
     def _is_damaged(self, path: Path) -> bool:
         entry = self._read(path)
         if entry is None:
             return private_files.read(path, limit=0) is not None  # otherwise, another process has removed it
-        return bool(entry["storages"]) and not _names_account(entry)
+        return bool(entry.stores) and entry.identity is None
 
     def _sweep(self) -> None:
         """Remove the empty entries that logouts left more than an hour ago."""
@@ -105,8 +158,33 @@ class AccountIndex:
 
     def _is_obsolete(self, path: Path, mtime: float) -> bool:
         entry = self._read(path)
-        return entry is not None and not entry["storages"] and abs(self._clock() - mtime) > _EMPTY_FOR
+        return entry is not None and not entry.stores and abs(self._clock() - mtime) > _EMPTY_FOR
 
 
-def _names_account(entry: dict[str, Any]) -> bool:
-    return {"base_url", "username"} <= entry.keys()
+def _entry(value: Any) -> _Entry:
+    """Return the entry that the JSON *value* is; raise ValueError if it is not valid."""
+    match value:
+        case {"mark": str(marker), "revision": str(revision), "stores": [*stores], **rest}:
+            known = [_known_store(store) for store in stores]
+        case {"mark": str(marker), "storages": [*names], **rest}:  # of a version that did not record locations
+            revision, known = str(rest.get("revision")), [KnownStore(str(name), {}, is_written=False) for name in names]
+        case _:
+            raise ValueError
+    match rest:
+        case {"base_url": str(base_url), "username": str(username)} if known:
+            return _Entry(marker, revision, known, Identity(base_url, username))
+        case {"base_url": _} | {"username": _}:
+            raise ValueError
+    return _Entry(marker, revision, known, None)
+
+
+def _known_store(value: Any) -> KnownStore:
+    match value:
+        case {
+            "storage": str(storage),
+            "location": dict(location),
+            "obtained_at": str() | None as obtained_at,
+            "is_written": bool(is_written),
+        } if all(isinstance(each, str) for each in location.values()):
+            return KnownStore(storage, location, obtained_at, is_written)
+    raise ValueError

@@ -14,6 +14,7 @@ from xapi_cli.store import record as records
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
+from xapi_cli.store.keyring import SELECTED_BY
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from xapi_cli.store.keyring.store import KeyringStore
 
 _TIME_LIMIT = 1.0  # seconds; then the keyring is used
-_SELECTS_KEYRING = ("PYTHON_KEYRING_BACKEND", "DBUS_SESSION_BUS_ADDRESS")  # variables that lead to another keyring
 
 
 class CachedKeyringStore:
@@ -90,7 +90,7 @@ class CachedKeyringStore:
             return None
         if revision is None:
             return None
-        selection = (self._options.environ.get(name, "") for name in _SELECTS_KEYRING)
+        selection = (self._options.environ.get(name, "") for name in SELECTED_BY)
         parts = "\0".join([str(self._options.state), revision, *selection])
         return hashlib.sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from xapi_cli.store.account_index import Location
     from xapi_cli.store.protocol import Store, StoreOptions
 
 AUTO = "auto"  # not a storage: selects the first storage if it is usable, otherwise the one that is not persistent
+
+
+def _in_state_directory(options: "StoreOptions") -> "Location":
+    return {}  # the index of accounts is in it too
 
 
 class Storage(NamedTuple):
@@ -20,6 +25,8 @@ class Storage(NamedTuple):
     name: str
     place: str
     open: "Callable[[StoreOptions], Store]"
+    location: "Callable[[StoreOptions], Location]" = _in_state_directory  # of the records, by settings and variables
+    is_located: bool = True  # a record that is not found at its location does not exist any more
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
@@ -45,6 +52,12 @@ def _open_keyring(options: "StoreOptions") -> "Store":
     return KeyringStore(options)
 
 
+def _keyring_location(options: "StoreOptions") -> "Location":
+    from xapi_cli.store.keyring import SELECTED_BY
+
+    return _of_environment(options, *SELECTED_BY)
+
+
 def _open_file(options: "StoreOptions") -> "Store":
     from xapi_cli.store.file import FileStore
 
@@ -57,10 +70,23 @@ def _open_agent(options: "StoreOptions") -> "Store":
     return AgentStore(options)
 
 
+def _agent_location(options: "StoreOptions") -> "Location":
+    return _of_environment(options, "XDG_RUNTIME_DIR")
+
+
 def _open_redis(options: "StoreOptions") -> "Store":
     from xapi_cli.store.redis.store import RedisStore
 
     return RedisStore(options)
+
+
+def _redis_location(options: "StoreOptions") -> "Location":
+    from xapi_cli.store.redis.address import parse
+
+    settings = options.settings
+    if not (url := settings.get("redis_url")):
+        return {}
+    return {"redis_url": parse(url).server_url, "redis_prefix": settings["redis_prefix"]}
 
 
 def _open_helper(options: "StoreOptions") -> "Store":
@@ -69,20 +95,44 @@ def _open_helper(options: "StoreOptions") -> "Store":
     return HelperStore(options)
 
 
+def _helper_location(options: "StoreOptions") -> "Location":
+    return {"credential_helper": options.settings.get("credential_helper") or ""}
+
+
 def _open_memory(options: "StoreOptions") -> "Store":
     from xapi_cli.store.memory import MemoryStore
 
     return MemoryStore()
 
 
+def _of_environment(options: "StoreOptions", *names: str) -> "Location":
+    return {name: options.environ.get(name, "") for name in names}
+
+
 STORAGES: tuple[Storage, ...] = (
-    Storage("keyring", "the keyring", _open_keyring, remembers_passwords=True),
+    Storage(
+        "keyring",
+        "the keyring",
+        _open_keyring,
+        _keyring_location,
+        is_located=False,  # the keyring of a session may be started with other data
+        remembers_passwords=True,
+    ),
     Storage("file", "the file store", _open_file, needs_state_directory=True),
-    Storage("agent", "the agent's memory", _open_agent, remembers_passwords=True, has_own_lock=True, service="keeper"),
+    Storage(
+        "agent",
+        "the agent's memory",
+        _open_agent,
+        _agent_location,
+        remembers_passwords=True,
+        has_own_lock=True,
+        service="keeper",
+    ),
     Storage(
         "redis",
         "Redis",
         _open_redis,
+        _redis_location,
         shares_logins=True,
         settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
         extra="redis",
@@ -91,6 +141,8 @@ STORAGES: tuple[Storage, ...] = (
         "helper",
         "the credential helper",
         _open_helper,
+        _helper_location,
+        is_located=False,  # where a helper stores its data may depend on variables and files of its own
         remembers_passwords=True,
         settings=("credential_helper",),
     ),
@@ -122,6 +174,22 @@ def selected(setting: str) -> Storage:
 def fallback() -> Storage:
     """Return the storage to use if the setting is `auto` and the first one is not usable."""
     return next(storage for storage in STORAGES if not storage.is_persistent)
+
+
+def options_at(location: "Location", options: "StoreOptions") -> "StoreOptions":
+    """Return *options* with the settings and environment variables of *location*; an empty variable is unset."""
+    settings = {name: value for name, value in location.items() if name.islower()}
+    others = {name: value for name, value in options.environ.items() if name not in location}
+    variables = {name: value for name, value in location.items() if name.isupper() and value}
+    return options._replace(settings={**options.settings, **settings}, environ={**others, **variables})
+
+
+def described(storage: Storage, location: "Location") -> str:
+    """Return the place of *storage* at *location* as a noun phrase for messages."""
+    from xapi_cli.system.render import printable
+
+    details = ", ".join(f"{name}={printable(value)}" for name, value in location.items() if value)
+    return f"{storage.place} ({details})" if details else storage.place
 
 
 def setting_names() -> set[str]:

@@ -1,17 +1,19 @@
 """The record of one account: select its store, read it once, write it unless a logout came in between."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
-from xapi_cli.store.account_index import AccountIndex
+from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
 from xapi_cli.store.protocol import LoggedOut, NoBackend, StoreOptions
 from xapi_cli.store.registry import Storage, open_store
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
+from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class StoreReports(NamedTuple):
@@ -34,7 +37,8 @@ class TokenRepository:
 
     *warn* receives problems that do not stop a command, *on_lock_failure* those of the state directory, by default as
     a warning. If *interactive*, the user is present to unlock the store. *settings*, *run_password_command* and
-    *run_program* are those of `StoreOptions`.
+    *run_program* are those of `StoreOptions`; *other_settings* returns those of other profiles, which may have the
+    password of a store that this account has a record in.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class TokenRepository:
         keyring_cache: bool = False,
         on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
         settings: Mapping[str, Any] | None = None,
+        other_settings: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: "",
         run_program: "RunProgram | None" = None,
     ) -> None:
@@ -69,6 +74,7 @@ class TokenRepository:
             run_password_command=run_password_command,
             run_program=run_program,
         )
+        self._other_settings = other_settings
         self._store: Store | None = None
         self._record: Record | None = None
         self._read = False
@@ -77,7 +83,7 @@ class TokenRepository:
         self._state_is_usable = True
         self._warned = False
         self._index = AccountIndex(state / "known")
-        self._opened: dict[str, Store] = {}  # to delete records
+        self._opened: list[tuple[KnownStore, Store]] = []  # to delete records
         self.cleared: list[str] = []  # the places from which the last `delete` deleted a record
 
     @property
@@ -171,42 +177,62 @@ class TokenRepository:
         Raises StoreError if it cannot be stored. If the store is shared, the caller MUST hold its login lock, and
         LockLost is raised if that has expired.
         """
-        if (shared := self.shared) is not None:
-            return self._write_shared(shared, record)
         if not self._store_notices_logout and (self._marker is None or not self._state_is_usable):
             raise StoreError(
                 "a logout during the login would not have been noticed: no agent and no state directory was usable",
                 hint="log in again",
             )
-        store = self._store or self._open(self._storage)
-        self._store, self._record, self._read = store, record, True
-        with ExitStack() as lock:
-            if not self._storage.has_own_lock:
-                lock.enter_context(self._writing())
-            if self._marker is not None and not self._has_marker(self._marker):
+        self._store = store = self._store or self._open(self._storage)
+        with self._writing_record():
+            if not self._storage.shares_logins and self._marker is not None and not self._has_marker(self._marker):
                 return False
-            try:
-                store.write(self.identity, record)
-            except LoggedOut:
+            return self._write_to(store, record)
+
+    def remember(self, password: str) -> bool:
+        """Add *password* to the stored record, also to one that another process has stored since.
+
+        Returns False, and stores nothing, if the account was logged out since `begin`. Raises StoreError if the
+        password cannot be stored. The caller MUST hold the login lock.
+        """
+        self._store = store = self._store or self._open(self._storage)
+        with self._writing_record():
+            if self.was_logged_out() or (record := store.read(self.identity)) is None:
                 return False
-            self._add_to_index()
-        return True
+            return self._write_to(store, Record(record.token, password))
 
     def delete(self) -> bool:
-        """Delete the record from every store that may contain it, and set `cleared`; return whether there was one."""
+        """Delete the record from every store that may contain it, and set `cleared`; return whether there was one.
+
+        Raises StoreError or UsageError if a record that is known was not deleted, which remains known.
+        """
         with self._writing():
-            known = self._known_storages()
+            known = self._known_stores()
             self._remove_from_index(but=known)  # from here on, no login in progress stores anything
-            self.cleared, failed = [], dict[str, StoreError | UsageError]()
-            for storage in self._storages_to_clear(known):
+            self.cleared, failed = [], list[tuple[KnownStore, StoreError | UsageError]]()
+            deleted = set[tuple[str, str | None]]()
+            for store in [*known, *self._possible_stores(known)]:
                 try:
-                    if self._delete_from(storage, is_known=storage.name in known):
-                        self.cleared.append(storage.place)
+                    is_found, obtained_at = self._delete_from(store, known)
                 except (StoreError, UsageError) as error:
-                    failed[storage.name] = error
-            self._remove_from_index(but=tuple(failed))  # what could not be deleted must stay in the index
-        for failure in failed.values():
-            raise failure
+                    failed.append((store, error))
+                    continue
+                if is_found:
+                    self.cleared.append(self._described(store))
+                    deleted.add((store.storage, obtained_at))
+            # the same record was deleted at another location: that was the same store under another name
+            failed = [
+                (store, error)
+                for store, error in failed
+                if store.obtained_at is None or (store.storage, store.obtained_at) not in deleted
+            ]
+            unrecorded = self._remove_from_index(but=[store for store, _ in failed])
+        if failed:
+            raise _combined([error for _, error in failed])
+        if unrecorded:
+            raise StoreError(
+                f"the logout could not be recorded ({unrecorded.strerror}), so a login in progress may undo it",
+                hint="free space, then log out again",
+            )
         return bool(self.cleared or known)
 
     def continue_without_lock(self, error: OSError | LockUnavailable) -> None:
@@ -236,12 +262,28 @@ class TokenRepository:
         self._store = self._store or self._open(self._storage)
         return cast("LockingStore", self._store)
 
-    def _write_shared(self, shared: "SharedStore", record: Record) -> bool:
-        if not shared.write_locked(self.identity, record, self._marker):
+    def _write_to(self, store: "Store", record: Record) -> bool:
+        """Write *record* to *store*, recorded in the index; return False if the account was logged out."""
+        location = self._storage.location(self._options) if self._storage.is_persistent else {}
+        self._expect_in_index(location)
+        try:
+            if (shared := self.shared) is not None:
+                if not shared.write_locked(self.identity, record, self._marker):
+                    return False
+            else:
+                store.write(self.identity, record)
+        except LoggedOut:
             return False
-        self._record, self._read = record, True
-        with suppress(OSError):  # without an entry, `logout` of this account still finds the record
-            self._index.add(self.identity, self._storage.name)
+        replaced, self._record, self._read = self._record, record, True
+        if self._storage.is_persistent:
+            with suppress(OSError):  # the store is in the index already, see above
+                self._index.add(
+                    self.identity,
+                    self._storage.name,
+                    location,
+                    obtained_at=_obtained_at(record),
+                    replaced=_obtained_at(replaced),
+                )
         return True
 
     def _read_first(self) -> Record | None:
@@ -278,54 +320,130 @@ class TokenRepository:
         except OSError:
             return True
 
-    def _add_to_index(self) -> None:
+    def _expect_in_index(self, location: Location) -> None:
+        """Record that the store in use will have a record, so that a logout finds it if this process is killed.
+
+        Raises StoreError if the disk is full: no logout would find the record. A state directory that cannot be used at
+        all is reported as for locks.
+        """
         if not self._storage.is_persistent:
             return
         try:
-            self._index.add(self.identity, self._storage.name)
+            self._index.expect(self.identity, self._storage.name, location)
         except OSError as error:
-            self.continue_without_lock(error)
+            if error.errno in _FULL:
+                raise StoreError(
+                    f"the account cannot be added to the index of accounts in {printable(str(self._state))}:"
+                    f" {error.strerror}",
+                    hint="free space there: `xapi logout` would not find the token otherwise",
+                ) from error
+            if not self._storage.shares_logins:  # `logout` of this account finds its record without an entry
+                self.continue_without_lock(error)
 
-    def _known_storages(self) -> tuple[str, ...]:
+    def _known_stores(self) -> list[KnownStore]:
         try:
-            return tuple(self._index.storages(self.identity))
+            return self._index.stores(self.identity)
         except OSError:
-            return ()  # the stores are still searched
+            return []  # the stores are still searched
 
-    def _remove_from_index(self, *, but: tuple[str, ...]) -> None:
+    def _remove_from_index(self, *, but: Sequence[KnownStore]) -> OSError | None:
+        """Record the logout; return the error if that failed because the disk is full."""
         try:
             self._index.remove(self.identity, but=but)
         except OSError as error:
+            if error.errno in _FULL:
+                return error
             self._on_lock_failure(error)
+        return None
 
-    def _storages_to_clear(self, known: tuple[str, ...]) -> list[Storage]:
-        """Return the selected storage, those in the index, and all in the state directory, even without an entry."""
-        return [
-            storage
-            for storage in registry.STORAGES
-            if storage.is_persistent
-            and (storage.needs_state_directory or storage.name in known or storage == registry.selected(self._setting))
-        ]
+    def _possible_stores(self, known: Sequence[KnownStore]) -> Iterator[KnownStore]:
+        """Yield the selected store and those in the state directory that are not *known*: an entry may be missing."""
+        for storage in registry.STORAGES:
+            if storage.is_persistent and (storage.needs_state_directory or storage == registry.selected(self._setting)):
+                location = storage.location(self._options)
+                if not any(store.is_at(storage.name, location) for store in known):
+                    yield KnownStore(storage.name, location, is_written=False)
 
-    def _delete_from(self, storage: Storage, *, is_known: bool) -> bool:
-        """Delete the record in *storage*; failure is an error only if the user selected it or it *is_known*."""
+    def _delete_from(self, store: KnownStore, known: Sequence[KnownStore]) -> tuple[bool, str | None]:
+        """Delete the record in *store*; return whether there was one and, if it matters, when its token was obtained.
+
+        Raises StoreError if the store cannot be used, which is an error only if the user selected it or it is *known*,
+        and if the record that is known to have been written was not found.
+        """
+        storage, obtained_at = _storage(store), None
         try:
-            return self._store_to_delete_from(storage).delete(self.identity)
-        except StoreError as error:
-            if is_known or storage.name == self._setting:
+            opened = self._store_to_delete_from(storage, store)
+            if any(each.storage == store.storage and each != store for each in known):
+                with suppress(StoreError):  # deleting it raises the same error, or succeeds
+                    obtained_at = _obtained_at(opened.read(self.identity))
+            is_found = opened.delete(self.identity)
+        except (StoreError, UsageError) as error:
+            if store in known:
+                raise self._with_location(error, storage, store) from error
+            if storage.name == self._setting:
                 raise
             if not isinstance(error, NoBackend):
                 self._warn(f"{error.message}; data of this account that it may contain was not deleted")
+            return False, None
+        if not is_found and store.is_written and store in known and not storage.is_located:
+            raise StoreError(
+                f"its token was not found in {registry.described(storage, store.location)}, where it was stored",
+                hint="log out in the environment in which you logged in; if it was deleted there by another program,"
+                f" remove {printable(str(self._index.path(self.identity)))}",
+            )
+        return is_found, obtained_at
+
+    def _store_to_delete_from(self, storage: Storage, known: KnownStore) -> "Store":
+        """Return the store of *storage* at the location of *known*.
+
+        It is the same for all accounts, so that one that does not respond delays once.
+        """
+        if self._is_current(storage, known) and storage == self._storage and (shared := self.shared) is not None:
+            return shared
+        for each, opened in self._opened:
+            if each.is_at(known.storage, known.location):
+                return opened
+        # whatever the setting is now, a record that was cached is erased
+        opened = open_store(storage, self._options_at(storage, known.location)._replace(keyring_cache=True))
+        self._opened.append((known, opened))
+        return opened
+
+    def _options_at(self, storage: Storage, location: Location) -> StoreOptions:
+        """Return the options of the first profile that leads to *location*, else those in use with that location."""
+        if not storage.settings:
+            return registry.options_at(location, self._options)
+        options = [self._options, *(self._options._replace(settings=each) for each in self._other_settings())]
+        for each in options:
+            with suppress(UsageError):
+                if storage.location(each) == location:
+                    return each
+        return registry.options_at(location, self._options)
+
+    def _is_current(self, storage: Storage, known: KnownStore) -> bool:
+        """Return whether the settings lead to the location of *known*."""
+        try:
+            return storage.location(self._options) == known.location
+        except UsageError:  # a setting is missing
             return False
 
-    def _store_to_delete_from(self, storage: Storage) -> "Store":
-        """Return the store of *storage*, the same for all accounts, so that one that does not respond delays once."""
-        if storage == self._storage and (shared := self.shared) is not None:
-            return shared
-        if storage.name not in self._opened:
-            # whatever the setting is now, a record that was cached is erased
-            self._opened[storage.name] = open_store(storage, self._options._replace(keyring_cache=True))
-        return self._opened[storage.name]
+    def _described(self, known: KnownStore) -> str:
+        storage = _storage(known)
+        return storage.place if self._is_current(storage, known) else registry.described(storage, known.location)
+
+    def _with_location(
+        self, error: StoreError | UsageError, storage: Storage, known: KnownStore
+    ) -> StoreError | UsageError:
+        """Return *error* with the location of *known*, unless the settings lead there."""
+        if self._is_current(storage, known):
+            return error
+        kind = UsageError if isinstance(error, UsageError) else StoreError
+        return kind(f"{registry.described(storage, known.location)}: {error.message}", hint=error.hint)
+
+    @contextmanager
+    def _writing_record(self) -> Iterator[None]:
+        """Exclude other writers of this account, unless the store does so itself."""
+        with nullcontext() if self._storage.has_own_lock else self._writing():
+            yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -340,7 +458,8 @@ class TokenRepository:
                     hint="try again; if that process hangs, end it",
                 ) from error
             except LockUnavailable as error:
-                self.continue_without_lock(error)
+                if not self._storage.shares_logins:  # it has its own lock
+                    self.continue_without_lock(error)
             yield
 
     def _warn_once_without_locks(self, error: OSError | LockUnavailable) -> None:
@@ -348,3 +467,27 @@ class TokenRepository:
             self._warned = True
             locks = f"with the locks of {self._storage.place}" if self._storage.has_own_lock else "without locks"
             self._warn(f"{describe_state_error(self._state, error)[0]}; continuing {locks}")
+
+
+def _obtained_at(record: Record | None) -> str | None:
+    """Return the time at which the token of *record* was obtained as text, or None if it is unknown."""
+    return record.token.obtained_at.isoformat() if record and record.token.obtained_at else None
+
+
+def _storage(known: KnownStore) -> Storage:
+    """Return the storage of *known*; raise StoreError if this version of xapi does not have it."""
+    for storage in registry.STORAGES:
+        if storage.name == known.storage:
+            return storage
+    raise StoreError(
+        f"this version of xapi does not have the storage {printable(known.storage)}, in which a token was stored",
+        hint="log out with the version that stored it",
+    )
+
+
+def _combined(errors: Sequence[StoreError | UsageError]) -> StoreError | UsageError:
+    """Return one error with the messages and hints of *errors*."""
+    if len(errors) == 1:
+        return errors[0]
+    hints = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))
+    return StoreError("; ".join(dict.fromkeys(error.message for error in errors)), hint=hints or None)

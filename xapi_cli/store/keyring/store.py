@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from xapi_cli.errors import StoreError
@@ -31,6 +31,7 @@ __all__ = ["KeyringLocked", "KeyringNotPersistent", "KeyringStore", "KeyringTime
 T = TypeVar("T")
 
 _PROBE = "xapi: probe"
+_SESSION = "DBUS_SESSION_BUS_ADDRESS"
 
 
 class KeyringStore:
@@ -38,6 +39,7 @@ class KeyringStore:
 
     def __init__(self, options: StoreOptions) -> None:
         self._warn = options.warn
+        self._environ = options.environ
         self._silence = silence if options.silence else contextlib.nullcontext
         self._access = ExclusiveAccess("keyring", options, notice=self._warn_of_waiting)
         self._backends = Backends(options.state, options.environ)
@@ -95,7 +97,7 @@ class KeyringStore:
     def _with_backend(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation*, run while no other xapi process uses the keyring."""
         try:
-            with self._access.limited() as watchdog:
+            with _session_of(self._environ), self._access.limited() as watchdog:
                 if self._backend is None:
                     with self._silence():
                         self._backend = watchdog.call(
@@ -127,3 +129,24 @@ class KeyringStore:
 
     def _warn_of_waiting(self) -> None:
         self._warn("waiting for the keyring; it may be waiting for you to unlock it")
+
+
+@contextlib.contextmanager
+def _session_of(environ: Mapping[str, str]) -> Iterator[None]:
+    """Let backends, which read the environment of the process, use the session that *environ* selects."""
+    before, selected = os.environ.get(_SESSION), environ.get(_SESSION)
+    if before == selected:
+        yield
+        return
+    _set_session(selected)
+    try:
+        yield
+    finally:
+        _set_session(before)
+
+
+def _set_session(address: str | None) -> None:
+    if address is None:
+        os.environ.pop(_SESSION, None)
+    else:
+        os.environ[_SESSION] = address

@@ -26,6 +26,15 @@ class Address(NamedTuple):
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def server_url(self) -> str:
+        """The URL of the server and the database, without the username and the password."""
+        if self.path:
+            from urllib.parse import quote
+
+            return f"unix://{quote(self.path, errors='surrogateescape')}?db={self.database}"
+        return f"{'rediss' if self.is_tls else 'redis'}://{self}/{self.database}"
+
     def __repr__(self) -> str:
         return f"Address({self})"  # without the password
 
