@@ -1,11 +1,13 @@
 """`xapi login` on a terminal: its prompts and questions."""
 
+import json
 import signal
 
 import pytest
 
 from tests.commands.api import response
-from tests.program import Xapi
+from tests.credential_helpers import FakeHelper
+from tests.program import OnTerminal, Xapi
 from tests.servers import Server, free_port, hang, request, send
 from tests.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -256,6 +258,62 @@ def test_an_option_replaces_the_question_whether_to_remember(
         assert terminal.wait() == 0
         assert b"Remember" not in terminal.seen
     assert ("correct horse" in (xapi.home / "items.json").read_text()) is is_stored
+
+
+@pytest.fixture
+def helper(xapi: Xapi, fake_helper: FakeHelper) -> FakeHelper:
+    """The helper that stores the tokens of *xapi*."""
+    xapi.environ |= {"XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(fake_helper.path)}
+    return fake_helper
+
+
+def _log_in_until_the_question(terminal: OnTerminal) -> None:
+    terminal.expect("Password for ")
+    terminal.type(f"{MASTER.password}\n")
+    terminal.expect("[Y/n]")
+
+
+def test_a_password_that_could_not_be_stored_is_not_reported_as_stored(
+    xapi: Xapi, sandbox: Sandbox, helper: FakeHelper
+) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+        _log_in_until_the_question(terminal)
+        program = helper.path.read_text()
+        helper.path.write_text(program.replace('if action == "store":', 'if action == "store":\n    sys.exit(1)'))
+        terminal.type("y\n")
+        assert terminal.wait() == 0
+    assert "xapi: warning: the password could not be stored: docker-credential-fake store failed" in terminal.text
+    assert "), token stored in the credential helper" in terminal.text
+    assert "token and password" not in terminal.text
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_logout_during_the_question_is_reported_and_not_undone(
+    xapi: Xapi, sandbox: Sandbox, helper: FakeHelper, answer: str
+) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+        _log_in_until_the_question(terminal)
+        assert xapi("logout", "--all").code == 0
+        terminal.type(f"{answer}\n")
+        assert terminal.wait() == 13
+    assert "logged in as" not in terminal.text
+    assert terminal.text.splitlines()[-1] == (
+        "xapi: error: the account was logged out in the meantime, so nothing is stored; log in again"
+    )
+    assert helper.stored == []
+
+
+def test_the_answer_to_the_question_does_not_replace_a_newer_token(
+    xapi: Xapi, sandbox: Sandbox, helper: FakeHelper
+) -> None:
+    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+        _log_in_until_the_question(terminal)
+        newer = xapi("token", "show", "--fresh", env=sandbox.settings).out
+        terminal.type("y\n")
+        assert terminal.wait() == 0
+    assert "token and password stored in the credential helper" in terminal.text
+    assert xapi("token", "show").out == newer
+    assert MASTER.password in json.loads(helper.stored[0]["Secret"]).values()
 
 
 @pytest.mark.parametrize("how", ["keyboard", "SIGTERM", "SIGHUP"])

@@ -155,9 +155,13 @@ class Account:
             self._login_lock.notify_login()
             return token
 
-    def remember(self, token: Token, password: str) -> None:
-        """Store *password* with *token* in a keyring; a failure is only a warning."""
-        self._store(Record(token, password), "the password")
+    def remember(self, password: str) -> None:
+        """Store *password* with the stored token, which may be a newer one by now; a failure is only a warning."""
+        try:
+            with self._locked(required=False):
+                self.repository.remember(password)
+        except (StoreError, TimeoutExpired) as error:
+            self._warn(f"the password could not be stored: {error}")
 
     def log_out(self) -> bool:
         """Delete the token and the password from all stores; return whether there were any."""
@@ -235,7 +239,7 @@ class Account:
             raise
         self._failures.delete_failed(self.identity)
         try:
-            if self._store(Record(token, record.password if record else None), "the new token"):
+            if self._store(Record(token, record.password if record else None)):
                 self._stored_grant = token
         except LockLost as error:
             if (newer := self.newer(login.stale)) is not None:
@@ -278,8 +282,8 @@ class Account:
             self._failures.record_failed(self.identity, error)
             raise
 
-    def _store(self, record: Record, what: str) -> bool:
-        """Store *record* and notify waiting processes; return False, after a warning, if *what* is not stored.
+    def _store(self, record: Record) -> bool:
+        """Store *record* and notify waiting processes; return False, after a warning, if it is not stored.
 
         Raises LockLost.
         """
@@ -287,11 +291,11 @@ class Account:
             if self.repository.write(record):
                 self._login_lock.notify_login()
                 return True
-            self._warn(f"the account was logged out in the meantime, so {what} is not stored")
+            self._warn("the account was logged out in the meantime, so the new token is not stored")
         except LockLost:
             raise
         except (StoreError, TimeoutExpired) as error:
-            self._warn(f"{what} could not be stored: {error}")
+            self._warn(f"the new token could not be stored: {error}")
         return False
 
     @contextmanager

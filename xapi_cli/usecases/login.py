@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, TimeoutExpired, UsageError
+from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.store import registry
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Token
 
 _REMEMBER = "Remember the password in {place}, so that xapi can log in again by itself?"
@@ -44,13 +45,17 @@ class Login:
             runtime.terminal.note(started)
         repository.probe()  # before any prompt, and before a secret is sent
         identity = self._identity()
-        account = runtime.account(identity, repository=repository.of(identity))
+        repository = repository.of(identity)
+        account = runtime.account(identity, repository=repository)
         token, typed = self._log_in(identity, account)
         written = self._write_profile(identity)
         try:
-            self._offer_to_remember(account, token, typed)
+            self._offer_to_remember(account, typed)
         finally:  # also after Ctrl-C at the question: the token and the profile are stored
-            self._report(account, token, written=written)
+            if not (is_logged_out := _was_logged_out(repository)):
+                self._report(account, token, written=written)
+        if is_logged_out:
+            raise StoreError("the account was logged out in the meantime, so nothing is stored", hint="log in again")
 
     def _warn_of_shell_syntax(self) -> None:
         command = self.runtime.flags.get("password_command")
@@ -173,14 +178,14 @@ class Login:
             raise UsageError("--password-stdin: the first line of stdin is empty", hint="pipe the password into it")
         return password
 
-    def _offer_to_remember(self, account: "Account", token: "Token", typed: str | None) -> None:
+    def _offer_to_remember(self, account: "Account", typed: str | None) -> None:
         """Ask once for consent to store the password (RFC 6749, 4.3), and store it.
 
         The user is asked only after having *typed* the password, and only if the storage is a keyring.
         """
         may_ask = self.remember is None and account.repository.can_remember
         if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER.format(place=account.repository.place)):
-            account.remember(token, typed)
+            account.remember(typed)
 
     def _write_profile(self, identity: Identity) -> bool:
         """Write the settings that the next command needs to the profile; return whether that succeeded.
@@ -249,6 +254,14 @@ class Login:
         if written and storage and not registry.selected(storage).is_persistent:
             return f"not stored: profile {profile} now has storage {storage}, so each command logs in again"
         return "not stored"
+
+
+def _was_logged_out(repository: "TokenRepository") -> bool:
+    """Return whether the account is known to have been logged out since the login began."""
+    try:
+        return repository.was_logged_out()
+    except StoreError:  # the store became unusable after the token was stored
+        return False
 
 
 def _read_line(read: "Callable[[int], bytes]") -> bytes:
