@@ -9,7 +9,7 @@ import pytest
 from tests.documents import GROUPS, invocations
 from tests.program import PROGRAM, PYTHON, Outcome, Xapi
 from xapi_cli import errors
-from xapi_cli.cli import usage_errors
+from xapi_cli.cli import help_format, main, usage_errors
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.cli.main import COMMANDS
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -329,3 +329,10 @@ def test_options_after_the_command_of_exec_belong_to_it(xapi: Xapi) -> None:
     outcome = xapi("exec", "echo", "-u", "--profile", "--help", env={"XAPI_TOKEN": "abc"})
 
     assert outcome == Outcome(0, "-u --profile --help\n")
+
+
+def test_the_summaries_of_the_program_are_those_of_its_commands() -> None:
+    for entries in main.HEADINGS.values():
+        for name, entry in entries.items():
+            text, _ = help_format.split_examples(main.command(name, entry.subcommands).help)
+            assert entry.summary == text.partition("\n\n")[0].replace("\n", " ")

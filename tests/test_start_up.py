@@ -34,6 +34,12 @@ def loaded(xapi: Xapi, *args: str, env: Environ | None = None) -> set[str]:
     return modules
 
 
+@pytest.mark.parametrize(("args", "budget"), [(["--version"], 14), (["--help"], 18)])
+def test_few_modules_are_imported_for_the_version_and_the_help(xapi: Xapi, args: list[str], budget: int) -> None:
+    own = {name for name in loaded(xapi, *args) if name.partition(".")[0] == "xapi_cli"}
+    assert len(own) <= budget, sorted(own)
+
+
 @pytest.mark.parametrize("args", [["--version"], ["--help"], ["request", "--help"], []])
 def test_help_and_version_load_neither_network_nor_store(xapi: Xapi, args: list[str]) -> None:
     assert loaded(xapi, *args) & (NEVER | NETWORK | KEYRING | WRITING | {"hashlib", "tomllib"}) == set()

@@ -16,19 +16,17 @@ def main() -> "NoReturn":
         from xapi_cli.agent import client
 
         client.hand_over()
-    from xapi_cli.system import garbage_collection, process_hardening
+    from xapi_cli.system import memory, process_hardening
 
-    garbage_collection.delay()
+    memory.delay_garbage_collection()
     process_hardening.apply()
-    from xapi_cli.system import out_of_memory
-
     try:
         from xapi_cli.cli.main import main as run
 
         run()
     except BaseException as error:  # run() handles all others; this one is raised by an import, or by the handling
-        if out_of_memory.is_out_of_memory(error):
-            out_of_memory.end()
+        if memory.is_out_of_memory(error):
+            memory.end()
         raise
 
 

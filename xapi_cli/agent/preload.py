@@ -102,7 +102,7 @@ def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
         "XAPI_STORAGE": "file",
         "XAPI_USERNAME": _NAME,
     }
-    main.run(command, Runtime({**environ, **variables}))
+    main.run(command, lambda: Runtime({**environ, **variables}))
 
 
 @contextmanager

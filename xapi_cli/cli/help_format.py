@@ -5,17 +5,19 @@ to the plain one: terminals, pipes and screen readers receive the same text.
 """
 
 import inspect
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
-
-from xapi_cli.cli import usage_errors
-from xapi_cli.system.style import Style
+from typer.exceptions import TyperException
 
 if TYPE_CHECKING:
     from xapi_cli.cli.help_topics import Topic
+    from xapi_cli.system.style import Style
 
 SETTINGS = "Settings"
 _OPTIONS = "Options"
@@ -46,14 +48,20 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError, with a hint for this command, if they are not valid."""
-        with usage_errors.converted(ctx):
+        with _converted_errors(ctx):
             return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command in the runtime that `ctx.obj`, inherited from the program, returns."""
+        ctx.obj = ctx.obj()
+        return super().invoke(ctx)
 
 
 class Group(TyperGroup):
     """A group of commands, listed under `headings`; the error for an unknown command contains a suggestion."""
 
     headings: Mapping[str, Collection[str]] = {"Commands": ()}
+    summaries: Mapping[str, str] = MappingProxyType({})  # of commands that need not be imported for that
     footer = ""
 
     def get_help(self, ctx: Any) -> str:
@@ -74,13 +82,15 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments before the command; raise UsageError, with a hint for this group, if they are invalid."""
-        with usage_errors.converted(ctx):
+        with _converted_errors(ctx):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that *args* begin with; raise UsageError, with a suggestion, if it is unknown."""
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing:
+            from xapi_cli.cli import usage_errors
+
             raise usage_errors.unknown_command(ctx.command_path, args, names, lambda name: self._subcommands(ctx, name))
         return super().resolve_command(ctx, args)
 
@@ -89,8 +99,21 @@ class Group(TyperGroup):
         return command.list_commands(ctx) if isinstance(command, Group) else ()
 
     def _summary(self, ctx: Any, name: str) -> str:
+        if name in self.summaries:
+            return self.summaries[name]
         command = self.get_command(ctx, name)
         return split_examples(command.help)[0].partition("\n\n")[0].replace("\n", " ") if command is not None else ""
+
+
+@contextmanager
+def _converted_errors(ctx: Any) -> Iterator[None]:
+    """Convert the errors that Typer raises while it parses the arguments of *ctx* to UsageError."""
+    try:
+        yield
+    except TyperException as error:
+        from xapi_cli.cli import usage_errors
+
+        raise usage_errors.as_usage_error(error, ctx) from error
 
 
 def topic_page(formatter: Any, topic: "Topic") -> str:
@@ -111,7 +134,7 @@ def split_examples(text: str | None) -> tuple[str, list[str]]:
     return description.strip("\n"), [line for line in examples.splitlines() if line.strip(" \b")]
 
 
-def styled(page: str, style: Style) -> str:
+def styled(page: str, style: "Style") -> str:
     """Return the plain *page* with its headings and names, and the commands in its text, set off by *style*."""
     page = _NAME.sub(lambda found: found[1] + style("name", found[2]), page)
     page = _HEADING.sub(lambda found: found[0].replace(*_both(style, found[1] or found[2])), page)
@@ -119,12 +142,14 @@ def styled(page: str, style: Style) -> str:
 
 
 def _styled_for(ctx: Any, page: str) -> str:
-    style = ctx.obj.terminal.style
+    from xapi_cli.system.style import Style, is_wanted
+
+    style = Style(enabled=is_wanted(os.environ, is_terminal=os.isatty(1)))
     ctx.color = style.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
     return styled(page, style)
 
 
-def _both(style: Style, heading: str) -> tuple[str, str]:
+def _both(style: "Style", heading: str) -> tuple[str, str]:
     """Return *heading*, plain and as a heading."""
     return heading, style("heading", heading)
 

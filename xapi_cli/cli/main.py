@@ -6,48 +6,59 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from xapi_cli import __version__
-from xapi_cli.cli import failures
 from xapi_cli.cli.help_format import Command, Group
 from xapi_cli.errors import ClosedPipe, OutputError
-from xapi_cli.runtime import Runtime
-from xapi_cli.settings.paths import relative_homes
-from xapi_cli.settings.table import SECRET_VARIABLES
-from xapi_cli.system import safe_paths, signals, standard_streams
+from xapi_cli.system import signals, standard_streams
 
-# The command table: each command with its subcommands, if any, below its heading in `xapi --help`. The file
-# `commands/NAME.py` has a function for each; a hyphen in NAME is an underscore there.
-HEADINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+
+
+class Entry(NamedTuple):
+    """The row of a command: its summary, which is the first line of its help, and its subcommands."""
+
+    summary: str
+    subcommands: tuple[str, ...] = ()
+
+
+# The command table: each command below its heading in `xapi --help`, which imports no command. The file
+# `commands/NAME.py` has a function for each command or subcommand; a hyphen in NAME is an underscore there.
+HEADINGS: Mapping[str, Mapping[str, Entry]] = {
     "Authentication": {
-        "login": (),
-        "logout": (),
-        "token": ("show", "status"),
-        "credential-helper": ("get",),
+        "login": Entry("Log in and store the token."),
+        "logout": Entry("Delete the stored token and password."),
+        "token": Entry("Show the token, or its status.", ("show", "status")),
+        "credential-helper": Entry("Provide the token to Bazel and other programs.", ("get",)),
     },
     "Requests": {
-        "request": (),
-        "batch": (),
-        "exec": (),
-        "api": ("load", "list", "show"),
+        "request": Entry("Send a request with the stored token."),
+        "batch": Entry("Send many requests concurrently, one for each line of JSON."),
+        "exec": Entry("Run a command with the token in its environment."),
+        "api": Entry("Load an OpenAPI description, and look up its operations.", ("load", "list", "show")),
     },
     "Configuration and help": {
-        "profile": ("list", "show", "use", "set", "unset", "rename", "remove"),
-        "agent": ("start", "stop", "status"),
-        "doctor": (),
-        "help": (),
+        "profile": Entry(
+            "Show and change the stored settings.", ("list", "show", "use", "set", "unset", "rename", "remove")
+        ),
+        "agent": Entry(
+            "Manage the agent, background processes that make commands faster.", ("start", "stop", "status")
+        ),
+        "doctor": Entry("Check everything that xapi needs, and print remedies."),
+        "help": Entry("Show help for a command or a topic."),
     },
     "Testing": {
-        "demo": (),
-        "sandbox": (),
+        "demo": Entry("Demonstrate the main workflow in a few seconds."),
+        "sandbox": Entry("Serve the documented API on loopback."),
     },
 }
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    name: verbs for commands in HEADINGS.values() for name, verbs in commands.items()
-}
+_ENTRIES = {name: entry for commands in HEADINGS.values() for name, entry in commands.items()}
+COMMANDS: Mapping[str, tuple[str, ...]] = {name: entry.subcommands for name, entry in _ENTRIES.items()}
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
@@ -55,6 +66,7 @@ class _Xapi(Group):
     """The top-level commands; each is created on demand."""
 
     headings = HEADINGS
+    summaries = MappingProxyType({name: entry.summary for name, entry in _ENTRIES.items()})
     footer = (
         "See `xapi help COMMAND` for a command, and `xapi help TOPIC` for one of environment, exit-codes and items."
     )
@@ -138,20 +150,33 @@ def main() -> NoReturn:
     os._exit(execute())
 
 
-def execute(make_runtime: Callable[[Mapping[str, str]], Runtime] = Runtime) -> int:
-    """Run the command line of this process, in the runtime that *make_runtime* creates; return the exit code."""
+def execute(make_runtime: "Callable[[Mapping[str, str]], Runtime] | None" = None) -> int:
+    """Run the command line of this process; return the exit code.
+
+    *make_runtime* replaces `Runtime`. The runtime is created when a command or a failure needs it: the version and the
+    help need none.
+    """
     standard_streams.reserve()
     # If click is installed, httpx imports its command line with rich and pygments: 35 ms without benefit.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails, as httpx expects
-    return _flushed(run(sys.argv[1:], make_runtime(_take_environ())))
+
+    @cache
+    def runtime() -> "Runtime":
+        from xapi_cli.runtime import Runtime
+
+        return (make_runtime or Runtime)(_take_environ())
+
+    return _flushed(run(sys.argv[1:], runtime))
 
 
-def run(args: Sequence[str], runtime: Runtime) -> int:
-    """Run xapi with *args* in *runtime*; return the exit code."""
+def run(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
+    """Run xapi with *args* in what *runtime* returns; return the exit code."""
     try:
         return _invoke(args, runtime)
     except BaseException as error:  # noqa: BLE001 - the only place that catches every exception
-        return failures.exit_code(error, runtime)
+        from xapi_cli.cli import failures
+
+        return failures.exit_code(error, runtime())
 
 
 def _take_environ() -> Mapping[str, str]:
@@ -159,29 +184,33 @@ def _take_environ() -> Mapping[str, str]:
 
     Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
+    from xapi_cli.settings.paths import relative_homes
+    from xapi_cli.settings.table import SECRET_VARIABLES
+
     environ = dict(os.environ)
     for name in (*SECRET_VARIABLES, *relative_homes(environ)):
         os.environ.pop(name, None)
     return environ
 
 
-def _invoke(args: Sequence[str], runtime: Runtime) -> int:
+def _invoke(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
     signals.install_handlers()
     _prepare_completion_options(args)
     program = _program()
-    _prepare_completion_replies()
+    if "_XAPI_COMPLETE" in os.environ:
+        _prepare_completion_replies(runtime)
     code = program.main(list(args), "xapi", standalone_mode=False, obj=runtime)
     signals.cancel_alarm()
     _flush()
     return code if isinstance(code, int) else 0
 
 
-def _prepare_completion_replies() -> None:
+def _prepare_completion_replies(runtime: "Callable[[], Runtime]") -> None:
     """Use our replies to completion scripts; Typer has registered its own when it created the program."""
-    if "_XAPI_COMPLETE" in os.environ:
-        from xapi_cli.cli.completion_replies import register
+    from xapi_cli.cli.completion_replies import register
 
-        register()
+    runtime()  # the child processes of libraries get no secrets
+    register()
 
 
 def _prepare_completion_options(args: Sequence[str]) -> None:
@@ -202,6 +231,8 @@ def _prepare_completion_options(args: Sequence[str]) -> None:
 
 def _check_home() -> None:
     """Raise OutputError if Typer would create the home directory or write to that of another user."""
+    from xapi_cli.system import safe_paths
+
     home = safe_paths.home()
     try:
         status = home.stat()

@@ -4,8 +4,7 @@ An argument that is not an option may be a misplaced secret, so messages never r
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from typer.exceptions import TyperException
@@ -77,15 +76,6 @@ _SECRET_OPTIONS = {
 }
 
 
-@contextmanager
-def converted(ctx: Any) -> Iterator[None]:
-    """Convert the errors that Typer raises while it parses the arguments of *ctx* to UsageError."""
-    try:
-        yield
-    except TyperException as error:
-        raise _as_usage_error(error, ctx) from error
-
-
 def unknown_command(
     path: str, args: Sequence[str], names: Sequence[str], subcommands: Callable[[str], Collection[str]]
 ) -> UsageError:
@@ -110,7 +100,7 @@ def unknown_topic(path: str, word: str, names: Sequence[str]) -> UsageError:
     return UsageError("unknown command or topic", hint=hint)
 
 
-def _as_usage_error(error: TyperException, ctx: Any) -> UsageError:
+def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
     """Convert *error*, which Typer raised for the arguments of *ctx*, to UsageError."""
     see_help = f"see `{ctx.command_path} --help`"
     option = printable(getattr(error, "option_name", None) or "")
