@@ -32,6 +32,16 @@ def number(key: int) -> bytes:
     return f"a{key:032x}".encode()
 
 
+def cached(key: int) -> bytes:
+    """Return the key number *key*, in the form of one of a record that is cached from the keyring."""
+    return f"c{key:032x}".encode()
+
+
+def failure(key: int) -> bytes:
+    """Return the key number *key*, in the form of one of a login failure."""
+    return f"f{key:032x}".encode()
+
+
 def is_served(process: KeeperProcess) -> None:
     """Wait until the keeper has handled what was sent before."""
     KeeperClient(process.environ, timeout=20).held()

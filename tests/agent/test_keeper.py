@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.agent.keeper_clients import KEY, OTHER_KEY, connected, is_closed, number
+from tests.agent.keeper_clients import KEY, OTHER_KEY, cached, connected, failure, is_closed, number
 from tests.keeper_process import KeeperProcess
 from xapi_cli.agent import held_records, keeper
 from xapi_cli.errors import StoreError
@@ -100,6 +101,76 @@ def test_a_record_beyond_the_limit_of_records_is_refused_and_the_others_remain(c
     assert len(client.held()) == messages.MAX_RECORDS
 
 
+def test_a_new_record_replaces_the_cached_one_that_was_not_used_for_longest(client: KeeperClient) -> None:
+    assert client.put(KEY, b"token")
+    for key in range(messages.MAX_RECORDS - 1):
+        assert client.put(cached(key), b"cached")
+    assert client.get(cached(0))[0] == b"cached"
+
+    assert client.put(OTHER_KEY, b"another token")
+    assert client.put(cached(1000), b"one more")
+
+    keys = {each.key for each in client.held()}
+    assert len(keys) == messages.MAX_RECORDS
+    assert {KEY, OTHER_KEY, cached(0), cached(1000)} <= keys
+    assert not {cached(1), cached(2)} & keys
+
+
+def test_cached_records_never_replace_tokens(client: KeeperClient) -> None:
+    for key in range(messages.MAX_RECORDS):
+        assert client.put(number(key), b"token")
+
+    with pytest.raises(StoreError, match="is full"):
+        client.put(cached(0), b"cached")
+    assert {each.key for each in client.held()} == {number(key) for key in range(messages.MAX_RECORDS)}
+
+
+def test_failures_take_no_place_of_a_record_and_are_bounded(process: KeeperProcess, client: KeeperClient) -> None:
+    largest = b"x" * messages.MAX_FAILURE
+    fitting = held_records.MAX_FAILURE_BYTES // messages.MAX_FAILURE
+    for key in range(fitting + 2):
+        assert client.put(failure(key), largest)
+    for key in range(messages.MAX_RECORDS):
+        assert client.put(number(key), b"token")
+
+    assert [client.get(failure(key))[0] for key in range(3)] == [None, None, largest]
+    assert client.put(failure(2), b"changed")
+    assert (client.get(failure(2))[0], client.erase(failure(2)), client.get(failure(2))[0]) == (b"changed", True, None)
+    assert len(client.held()) == messages.MAX_RECORDS
+    with closing(connected(process)) as sock:
+        header = bytearray(messages.pack_request(Request(messages.PUT, failure(0), length=messages.MAX_FAILURE)))
+        header[-4:] = (messages.MAX_FAILURE + 1).to_bytes(4, "big")
+        sock.sendall(header)
+        assert messages.parse_response(sock.recv(messages.RESPONSE_SIZE)).status == messages.INVALID
+
+
+def test_a_failure_is_held_for_a_minute() -> None:
+    failures = held_records.HeldFailures()
+    assert failures.seconds_left(1000.0) is None
+    failures.put(failure(1), b"one", 1000.0)
+    failures.put(failure(2), b"two", 1010.0)
+    assert failures.seconds_left(1015.0) == 45.0
+
+    failures.put(failure(1), b"again", 1020.0)
+    assert (failures.get(failure(1), 1059.9), failures.get(failure(2), 1059.9)) == (b"again", b"two")
+    assert (failures.get(failure(2), 1070.0), failures.seconds_left(1070.0)) == (None, 10.0)
+    assert (failures.seconds_left(1080.0), failures.erase(failure(1))) == (None, False)
+
+
+def test_more_failures_than_the_limit_drop_the_oldest() -> None:
+    failures = held_records.HeldFailures()
+    for key in range(held_records.MAX_FAILURES + 1):
+        failures.put(failure(key), b"{}", 1000.0)
+
+    assert failures.get(failure(0), 1000.0) is None
+    assert failures.get(failure(1), 1000.0) == b"{}"
+
+
+def test_the_clock_is_the_same_for_all_clients(process: KeeperProcess, client: KeeperClient) -> None:
+    before = time.monotonic()
+    assert before <= client.time() <= time.monotonic()
+
+
 def test_the_largest_records_in_all_places_need_bounded_memory(process: KeeperProcess, client: KeeperClient) -> None:
     record = bytes(range(256)) * (messages.MAX_BODY // 256)
     for _ in range(2):
@@ -182,9 +253,9 @@ def test_a_response_in_progress_is_complete_although_the_record_is_erased(
 
 _HEADERS = st.builds(
     lambda operation, key, generation, length: messages.pack_request(Request(operation, key, generation, length)),
-    st.sampled_from(sorted([messages.GET, messages.PUT, messages.ERASE, messages.LIST, messages.LOCK]))
+    st.sampled_from(sorted([messages.GET, messages.PUT, messages.ERASE, messages.LIST, messages.TIME, messages.LOCK]))
     | st.binary(min_size=1, max_size=1).filter(lambda operation: operation != messages.STOP),
-    st.sampled_from([KEY, OTHER_KEY, bytes(33)]) | st.binary(min_size=33, max_size=33),
+    st.sampled_from([KEY, OTHER_KEY, cached(1), failure(1), bytes(33)]) | st.binary(min_size=33, max_size=33),
     st.binary(min_size=16, max_size=16) | st.just(messages.ANY),
     st.sampled_from([0, 1, 10, messages.MAX_BODY, 2**32 - 1]) | st.integers(0, 2**32 - 1),
 )
@@ -220,7 +291,7 @@ def test_requests_as_bytes_are_the_requests_that_were_packed() -> None:
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.binary(max_size=messages.REQUEST_SIZE + 5) | _HEADERS)
 def test_a_header_is_valid_or_malformed(data: bytes) -> None:
-    for parse in (messages.parse_request, messages.parse_response, messages.parse_held):
+    for parse in (messages.parse_request, messages.parse_response, messages.parse_held, messages.parse_time):
         try:
             parse(data)
         except messages.Malformed:

@@ -7,7 +7,10 @@ from tests.agent.keeper_programs import ME, without_password
 from tests.keeper_process import KeeperProcess
 from tests.program import PROGRAM, Environ, Xapi
 from xapi_cli.sandbox import Sandbox
+from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient
+from xapi_cli.store.agent.messages import key_of
+from xapi_cli.tokens import Identity
 
 
 def test_a_cached_token_is_used_without_the_keyring_until_a_logout(
@@ -48,6 +51,18 @@ def test_a_cached_token_that_is_rejected_is_replaced_with_the_remembered_passwor
     assert xapi(*ME, env=without_password(cached)).code == 0
     assert xapi(*ME, "--no-login", env=without_password(cached)).code == 0
     assert sandbox.logins == 2
+
+
+def test_cached_tokens_in_all_places_prevent_no_login_with_storage_agent(
+    xapi: Xapi, keeper: KeeperProcess, env: Environ
+) -> None:
+    client = KeeperClient(keeper.environ, 20)
+    for number in range(messages.MAX_RECORDS):
+        assert client.put(key_of(Identity("https://api.test", f"user{number}"), "c"), b"cached")
+
+    assert xapi("login", env=env).code == 0
+    assert xapi("token", "show", "--no-login", env=without_password(env)).code == 0
+    assert len(client.held()) == messages.MAX_RECORDS
 
 
 def test_the_keyring_library_is_not_imported_for_a_cached_token(

@@ -308,20 +308,20 @@ def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None
     failures = LoginFailures(FailureFiles(tmp_path / "failures"))
 
     _record_all(failures)
-    failures.delete_old()
     failures.delete(ME)
 
     assert not _rejects(failures, "wrong")
 
 
 def test_entries_of_all_accounts_are_deleted_after_a_minute(tmp_path: Path) -> None:
-    failures = LoginFailures(FailureFiles(tmp_path))
+    files = FailureFiles(tmp_path)
+    failures = LoginFailures(files)
     _record_all(failures)
     failures.record_rejected_token(OTHER)
     for path in tmp_path.glob(f"{ME.key}*"):
         os.utime(path, (path.stat().st_mtime - 61,) * 2)
 
-    failures.delete_old()
+    files.remove_old()
 
     assert [path.name for path in tmp_path.iterdir()] == [f"{OTHER.key}.rejected"]
 

@@ -159,6 +159,40 @@ def test_a_killed_holder_releases_the_lock(opened: Open, keeper: KeeperProcess) 
         pass
 
 
+def test_failures_are_shared_and_removed_and_their_clock_is_that_of_the_keeper(
+    opened: Open, keeper: KeeperProcess
+) -> None:
+    first, second = agent(opened).failures, agent(opened).failures
+    assert first is not None
+    assert second is not None
+    first.write(ME, "failed", b'{"a": 1}')
+
+    assert second.read(ME, "failed") == b'{"a": 1}'
+    assert second.read(ME, "refused") is None
+    second.remove(ME, ("failed", "refused"))
+    assert first.read(ME, "failed") is None
+    assert abs(first.now() - KeeperClient(keeper.environ, 20).time()) < 5
+    first.write(ME, "failed", b"x" * (messages.MAX_FAILURE + 1))
+    assert first.read(ME, "failed") is None
+
+
+def test_failures_end_with_the_keeper_and_are_an_error_if_it_does_not_respond(
+    opened: Open, keeper: KeeperProcess
+) -> None:
+    store = agent(opened, timeout=0.5)
+    failures = store.failures
+    assert failures is not None
+    keeper.signal(signal.SIGSTOP)
+    failures.write(ME, "failed", b"{}")
+    failures.remove(ME, ("failed",))
+    for action in (lambda: failures.read(ME, "failed"), lambda: store.failures):
+        with pytest.raises(StoreError, match="did not respond"):
+            action()
+    keeper.kill()
+
+    assert (failures.read(ME, "failed"), store.failures) == (None, None)
+
+
 # a listener other than a keeper of this version
 
 
@@ -226,10 +260,10 @@ _HEADERS = st.builds(
 @given(st.binary(max_size=200) | st.tuples(_HEADERS, st.binary(max_size=100)).map(b"".join))
 def test_any_response_is_a_record_or_a_list_or_an_error(opened: Open, tmp_path: Path, response: bytes) -> None:
     client = KeeperClient({"XDG_RUNTIME_DIR": str(tmp_path / "run")}, timeout=0.005)
-    actions: list[Callable[[], object]] = [lambda: agent(opened, timeout=0.005).read(ME), client.held]
+    actions: list[Callable[[], object]] = [lambda: agent(opened, timeout=0.005).read(ME), client.held, client.time]
     with responding(tmp_path / "run" / "xapi" / "keeper", response):
         for action in actions:
             try:
-                assert isinstance(action(), Record | list | None)
+                assert isinstance(action(), Record | list | float | None)
             except StoreError:
                 pass

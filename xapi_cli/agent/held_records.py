@@ -1,13 +1,18 @@
-"""What the keeper holds: records, the generations of their keys, and locks; bounded, without I/O and a clock."""
+"""What the keeper holds: records, the generations of their keys, login failures and locks.
+
+All of it is bounded, and this module does no I/O and has no clock.
+"""
 
 import os
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
-from xapi_cli.store.agent.messages import ANY, MAX_RECORDS, Held
+from xapi_cli.store.agent.messages import ANY, FAILURE_LIFETIME, MAX_RECORDS, Held, is_cached
 from xapi_cli.system.locked_memory import LockedMemory
 
 MAX_ERASED = 1024  # erased keys whose generations are remembered
+MAX_FAILURES = 1024
+MAX_FAILURE_BYTES = 1024 * 1024  # of all failures together
 
 Owner = TypeVar("Owner")
 
@@ -21,7 +26,7 @@ class HeldRecord(NamedTuple):
 
 
 class HeldRecords:
-    """Records by key, at most MAX_RECORDS.
+    """Records by key, at most MAX_RECORDS; a new one replaces the cached record that was not used for longest.
 
     The generation of a key changes when the key is erased, so that a login that began before a logout stores nothing.
     The generations of the keys that were erased longest ago are forgotten. Keys without a generation of their own
@@ -36,21 +41,24 @@ class HeldRecords:
 
     def get(self, key: bytes) -> tuple[LockedMemory | None, bytes]:
         """Return the record of *key*, None if there is none, and the generation of the key."""
-        if held := self._records.get(key):
+        if held := self._records.pop(key, None):
+            self._records[key] = held  # becomes the latest
             return held.record, held.generation
         return None, self._erased.get(key, self._shared)
 
     def put(self, key: bytes, record: LockedMemory, expected: bytes, now: float) -> bool:
-        """Store *record*; return False, without storing it, if the generation is not *expected*."""
+        """Store *record*, for which there is space; return False if the generation is not *expected*."""
         _, generation = self.get(key)
         if expected not in {ANY, generation}:
             return False
+        if key not in self._records and len(self._records) >= MAX_RECORDS:
+            del self._records[next(filter(is_cached, self._records))]
         self._records[key] = HeldRecord(record, generation, now)
         return True
 
     def has_space_for(self, key: bytes) -> bool:
-        """Return whether a record of *key* can be stored."""
-        return key in self._records or len(self._records) < MAX_RECORDS
+        """Return whether a record of *key* can be stored, if need be in place of a cached one."""
+        return key in self._records or len(self._records) < MAX_RECORDS or any(map(is_cached, self._records))
 
     def erase(self, key: bytes) -> bool:
         """Erase the record of *key* and change its generation; return whether there was one."""
@@ -75,6 +83,44 @@ class HeldRecords:
     def _next_generation(self) -> bytes:
         self._erasures += 1
         return self._epoch + self._erasures.to_bytes(8, "big")
+
+
+class HeldFailures:
+    """Login failures by key, each for FAILURE_LIFETIME; if they exceed a limit, the oldest are dropped.
+
+    They take no place of a record. Each method gets the monotonic time *now*.
+    """
+
+    def __init__(self) -> None:
+        self._failures: dict[bytes, tuple[float, bytes]] = {}  # the oldest first
+
+    def get(self, key: bytes, now: float) -> bytes | None:
+        """Return the failure of *key*, None if there is none."""
+        self.seconds_left(now)
+        return self._failures[key][1] if key in self._failures else None
+
+    def put(self, key: bytes, failure: bytes, now: float) -> None:
+        """Store *failure* in place of the previous one."""
+        self._failures.pop(key, None)
+        self._failures[key] = (now, failure)
+        while len(self._failures) > MAX_FAILURES or self._size() > MAX_FAILURE_BYTES:
+            del self._failures[next(iter(self._failures))]
+
+    def erase(self, key: bytes) -> bool:
+        """Erase the failure of *key*; return whether there was one."""
+        return self._failures.pop(key, None) is not None
+
+    def seconds_left(self, now: float) -> float | None:
+        """Drop the failures whose time has passed; return the seconds until that of the next one, None without one."""
+        while self._failures:
+            key, (since, _) = next(iter(self._failures.items()))
+            if (left := since + FAILURE_LIFETIME - now) > 0:
+                return left
+            del self._failures[key]
+        return None
+
+    def _size(self) -> int:
+        return sum(len(each) for _, each in self._failures.values())
 
 
 class Locks(Generic[Owner]):

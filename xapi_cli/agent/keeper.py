@@ -1,5 +1,7 @@
 """The keeper: a process that holds tokens in memory only, and serves the processes of its user.
 
+Processes that share a token share the login lock and the login failures of its account, so these are here too.
+
 It is one thread that waits for many clients. Each client has a time limit and limited memory, so that one that hangs
 or floods does not delay the others. A record is received into locked memory and sent from there, and is never parsed.
 """
@@ -13,7 +15,7 @@ import time
 from contextlib import suppress
 from os import geteuid, read
 
-from xapi_cli.agent.held_records import HeldRecords, Locks
+from xapi_cli.agent.held_records import HeldFailures, HeldRecords, Locks
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.messages import Request, Response
 from xapi_cli.system import process_hardening
@@ -41,6 +43,7 @@ class Keeper:
 
     def __init__(self, listener: socket.socket, lifeline: int) -> None:
         self.records = HeldRecords()
+        self.failures = HeldFailures()
         self.locks: Locks[Connection] = Locks()
         self.ends = False
         self._listener, self._lifeline = listener, lifeline
@@ -118,8 +121,11 @@ class Keeper:
         self.ends = self.ends or not read(self._lifeline, 1)
 
     def _seconds_to_wait(self) -> float | None:
-        deadlines = [each.deadline for each in self._connections if each.deadline is not None]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        now = time.monotonic()
+        waits = [each.deadline - now for each in self._connections if each.deadline is not None]
+        if (left := self.failures.seconds_left(now)) is not None:
+            waits.append(left)
+        return max(0.0, min(waits)) if waits else None
 
     def _close_overdue(self) -> None:
         now = time.monotonic()
@@ -213,13 +219,15 @@ class Connection:
                 self._erase(request)
             case messages.LIST:
                 self._list()
+            case messages.TIME:
+                self.respond(Response(messages.OK), messages.pack_time(time.monotonic()))
             case messages.LOCK:
                 self._acquire(request)
             case _:
                 self._stop()
 
     def _begin_body(self, request: Request) -> None:
-        if not self._keeper.records.has_space_for(request.key):
+        if not self._has_space_for(request.key):
             self.respond(Response(messages.FULL))
             return
         try:
@@ -227,20 +235,32 @@ class Connection:
         except (OSError, MemoryError):
             self.respond(Response(messages.FULL))
 
+    def _has_space_for(self, key: bytes) -> bool:
+        return messages.is_failure(key) or self._keeper.records.has_space_for(key)
+
     def _put(self, request: Request) -> None:
-        records, body = self._keeper.records, self.body
-        if body is None or not records.has_space_for(request.key):  # another record has taken the last space
+        keeper, body, now = self._keeper, self.body, time.monotonic()
+        if body is None or not self._has_space_for(request.key):  # another record has taken the last space
             self.respond(Response(messages.FULL))
             return
-        is_stored = records.put(request.key, body, request.generation, time.monotonic())
+        is_stored = True
+        if messages.is_failure(request.key):
+            keeper.failures.put(request.key, bytes(body.view), now)
+        else:
+            is_stored = keeper.records.put(request.key, body, request.generation, now)
         self.respond(Response(messages.OK if is_stored else messages.CONFLICT))
 
     def _get(self, request: Request) -> None:
-        record, generation = self._keeper.records.get(request.key)
-        self.respond(Response(messages.ABSENT if record is None else messages.OK, generation), record)
+        found: LockedMemory | bytes | None
+        if messages.is_failure(request.key):
+            found, generation = self._keeper.failures.get(request.key, time.monotonic()), messages.ANY
+        else:
+            found, generation = self._keeper.records.get(request.key)
+        self.respond(Response(messages.ABSENT if found is None else messages.OK, generation), found)
 
     def _erase(self, request: Request) -> None:
-        self.respond(Response(messages.OK if self._keeper.records.erase(request.key) else messages.ABSENT))
+        held = self._keeper.failures if messages.is_failure(request.key) else self._keeper.records
+        self.respond(Response(messages.OK if held.erase(request.key) else messages.ABSENT))
 
     def _list(self) -> None:
         self.respond(Response(messages.OK), messages.pack_held(self._keeper.records.held(time.monotonic())))

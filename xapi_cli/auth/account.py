@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,14 +54,19 @@ class Account:
         self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
         local_lock, shared = LoginLock(state / "locks" / f"{identity.key}.login.lock"), repository.shared
         self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
-        self._failures = LoginFailures(shared.failures if shared else FailureFiles(state / "attempts"))
-        self._failures.delete_old()
+        self._failure_files = FailureFiles(state / "attempts")
+        self._failure_files.remove_old()
         self._token: Token | None = None
         self._granted: Token | None = None
         self._stored_grant: Token | None = None
         self._has_renewed = False
         self.login_reason: Reason | None = None
         self.source: Source = "store"
+
+    @cached_property
+    def _failures(self) -> LoginFailures:
+        """The login failures; only a login and a logout need them, and the store may have to connect."""
+        return LoginFailures(self.repository.failures or self._failure_files)
 
     # tokens for requests
 
@@ -343,7 +349,7 @@ class Account:
 
 
 class _Login(NamedTuple):
-    """One automatic login: why, in place of which token, with which typed password, and the Unix time of its start."""
+    """One automatic login: why, in place of which token, with which typed password, and the time of its start."""
 
     reason: Reason
     stale: Token | None

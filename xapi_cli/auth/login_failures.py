@@ -40,7 +40,7 @@ class LoginFailures:
         self._records = records
 
     def now(self) -> float:
-        """Return the Unix time with which later failures can be compared."""
+        """Return the time with which later failures can be compared."""
         return self._records.now()
 
     def check_password(self, identity: Identity, password: str) -> None:
@@ -107,10 +107,6 @@ class LoginFailures:
     def delete(self, identity: Identity) -> None:
         """Delete all records of *identity*."""
         self._records.remove(identity, _KINDS)
-
-    def delete_old(self) -> None:
-        """Delete the records that are older than a minute, of all accounts."""
-        self._records.remove_old()
 
     def _rejected_passwords(self, identity: Identity) -> list[dict[str, Any]]:
         """Return the rejections of the last minute, the latest first; all have the same salt."""

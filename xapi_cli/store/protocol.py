@@ -33,6 +33,13 @@ class Store(Protocol):
 class LockingStore(Store, Protocol):
     """A store whose row in the registry says `has_own_lock`."""
 
+    @property
+    def failures(self) -> "Failures | None":
+        """Where login failures are recorded; None if the service with the lock does not run: in the state directory.
+
+        Raises StoreError if that service does not respond.
+        """
+
     def begin(self, identity: Identity) -> None:
         """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime.
 
@@ -44,10 +51,13 @@ class LockingStore(Store, Protocol):
 
 
 class Failures(Protocol):
-    """Where recorded login failures are: one text per account and kind, for a minute."""
+    """Where login failures are recorded, which is where the login lock is: one text per account and kind, for a minute.
+
+    The processes that share the lock share the failures.
+    """
 
     def now(self) -> float:
-        """Return the Unix time of the clock that all processes share which use these records."""
+        """Return the seconds of a clock that all processes share which use these records."""
 
     def read(self, identity: Identity, kind: str) -> bytes | None:
         """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
@@ -57,9 +67,6 @@ class Failures(Protocol):
 
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the records of *kinds*, if possible."""
-
-    def remove_old(self) -> None:
-        """Remove the records of all accounts that are older than a minute, if possible."""
 
 
 class LockAttempt(NamedTuple):

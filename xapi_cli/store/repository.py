@@ -17,7 +17,7 @@ from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
-    from xapi_cli.store.protocol import LockingStore, SharedStore, Store
+    from xapi_cli.store.protocol import Failures, LockingStore, SharedStore, Store
     from xapi_cli.system.programs import RunProgram
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
@@ -118,6 +118,16 @@ class TokenRepository:
             return None
         self._store = self._store or self._open(self._storage)
         return cast("SharedStore", self._store)  # as its row in the registry states
+
+    @property
+    def failures(self) -> "Failures | None":
+        """Where login failures are recorded: where the store has its login lock; None if in the state directory.
+
+        Raises StoreError if the store is not usable.
+        """
+        if self._storage.has_own_lock:
+            return self._locking_store().failures
+        return shared.failures if (shared := self.shared) else None
 
     def read(self, *, again: bool = False) -> Record | None:
         """Return the stored record, read once per command; with *again*, re-read it.

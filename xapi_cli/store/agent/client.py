@@ -68,6 +68,13 @@ class KeeperClient:
         except Malformed as error:
             raise _other_version() from error
 
+    def time(self) -> float:
+        """Return the monotonic time of the keeper, which may run on another machine."""
+        try:
+            return messages.parse_time(self._exchange(Request(messages.TIME))[1])
+        except Malformed as error:
+            raise _other_version() from error
+
     def stop(self) -> None:
         """Erase all records and end the keeper."""
         self._exchange(Request(messages.STOP))

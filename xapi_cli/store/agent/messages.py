@@ -1,5 +1,8 @@
 """The messages between xapi and the keeper: a header of fixed length, then a body of limited length.
 
+The first byte of a key says what it stands for: `a`, the record of an account with storage `agent`; `c`, a record that
+is cached from the keyring; `f`, a login failure of an account, which the keeper erases after FAILURE_LIFETIME.
+
 A client sends one request per connection and receives one response. The connection of a LOCK stays open: the lock is
 held until it is closed. All numbers are unsigned and in network byte order.
 
@@ -7,7 +10,9 @@ held until it is closed. All numbers are unsigned and in network byte order.
     response    magic (4)  status (1)               generation (16)  length of the body (4)
 """
 
+import hashlib
 import re
+from math import isfinite
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - its own name is lowercase
 from typing import Any, Literal, NamedTuple
@@ -17,19 +22,22 @@ from xapi_cli.tokens import Identity
 
 MAX_BODY = records.LIMIT + 1024  # bytes; a cached record has a tag before its text
 MAX_RECORDS = 256
+MAX_FAILURE = 64 * 1024  # bytes
+FAILURE_LIFETIME = 60.0  # seconds
 ANY = bytes(16)  # as the expected generation of a PUT: store the record in any case
 
 # Operations. A generation changes when the key is erased, and only then.
 GET = b"G"  # the record of a key and its generation
 PUT = b"P"  # stores the body as the record of a key, if the generation is the expected one
 ERASE = b"E"  # erases the record of a key, and changes its generation
-LIST = b"L"  # what is held, without the records
+LIST = b"L"  # what is held, without the records and the failures
+TIME = b"T"  # the keeper's monotonic clock, which the clients share
 LOCK = b"K"  # the response comes when the lock on the key is acquired
 STOP = b"S"  # erases everything and ends the keeper
 
 # Statuses
 OK = b"+"
-ABSENT = b"0"  # GET, ERASE: the key has no record
+ABSENT = b"0"  # GET, ERASE: the key has no body
 CONFLICT = b"!"  # PUT: the key was erased since the expected generation
 FULL = b"F"  # PUT: the limit of records is reached, or no memory is left; LOCK: the limit of waiting processes
 INVALID = b"?"  # the request is not valid; its sender is probably another version of xapi
@@ -38,12 +46,13 @@ _MAGIC = b"XK1\n"
 _REQUEST = Struct("!4sc33s16sI")
 _RESPONSE = Struct("!4sc16sI")
 _HELD = Struct("!33sI?I")
+_TIME = Struct("!d")
 REQUEST_SIZE = _REQUEST.size
 RESPONSE_SIZE = _RESPONSE.size
 
-_OPERATIONS = frozenset({GET, PUT, ERASE, LIST, LOCK, STOP})
+_OPERATIONS = frozenset({GET, PUT, ERASE, LIST, TIME, LOCK, STOP})
 _STATUSES = frozenset({OK, ABSENT, CONFLICT, FULL, INVALID})
-_KEY = re.compile(rb"[ac][0-9a-f]{32}")
+_KEY = re.compile(rb"[acf][0-9a-f]{32}")
 _NO_KEY = bytes(33)
 
 
@@ -85,6 +94,21 @@ def key_of(identity: Identity, space: Literal["a", "c"] = "a") -> bytes:
     return f"{space}{identity.key}".encode()
 
 
+def failure_key(identity: Identity, kind: str) -> bytes:
+    """Return the key of the login failure of the account *identity* that is of *kind*."""
+    return f"f{hashlib.sha256(f'{identity.key} {kind}'.encode()).hexdigest()[:32]}".encode()
+
+
+def is_cached(key: bytes) -> bool:
+    """Return whether *key* is that of a record which the keyring contains too."""
+    return key.startswith(b"c")
+
+
+def is_failure(key: bytes) -> bool:
+    """Return whether *key* is that of a login failure."""
+    return key.startswith(b"f")
+
+
 def pack_request(request: Request) -> bytes:
     """Return the header *request* as bytes."""
     return _REQUEST.pack(_MAGIC, *request)
@@ -100,10 +124,10 @@ def parse_request(data: bytes | bytearray) -> Request:
     request = Request._make(_fields(_REQUEST, data))
     if request.operation not in _OPERATIONS:
         raise Malformed("operation")
-    has_key = request.operation not in {LIST, STOP}
+    has_key = request.operation not in {LIST, TIME, STOP}
     if not (_KEY.fullmatch(request.key) if has_key else request.key == _NO_KEY):
         raise Malformed("key")
-    limit = MAX_BODY if request.operation == PUT else 0
+    limit = 0 if request.operation != PUT else MAX_FAILURE if is_failure(request.key) else MAX_BODY
     if request.length > limit or (request.operation == PUT and request.length == 0):
         raise Malformed("length of the body")
     return request
@@ -127,6 +151,18 @@ def parse_held(body: bytes) -> list[Held]:
     if len(body) % _HELD.size:
         raise Malformed("length of the list")
     return [Held(*fields) for fields in _HELD.iter_unpack(body)]
+
+
+def pack_time(seconds: float) -> bytes:
+    """Return the body of a response to TIME."""
+    return _TIME.pack(seconds)
+
+
+def parse_time(body: bytes) -> float:
+    """Return the seconds that the *body* of a response to TIME contains; raise Malformed if it is not valid."""
+    if len(body) != _TIME.size or not isfinite(seconds := _TIME.unpack(body)[0]):
+        raise Malformed("time")
+    return float(seconds)
 
 
 def _fields(layout: Struct, data: bytes | bytearray) -> list[Any]:

@@ -1,13 +1,15 @@
 """Storage `agent`: records in the memory of the keeper; without an agent there are none."""
 
 import os
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import RESTART_HINT, KeeperClient, NotRunning
-from xapi_cli.store.agent.messages import key_of
+from xapi_cli.store.agent.messages import failure_key, key_of
 from xapi_cli.store.protocol import LoggedOut, StoreOptions
 from xapi_cli.tokens import Identity, Record
 
@@ -31,6 +33,14 @@ class AgentStore:
             self._client.held()
             return "started the agent; it keeps tokens in memory until it stops"
         return None
+
+    @property
+    def failures(self) -> "KeeperFailures | None":
+        """The login failures that the keeper holds, None if no agent is running."""
+        try:
+            return KeeperFailures(self._client)
+        except NotRunning:
+            return None
 
     def probe(self) -> None:
         """Raise StoreError unless the keeper stores a record and returns it."""
@@ -76,3 +86,38 @@ class AgentStore:
     def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
         """Hold the keeper's lock of *identity*; raises LockTimeout after *timeout* seconds."""
         return self._client.locked(key_of(identity), timeout)
+
+
+class KeeperFailures:
+    """Recorded login failures, `protocol.Failures`, in the keeper of *client*, which erases them after a minute.
+
+    Their clock is that of the keeper, which processes of other machines may share. Raises NotRunning, or StoreError if
+    the keeper does not respond. If it ends later, so do the failures.
+    """
+
+    def __init__(self, client: KeeperClient) -> None:
+        self._client = client
+        self._offset = client.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Return the monotonic time of the keeper."""
+        return time.monotonic() + self._offset
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the text, or None if there is none."""
+        try:
+            return self._client.get(failure_key(identity, kind))[0]
+        except NotRunning:
+            return None
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Record *data*, if that is possible."""
+        if len(data) <= messages.MAX_FAILURE:
+            with suppress(StoreError):
+                self._client.put(failure_key(identity, kind), data)
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the records of *kinds*, if that is possible."""
+        with suppress(StoreError):
+            for kind in kinds:
+                self._client.erase(failure_key(identity, kind))

@@ -219,9 +219,6 @@ class RedisFailures:
             for kind in kinds:  # one key in each command, see above
                 self._client.command("DEL", self._key(identity, kind))
 
-    def remove_old(self) -> None:
-        """Do nothing: the server removes them."""
-
     def _key(self, identity: Identity, kind: str) -> str:
         return _key(self._prefix, identity, f"failure:{kind}")
 
