@@ -14,11 +14,13 @@ from tests.program import PYTHON
 
 _SERVE = """
 import os, sys
+from pathlib import Path
 from xapi_cli.agent import keeper, listener
-listening = listener.listen(sys.argv[1])
+listeners = listener.Listeners(Path(sys.argv[1]).parent, ["keeper"])
+listeners.publish()
 os.write(1, b"ready")
 os.close(1)
-keeper.serve(listening, 0)
+keeper.serve(listeners.sockets["keeper"], 0)
 """
 
 

@@ -1,16 +1,24 @@
 import os
 import socket
 import stat
-from contextlib import closing
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.ownership import give_away, needs_root
+from tests.servers import Stopwatch
 from xapi_cli.agent import listener
 from xapi_cli.errors import UsageError
 from xapi_cli.system import agent_socket
 from xapi_cli.system.private_files import Unsafe
+
+
+def listen(path: Path) -> socket.socket:
+    """Return a socket that listens at *path*."""
+    listeners = listener.Listeners(path.parent, [path.name])
+    listeners.publish()
+    return listeners.sockets[path.name]
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def _mode(path: Path) -> int:
 def test_only_this_user_can_reach_the_socket(path: Path) -> None:
     previous = os.umask(0)
     try:
-        with listener.listen(str(path)) as listening:
+        with listen(path) as listening:
             assert (_mode(path.parent), _mode(path)) == (0o700, 0o600)
             assert not listening.getblocking()
             connection = agent_socket.connect(str(path))
@@ -36,11 +44,12 @@ def test_only_this_user_can_reach_the_socket(path: Path) -> None:
 
 
 def test_a_socket_that_a_killed_agent_left_is_replaced(path: Path) -> None:
-    listener.listen(str(path)).close()
+    listen(path).close()
     (path.parent / ".agent.0123456789abcdef.new").touch()
+    (path.parent / ".warm-up.0123456789abcdef.new" / "xapi").mkdir(parents=True)
     assert agent_socket.connect(str(path)) is None
 
-    with listener.listen(str(path)):
+    with listen(path):
         connection = agent_socket.connect(str(path))
         assert connection is not None
         connection.close()
@@ -50,7 +59,7 @@ def test_a_socket_that_a_killed_agent_left_is_replaced(path: Path) -> None:
 def test_the_path_may_have_the_maximum_length(tmp_path: Path) -> None:
     directory = tmp_path / ("x" * (107 - len(str(tmp_path)) - len("//agent")))
 
-    with listener.listen(str(directory / "agent")):
+    with listen(directory / "agent"):
         connection = agent_socket.connect(str(directory / "agent"))
         assert connection is not None
         connection.close()
@@ -61,7 +70,7 @@ def test_a_file_that_is_not_a_socket_is_kept(path: Path) -> None:
     path.write_text("precious")
 
     with pytest.raises(UsageError, match=f"{path} is not a socket"):
-        listener.listen(str(path))
+        listen(path)
     assert path.read_text() == "precious"
 
 
@@ -73,7 +82,7 @@ def test_a_socket_of_another_user_is_kept(path: Path) -> None:
         give_away(path)
 
         with pytest.raises(UsageError, match=f"{path} belongs to another user"):
-            listener.listen(str(path))
+            listen(path)
     assert path.is_socket()
 
 
@@ -85,7 +94,7 @@ def test_a_directory_of_another_user_is_refused(path: Path) -> None:
     with pytest.raises(Unsafe, match="belongs to another user"):
         listener.lock(path.parent)
     with pytest.raises(Unsafe, match="belongs to another user"):
-        listener.listen(str(path))
+        listen(path)
     assert list(path.parent.iterdir()) == []
 
 
@@ -94,22 +103,55 @@ def test_a_directory_that_everyone_can_write_to_is_refused(path: Path) -> None:
     path.parent.chmod(0o777)
 
     with pytest.raises(Unsafe, match="everyone can write"):
-        listener.listen(str(path))
+        listen(path)
 
 
 def test_one_agent_holds_the_lock(path: Path) -> None:
     held = listener.lock(path.parent)
     with pytest.raises(listener.AlreadyRunning):
         listener.lock(path.parent)
-    os.close(held)
+    assert listener.holder(path.parent) == (os.getpid(), "starting")
+    held.note(listener.READY)
+    assert listener.holder(path.parent) == (os.getpid(), "ready")
+    held.close()
+    assert listener.holder(path.parent) is None
 
-    os.close(listener.lock(path.parent))
+    listener.lock(path.parent).close()
     assert _mode(path.parent / "lock") == 0o600
 
 
-def test_a_removed_socket_has_no_listener(path: Path) -> None:
-    with closing(listener.listen(str(path))):
-        listener.remove(str(path))
-        listener.remove(str(path))
+def test_a_lock_is_awaited_until_the_other_agent_is_ready_or_has_ended(path: Path) -> None:
+    held = listener.lock(path.parent)
+    threading.Timer(0.2, held.close).start()
+    listener.lock(path.parent, timeout=60).close()
 
-    assert agent_socket.connect(str(path)) is None
+    held = listener.lock(path.parent)
+    listeners = listener.Listeners(path.parent, ["agent", "control"])
+    threading.Timer(0.2, listeners.publish).start()
+    with Stopwatch() as watch, pytest.raises(listener.AlreadyRunning):
+        listener.lock(path.parent, timeout=60)
+    assert watch.seconds < 30
+    held.close()
+
+
+def test_a_removed_socket_has_no_listener(path: Path) -> None:
+    listeners = listener.Listeners(path.parent, [path.name])
+    assert (listeners.are_reachable(), agent_socket.connect(str(path))) == (True, None)
+    listeners.publish()
+    assert listeners.are_reachable()
+    for _ in range(2):
+        listeners.remove()
+
+    assert (listeners.are_reachable(), list(path.parent.iterdir())) == (False, [])
+
+
+def test_sockets_of_another_agent_are_not_removed(path: Path) -> None:
+    first = listener.Listeners(path.parent, [path.name])
+    first.publish()
+    with listen(path):
+        first.remove()
+
+        assert not first.are_reachable()
+        connection = agent_socket.connect(str(path))
+        assert connection is not None
+        connection.close()

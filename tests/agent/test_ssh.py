@@ -106,7 +106,7 @@ def test_sessions_use_the_agent_that_another_session_has_started(remote: Remote)
 @both_users
 def test_sessions_with_and_without_a_runtime_directory_have_different_agents(remote: Remote) -> None:
     remote.start_agent()
-    assert remote.status(()) == {"running": False}
+    assert remote.status(()) == {"running": False, "state": "stopped"}
     assert remote.run_on_terminal("xapi token show", env=TOKEN) == (0, b"t0ken\r\n")
     remote.await_commands(warm=0)
 

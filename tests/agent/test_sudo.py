@@ -108,7 +108,7 @@ def test_sudo_uses_the_agent_of_the_user_that_the_command_runs_as(
     assert own.status()["warm"] == own.before["warm"] + 2
 
     assert alice.run(f"{sudo} xapi agent stop")[0] == 0
-    assert own.status() == {"running": False}
+    assert own.status() == {"running": False, "state": "stopped"}
     assert alice.run(f"{sudo} {SHOW} {settings}")[0] == 10
     alice.check_untouched()
 

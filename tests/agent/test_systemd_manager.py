@@ -112,7 +112,7 @@ def test_the_first_command_starts_the_agent_in_the_service_and_later_ones_use_it
     assert manager.status()["pid"] == int(manager.show("xapi-agent.service", "MainPID"))
 
     _stop_as_documented(manager)
-    assert (manager.has_process_of_agent(), manager.status()) == (False, {"running": False})
+    assert (manager.has_process_of_agent(), manager.status()) == (False, {"running": False, "state": "stopped"})
     assert not manager.machine.path(f"{ALICE.runtime}/xapi/agent").exists()
     assert manager.run("xapi token show", _TOKEN) == Outcome(0, "t0ken\n")
 

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from _socket import socket
 
 _TIMEOUT = 10.0  # seconds
-_ACTIVATION_TIMEOUT = 60.0  # seconds until a service manager must have started an agent; less than a login waits for it
-_POLL_INTERVAL = 0.01  # seconds
+_CHANGE_TIMEOUT = 60.0  # seconds until an agent that is starting or ending must be ready or have ended
 
 
 class _NoResponse(XapiError):
     """The agent does not respond."""
 
     def __init__(self, directory: str) -> None:
-        process = listener.holder(Path(directory))
-        which = f"run `kill -9 {process}`" if process else "kill its process"
-        super().__init__("the agent does not respond", hint=f"{which}, then run `xapi agent start`")
+        super().__init__("the agent does not respond", hint=_how_to_kill(listener.holder(Path(directory))))
+
+
+def _how_to_kill(holder: listener.Holder | None) -> str:
+    which = f"run `kill -9 {holder.process}`" if holder and holder.process else "kill its process"
+    return f"{which}, then run `xapi agent start`"
 
 
 def directory(environ: Mapping[str, str]) -> str:
@@ -58,28 +60,43 @@ def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
     return _ask(environ, b"I")
 
 
-def find_current(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the status of the agent, None if none runs; after an upgrade, the old agent ends first.
+def state(environ: Mapping[str, str]) -> str:
+    """Return the state of an agent without a status: `starting`, `ending` or `stopped`."""
+    holder = listener.holder(Path(directory(environ)))
+    if holder is None:
+        return "stopped"
+    return listener.STARTING if holder.state == listener.STARTING else listener.ENDING
 
-    If a service manager listens for the agent, it starts one. Raises XapiError if it does not, or if the agent belongs
-    to another installation or does not respond.
+
+def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] | None:
+    """Return the status of the agent, None if none runs.
+
+    Waits until *deadline* for one that is starting or ending; after an upgrade, the old agent ends. If a service
+    manager listens for the agent, it starts one. Raises XapiError if it does not, or if the agent belongs to another
+    installation or does not respond.
     """
-    end = time.monotonic() + _TIMEOUT
     while True:
-        try:
-            found = status(environ)
-            if found is None and not _is_starting(environ):
-                return None
-            if found is not None and _is_current(environ):
+        if (found := status(environ)) is not None:
+            if _is_current(environ):
                 return found
-        except _NoResponse:  # an agent that ends may close the connection
-            if time.monotonic() > end:
-                raise
-        time.sleep(_POLL_INTERVAL)
+        elif not _is_changing(environ, deadline) and not _is_activated(environ, deadline):
+            return None
+        time.sleep(listener.POLL_INTERVAL)
 
 
-def _is_starting(environ: Mapping[str, str]) -> bool:
-    """Return whether another process listens at the agent's socket; it has started an agent then, if it can."""
+def _is_changing(environ: Mapping[str, str], deadline: float) -> bool:
+    """Return whether an agent is starting or ending; raises XapiError after *deadline*."""
+    holder = listener.holder(Path(directory(environ)))
+    if holder is not None and time.monotonic() > deadline:
+        raise XapiError("the agent is neither ready nor has it ended in time", hint=_how_to_kill(holder))
+    return holder is not None
+
+
+def _is_activated(environ: Mapping[str, str], deadline: float) -> bool:
+    """Return whether another process listens at the agent's socket; it has started an agent then, if it can.
+
+    Raises XapiError if it has not done so before *deadline*.
+    """
     path = os.path.join(directory(environ), "agent")
     connection = agent_socket.connect(path)
     if connection is None:
@@ -88,7 +105,9 @@ def _is_starting(environ: Mapping[str, str]) -> bool:
         process, _ = agent_socket.peer(connection)
         if process and not os.path.exists(f"/proc/{process}"):
             return False  # it was an agent, of which a worker is left
-        connection.settimeout(_ACTIVATION_TIMEOUT)
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
         protocol.receive(connection)
     except TimeoutError:
         raise XapiError(
@@ -127,12 +146,16 @@ def _is_current(environ: Mapping[str, str]) -> bool:
 def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Request the end of the agent, after the commands in progress; return `pid` and `running_commands`.
 
-    Returns None if no agent runs; raises XapiError if it does not respond.
+    An agent that is starting becomes ready before. Returns None if none runs; raises XapiError if it does not respond.
     """
-    return _ask(environ, b"E")
+    deadline = time.monotonic() + _CHANGE_TIMEOUT
+    while (reply := _ask(environ, b"E")) is None and _is_changing(environ, deadline):
+        time.sleep(listener.POLL_INTERVAL)
+    return reply
 
 
 def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
+    """Return the response of the agent to a request of *kind*, None if none is ready; raises _NoResponse."""
     sockets = directory(environ)
     connection = _connect(sockets)
     if connection is None:
@@ -141,8 +164,10 @@ def _ask(environ: Mapping[str, str], kind: bytes) -> dict[str, Any] | None:
         connection.settimeout(_TIMEOUT)
         protocol.send(connection, kind)
         reply: dict[str, Any] = json.loads(protocol.receive(connection)[1])
-    except (OSError, EOFError, protocol.ProtocolError) as error:
+    except (TimeoutError, protocol.ProtocolError) as error:
         raise _NoResponse(sockets) from error
+    except (OSError, EOFError):  # it has just ended
+        return None
     finally:
         connection.close()
     return reply
@@ -157,4 +182,4 @@ def _connect(sockets: str) -> "socket | None":
         except BlockingIOError as error:
             if time.monotonic() > end:
                 raise _NoResponse(sockets) from error
-        time.sleep(_POLL_INTERVAL)
+        time.sleep(listener.POLL_INTERVAL)

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,16 +10,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from xapi_cli import errors
-from xapi_cli.agent import listener, master, protocol, services
+from xapi_cli.agent import control, listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.system import process_hardening
 from xapi_cli.system.render import printable
 
-_NAMES = (*master.Sockets._fields, *services.NAMES)
+_NAMES = (*services.NAMES, *master.Sockets._fields)  # in the order in which other processes can connect
 START_TIMEOUT = 60.0  # seconds until an agent must be ready, less than a login waits for it
 _KILL_TIMEOUT = 1.0  # seconds
 _KEEPER_TIMEOUT = 1.0  # seconds
@@ -34,26 +33,46 @@ class Changed(XapiError):
         super().__init__("xapi was upgraded while the agent started", hint="run `xapi agent start` again")
 
 
+_RETRIED = (Changed, listener.AlreadyRunning)
+
+
 def check_platform() -> None:
     """Raise UsageError on systems other than Linux."""
     if sys.platform != "linux":
         raise UsageError("the agent is supported only on Linux", hint="commands work without it, but start more slowly")
 
 
-def start(directory: str, idle: float) -> int:
-    """Start an agent in the background that ends when it is idle for *idle* seconds; return its process id.
+class Started(NamedTuple):
+    """The *process* of the agent, and its status if it *was_running* already."""
 
-    Returns when its first worker and its services run. Raises AlreadyRunning, the other errors of the agent's start,
-    XapiError if it takes longer than START_TIMEOUT, and OSError. No agent runs after an error.
+    process: int
+    was_running: dict[str, Any] | None = None
+
+
+def start(environ: Mapping[str, str], directory: str, idle: float) -> Started:
+    """Return an agent that is ready; start one in the background, unless it runs or another process starts one.
+
+    The new one ends when it is idle for *idle* seconds. It is ready when its first worker and its services run. It
+    becomes ready also if this process is killed. Raises the errors of the agent's start, XapiError if it takes longer
+    than START_TIMEOUT, and OSError.
     """
     deadline = time.monotonic() + START_TIMEOUT
-    try:
-        return _start(directory, idle, deadline)
-    except Changed:  # for example, Python has created a directory for the modules that it has compiled
-        return _start(directory, idle, deadline)
+    has_changed = False
+    while True:
+        if (running := control.find_current(environ, deadline)) is not None:
+            return Started(running["pid"], running)
+        try:
+            return Started(_start(directory, idle, deadline))
+        except listener.AlreadyRunning:  # another process was faster
+            pass
+        except Changed:  # for example, Python has created a directory for the modules that it has compiled
+            if has_changed:
+                raise
+            has_changed = True
 
 
 def _start(directory: str, idle: float, deadline: float) -> int:
+    """Start an agent and return its process id when it is ready; after an error, it does not run."""
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as pipe:
         try:
@@ -72,6 +91,7 @@ def _start(directory: str, idle: float, deadline: float) -> int:
             message = _read_to_end(pipe.fileno(), deadline)
             if message is None:
                 _kill(process)
+                listener.remove_unfinished(Path(directory))
                 raise XapiError(
                     f"the agent did not start within {START_TIMEOUT:g} s",
                     hint="run `xapi agent start --foreground` to see why",
@@ -79,11 +99,13 @@ def _start(directory: str, idle: float, deadline: float) -> int:
         finally:
             process.returncode = 0  # it is not waited for
     if not message:
+        listener.remove_unfinished(Path(directory))
         raise XapiError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
     report: dict[str, Any] = json.loads(message)
     if "error" in report:
-        if report["error"] == Changed.__name__:
-            raise Changed
+        for each in _RETRIED:
+            if report["error"] == each.__name__:
+                raise each
         kind = getattr(errors, report["error"], XapiError)
         raise kind(report["message"], hint=report["hint"])
     return int(report["pid"])
@@ -116,7 +138,7 @@ def run_in_background(arguments: list[str]) -> NoReturn:
     os.register_at_fork(after_in_child=pipe.close)  # `start` reads until the end
 
     def report(message: dict[str, Any]) -> None:
-        with pipe:
+        with suppress(BrokenPipeError), pipe:  # the process that started this one may have been killed
             json.dump(message, pipe)
 
     try:
@@ -127,72 +149,74 @@ def run_in_background(arguments: list[str]) -> NoReturn:
     os._exit(0)
 
 
-def run(directory: str, idle: float, *, ready: Callable[[], None], warn: Callable[[str], None]) -> None:
+def run(
+    directory: str,
+    idle: float,
+    *,
+    ready: Callable[[], None],
+    warn: Callable[[str], None],
+    wait: float = 0.0,
+) -> None:
     """Run the agent in this process until it ends.
 
-    *ready* is called when the first worker and the services run, *warn* with a message about each process that fails
-    later. Raises AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
+    Waits *wait* seconds for another one that is starting or ending. *ready* is called when the first worker and the
+    services run and other processes can connect, *warn* with a message about each process that fails later. Raises
+    AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
     """
     process_hardening.apply()
     passed = _passed_sockets(os.environ)
-    names = [name for name in _NAMES if name not in passed]
-    held, new = _listen(directory, names)
-    sockets = {**passed, **new}
-    inodes = {name: listener.inode(f"{directory}/{name}") for name in names}
+    held, listeners = _listen(directory, [name for name in _NAMES if name not in passed], wait)
+    sockets = {**passed, **listeners.sockets}
 
-    def is_reachable() -> bool:
-        return all(listener.inode(f"{directory}/{name}") == number for name, number in inodes.items())
+    def publish() -> None:
+        listeners.publish()
+        held.note(listener.READY)
+        ready()
 
     def release() -> None:
-        if is_reachable():  # what is there otherwise may belong to another agent
-            for name in names:
-                listener.remove(f"{directory}/{name}")
-            shutil.rmtree(Path(directory, preload.WARM_UP_DIRECTORY), ignore_errors=True)
-        os.close(held)
+        held.note(listener.ENDING)
+        listeners.remove()
+        held.close()
 
     build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
-    preload.load(directory)
-    if protocol.build() != build:
+    try:
+        preload.load(directory)
+        if protocol.build() != build:
+            raise Changed
+        agent = master.Master(
+            master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
+            {name: sockets[name] for name in services.NAMES},
+            directory,
+            build=build,
+            ready=publish,
+            warn=warn,
+            idle=idle,
+            is_needed=lambda: _holds_tokens(directory),
+            is_reachable=listeners.are_reachable,
+            leave_lock=held.close,
+            release=release,
+        )
+    except BaseException:
         release()
-        raise Changed
-    agent = master.Master(
-        master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
-        {name: sockets[name] for name in services.NAMES},
-        directory,
-        build=build,
-        ready=ready,
-        warn=warn,
-        idle=idle,
-        is_needed=lambda: _holds_tokens(directory),
-        is_reachable=is_reachable,
-        lock=held,
-        release=release,
-    )
+        raise
     agent.run()
 
 
-def _listen(directory: str, names: Sequence[str]) -> tuple[int, dict[str, socket.socket]]:
-    """Return the descriptor of the lock of *directory*, and the new sockets *names*.
+def _listen(directory: str, names: Sequence[str], wait: float) -> tuple[listener.Lock, listener.Listeners]:
+    """Return the lock of *directory*, and the new sockets *names*.
 
     Raises AlreadyRunning, UsageError for files that cannot be replaced, and XapiError; no socket is left then.
     """
-    made: dict[str, socket.socket] = {}
     try:
-        held = listener.lock(Path(directory))
-        for name in names:
-            made[name] = listener.listen(f"{directory}/{name}")
-    except BaseException as error:
-        for name in made:
-            listener.remove(f"{directory}/{name}")
-        if not isinstance(error, OSError):
-            raise
+        held = listener.lock(Path(directory), timeout=wait)
+        return held, listener.Listeners(Path(directory), names)
+    except OSError as error:
         raise XapiError(
             f"the agent cannot create its sockets in {printable(directory)}: {error.strerror}",
             hint="check the owner, the mode and the free space of the directory",
         ) from error
-    return held, made
 
 
 def _passed_sockets(environ: Mapping[str, str]) -> dict[str, socket.socket]:
@@ -222,7 +246,7 @@ def _holds_tokens(directory: str) -> bool:
 
 def _described(error: XapiError | OSError) -> dict[str, Any]:
     if isinstance(error, XapiError):
-        kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__) or each is Changed)
+        kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__) or each in _RETRIED)
         return {"error": kind.__name__, "message": error.message, "hint": error.hint}
     hint = "run `xapi agent start --foreground` to see why"
     return {"error": "XapiError", "message": f"the agent failed to start: {error.strerror}", "hint": hint}

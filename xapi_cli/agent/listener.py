@@ -1,20 +1,37 @@
-"""Creates the sockets at which the agent listens: for this user only, and for one agent at a time."""
+"""The directory of an agent: its lock, by which others see in which state the agent is, and the sockets of the agent.
+
+    the lock is free                        no agent runs
+    it is held, `control` does not listen   the agent is starting or ending: both are short, so others wait
+    it is held, `control` listens           the agent is ready
+
+The sockets get their names, `control` last, when the first worker and the services run. The lock ends with the agent,
+however that ends. Of an agent that was killed, the names of sockets remain, at which no process listens.
+"""
 
 import fcntl
 import os
 import re
+import shutil
 import socket
 import stat
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
 
 from xapi_cli.errors import UsageError, XapiError
-from xapi_cli.system import private_files
+from xapi_cli.system import agent_socket, private_files
 from xapi_cli.system.render import printable
 
+STARTING, READY, ENDING = "starting", "ready", "ending"
+POLL_INTERVAL = 0.01  # seconds between two looks at the state
+_KILL_TIMEOUT = 1.0  # seconds until the kernel has released the lock of a process that was killed
 _LOCK = "lock"  # the name of the lock file
+_FLOCK = Struct("hhqqi0q")  # struct flock in fcntl(2): type, whence, start, length and process
 _BACKLOG = 128  # calls that wait for a worker; further ones run without the agent
-_UNFINISHED = re.compile(r"\.[a-z]+\.[0-9a-f]{16}\.new")  # the name of a socket that no process listens at yet
+_UNFINISHED = re.compile(r"\.[a-z-]+\.[0-9a-f]{16}\.new")  # what is replaced or removed soon
 
 
 class AlreadyRunning(XapiError):
@@ -24,65 +41,135 @@ class AlreadyRunning(XapiError):
         super().__init__("the agent is already running", hint="run `xapi agent status`, or `xapi agent stop`")
 
 
-def lock(directory: Path) -> int:
-    """Return the descriptor of the lock file in *directory*, locked until it and its duplicates are closed.
+class Holder(NamedTuple):
+    """The process that holds the lock, None if its ID is unknown, and the *state* that it has noted."""
 
-    The file contains the id of this process, for `holder`. Creates the directory. Raises AlreadyRunning if another
-    process holds the lock, Unsafe if the directory belongs to another user, and OSError.
+    process: int | None
+    state: str
+
+
+class Lock:
+    """The lock of an agent, held until *descriptor* and its duplicates are closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.note(STARTING)
+
+    def note(self, state: str) -> None:
+        """Note the *state* of this agent in the file, if possible, for messages."""
+        with suppress(OSError):
+            os.pwrite(self._descriptor, f"{os.getpid()} {state:<8}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Release the lock; in a child process, leave it to the parent."""
+        os.close(self._descriptor)
+
+
+def lock(directory: Path, *, timeout: float = 0.0) -> Lock:
+    """Return the lock of *directory*; creates the directory.
+
+    Waits *timeout* seconds for an agent that is starting or ending. Raises AlreadyRunning if another process still
+    holds the lock then, or is ready; Unsafe if the directory belongs to another user; and OSError.
     """
+    end = time.monotonic() + timeout
     descriptor = private_files.open_private(directory / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise AlreadyRunning from None
+        while not _try_lock(descriptor):
+            if time.monotonic() >= end or _is_ready(directory):
+                raise AlreadyRunning
+            time.sleep(POLL_INTERVAL)
+        return Lock(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
 
 
-def holder(directory: Path) -> int | None:
-    """Return the ID of the process that holds the lock of *directory*; None if there is none or its ID is unknown."""
+def holder(directory: Path) -> Holder | None:
+    """Return what holds the lock of *directory*, None if it is free, or that of another user."""
     try:
-        with (directory / _LOCK).open(encoding="ascii") as file:
-            process = int(file.read())
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return process
-    except (OSError, ValueError):
-        pass
-    return None
+        with (directory / _LOCK).open(encoding="ascii", errors="replace") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid() or not _is_locked(file.fileno()):
+                return None
+            process, _, state = file.readline().strip().partition(" ")
+    except OSError:
+        return None
+    return Holder(int(process) if process.isdigit() else None, state)
 
 
-def listen(path: str) -> socket.socket:
-    """Return a non-blocking socket that listens at *path*, in place of one that was there.
+def remove_unfinished(directory: Path) -> None:
+    """Remove what an agent that was just killed has left in *directory*, unless another one runs, which has done so."""
+    with suppress(XapiError, OSError):
+        held = lock(directory, timeout=_KILL_TIMEOUT)
+        try:
+            _remove_unfinished(directory)
+        finally:
+            held.close()
 
-    The caller holds the lock of its directory. The socket gets its name when other users cannot connect to it any more.
-    Raises Unsafe if the directory belongs to another user or everyone can write to it, UsageError for a file of another
-    user or a file that is not a socket, and OSError.
+
+class Listeners:
+    """The sockets *names* in *directory*, which the caller has locked; others can connect when they are published.
+
+    They are non-blocking, and replace sockets that were there. Other users can never connect to them. Raises Unsafe if
+    the directory belongs to another user or everyone can write to it, UsageError for a file of another user or a file
+    that is not a socket, and OSError.
     """
-    place = Path(path)
-    private_files.make_directory(place.parent)
-    directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+        self.sockets: dict[str, socket.socket] = {}
+        self._directory = directory
+        self._paths: dict[str, Path] = {}  # where each socket is
+        self._inodes: dict[str, tuple[int, int] | None] = {}
+        private_files.make_directory(directory)
         _remove_unfinished(directory)
-        _check_replaceable(place, directory)
-        return _listen(place.name, directory)
+        for name in names:
+            _check_replaceable(directory / name)
+        try:
+            for name in names:
+                self._paths[name] = directory / f".{name}.{os.urandom(8).hex()}.new"
+                self.sockets[name] = _listen(self._paths[name])
+                self._inodes[name] = _inode(self._paths[name])
+        except BaseException:
+            self.remove()
+            raise
+
+    def publish(self) -> None:
+        """Give the sockets their names, one after another."""
+        for name, path in self._paths.items():
+            os.replace(path, self._directory / name)
+            self._paths[name] = self._directory / name
+
+    def are_reachable(self) -> bool:
+        """Return whether they are still where they were created or published."""
+        return all(_inode(path) == self._inodes[name] for name, path in self._paths.items())
+
+    def remove(self) -> None:
+        """Remove those that are still there; what else is there may belong to another agent."""
+        for name, path in self._paths.items():
+            if name in self._inodes and _inode(path) == self._inodes[name]:
+                with suppress(OSError):
+                    os.unlink(path)
+
+
+def _listen(path: Path) -> socket.socket:
+    """Return a socket that listens at *path*; after a failure, nothing is there."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(f"/proc/self/fd/{directory}/{path.name}")  # the full path could be longer than an address
+        os.chmod(path.name, 0o600, dir_fd=directory)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        with suppress(OSError):
+            os.unlink(path.name, dir_fd=directory)
+        raise
     finally:
         os.close(directory)
+    return listener
 
 
-def remove(path: str) -> None:
-    """Remove the socket at *path*, which the caller listens at; the caller holds the lock of its directory."""
-    with suppress(OSError):
-        os.unlink(path)
-
-
-def inode(path: str) -> tuple[int, int] | None:
+def _inode(path: Path) -> tuple[int, int] | None:
     """Return the device and the number of the inode at *path*, None if there is none."""
     try:
         status = os.lstat(path)
@@ -91,27 +178,10 @@ def inode(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _listen(name: str, directory: int) -> socket.socket:
-    new = f".{name}.{os.urandom(8).hex()}.new"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _check_replaceable(place: Path) -> None:
+    """Raise UsageError if *place* is a file of another user, or not a socket."""
     try:
-        listener.setblocking(False)
-        listener.bind(f"/proc/self/fd/{directory}/{new}")  # the full path could be longer than an address
-        os.chmod(new, 0o600, dir_fd=directory)
-        listener.listen(_BACKLOG)
-        os.replace(new, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
-        listener.close()
-        with suppress(OSError):
-            os.unlink(new, dir_fd=directory)
-        raise
-    return listener
-
-
-def _check_replaceable(place: Path, directory: int) -> None:
-    """Raise UsageError if *place*, in *directory*, is a file of another user, or not a socket."""
-    try:
-        status = os.stat(place.name, dir_fd=directory, follow_symlinks=False)
+        status = os.lstat(place)
     except FileNotFoundError:
         return
     path = printable(str(place))
@@ -121,9 +191,34 @@ def _check_replaceable(place: Path, directory: int) -> None:
         raise UsageError(f"{path} is not a socket", hint="move or delete it")
 
 
-def _remove_unfinished(directory: int) -> None:
-    """Remove the sockets of processes that were killed in `_listen`."""
-    for name in os.listdir(directory):
-        if _UNFINISHED.fullmatch(name):
-            with suppress(OSError):
-                os.unlink(name, dir_fd=directory)
+def _remove_unfinished(directory: Path) -> None:
+    for name in filter(_UNFINISHED.fullmatch, os.listdir(directory)):
+        with suppress(OSError):
+            os.unlink(directory / name)
+        shutil.rmtree(directory / name, ignore_errors=True)
+
+
+def _is_ready(directory: Path) -> bool:
+    """Return whether the agent in *directory* listens at its last socket."""
+    connection = agent_socket.connect(str(directory / "control"))
+    if connection is not None:
+        connection.close()
+    return connection is not None
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _write_lock())
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Return whether another process has locked the file; unlike an attempt to lock it, this disturbs no other one."""
+    found: int = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _write_lock()))[0]
+    return found != fcntl.F_UNLCK
+
+
+def _write_lock() -> bytes:
+    return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

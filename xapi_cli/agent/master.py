@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from xapi_cli.agent import fidelity, process_memory, protocol, worker
+from xapi_cli.agent import fidelity, preload, process_memory, protocol, worker
 from xapi_cli.agent.failures import Failures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.services import Services
@@ -38,13 +38,13 @@ class Sockets(NamedTuple):
 
 
 class Master:
-    """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets.
+    """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets and releases the lock.
 
     *build* is that of the modules that this process has loaded. *ready* is called when the first worker and all
     services run; *warn* is called with a message about each process that fails afterwards.
     *services* are the listening sockets of the services, by their names; *directory* has their paths.
     The agent does not end while it *is_needed*, and ends when it is not *is_reachable*: its sockets were removed.
-    *lock* is the descriptor of its lock, which no other process may hold.
+    *leave_lock* closes the lock of the agent in its child processes.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Master:
         idle: float,
         is_needed: Callable[[], bool],
         is_reachable: Callable[[], bool],
-        lock: int,
+        leave_lock: Callable[[], None],
         release: Callable[[], None],
     ) -> None:
         self._sockets = sockets
@@ -67,7 +67,7 @@ class Master:
         self._warn = warn
         self._idle = idle
         self._is_needed, self._is_reachable = is_needed, is_reachable
-        self._lock = lock
+        self._leave_lock = leave_lock
         self._release = release
         self._lifeline, self._lifeline_end = os.pipe()
         self._services = Services(services, self._lifeline)
@@ -121,7 +121,7 @@ class Master:
             self._stop()
         if not self._stopping and self._sockets.control.fileno() in ready:
             self._serve_control()
-        if not self._stopping and not self._busy and time.monotonic() - self._used > self._idle:
+        if not self._stopping and not self._busy and self._seconds_until_idle() <= 0:
             self._stop_unless_needed()
         if not self._stopping:
             self._start_missing(is_wanted=self._sockets.agent.fileno() in ready)
@@ -143,13 +143,17 @@ class Master:
 
     def _timeout(self) -> float:
         now = time.monotonic()
-        waits = [_POLL, self._used + self._idle - now + 0.001]
+        waits = [_POLL, self._seconds_until_idle() + 0.001]
         if not self._stopping:
             if (delay := self._services.seconds_to_wait()) is not None:
                 waits.append(delay + 0.001)
             if len(self._idle_workers) < _IDLE_WORKERS and self._has_room:
                 waits.append(max(self._refill_at - now, self._failures.seconds_to_wait()))
         return max(min(waits), 0.0)
+
+    def _seconds_until_idle(self) -> float:
+        """Return the time until the agent can end because it is idle, which is never before it is ready."""
+        return self._used + self._idle - time.monotonic() if self._announce is None else _POLL
 
     # processes
 
@@ -238,7 +242,7 @@ class Master:
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._lifeline_end)
-        os.close(self._lock)
+        self._leave_lock()
         self._idle_workers.close()
         for each in (self._reports, self._wakeup, self._signal_end, self._sockets.control):
             each.close()
@@ -264,9 +268,11 @@ class Master:
             self._begin(pid, connection)
 
     def _announce_if_ready(self) -> None:
-        if self._announce is not None and self._services.all_run and not self._stopping:
+        is_ending = self._stop_requested or self._stopping
+        if self._announce is not None and self._services.all_run and not is_ending:
             self._announce()
             self._announce = None
+            self._used = time.monotonic()
 
     def _begin(self, pid: int, connection: socket.socket | None) -> None:
         self._used = time.monotonic()
@@ -285,6 +291,8 @@ class Master:
     def _forget(self, pid: int, status: int) -> None:
         """Handle the end of the process *pid*, and send its wait *status* to its client."""
         reason = self._reasons.pop(pid, None)
+        if status:
+            preload.remove_account_files(self._station.directory, pid)
         if (name := self._services.reap(pid)) is not None:
             self._fail(reason or f"{name}: {ending(status)}")
         elif pid in self._idle_workers:

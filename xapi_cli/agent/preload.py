@@ -22,7 +22,6 @@ from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system import private_files
 
-WARM_UP_DIRECTORY = "warm-up"  # directory with the config and token of the warm-up requests, next to the sockets
 _NOT_LOADED = (
     "xapi_cli.sandbox",
     "xapi_cli.openapi.yaml_documents",  # requires an extra
@@ -37,13 +36,14 @@ _TIMEOUT = 1.0  # seconds
 _NAME = "warm-up"  # used as the username, the password and the token
 _BODY = b'{"access_token":"warm-up","token_type":"bearer","expires_in":3600000}'
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+_account: dict[str, bytes] = {}  # the files of the account of the warm-up requests, by their relative paths
 _LOAN = Loan("TLSv1.3", ("GET", 200), is_relayed=True, peer=_NAME, trace="")
 
 
 def load(directory: str) -> None:
     """Import the package with its libraries, and warm up; spares the objects from garbage collection in workers.
 
-    *directory* is that of the agent's sockets; WARM_UP_DIRECTORY there gets a config file and a token.
+    *directory* is that of the agent's sockets.
     """
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
@@ -54,12 +54,12 @@ def load(directory: str) -> None:
     gc.collect()
     gc.freeze()  # the warm-up requests collect only what they leave
     streams = [os.dup(number) for number in _STREAMS]
-    _prepare(Path(directory, WARM_UP_DIRECTORY))
+    _create_account(directory)
     for _ in range(_ROUNDS):
         warm_up(directory)
-        with _isolated(), suppress(OSError), _server() as base_url:
-            _run(Path(directory, WARM_UP_DIRECTORY), ["token", "show"])
-            _run(Path(directory, WARM_UP_DIRECTORY), ["request", "/warm-up"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
+        with _isolated(), suppress(OSError), _server() as base_url, _account_files(directory) as place:
+            _run(place, ["token", "show"])
+            _run(place, ["request", "/warm-up"], XAPI_BASE_URL=base_url, XAPI_TOKEN=_NAME)
     for number, stream in zip(_STREAMS, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
@@ -77,21 +77,48 @@ def _load(name: str) -> None:
 
 
 def warm_up(directory: str) -> None:
-    """Send a request over https with the account that `load` stored in *directory*, without effects on others.
+    """Send a request over https with the account that `load` created, without effects on others.
 
     The pages of memory that a command changes are copied then, rather than while a client waits. A second request, over
     http, would copy few more, and take a quarter of the time of a new worker, which delays calls in quick succession.
     """
-    with _isolated(), suppress(OSError), _lender():
-        _run(Path(directory, WARM_UP_DIRECTORY), ["request", "/warm-up"])
+    with _isolated(), suppress(OSError), _lender(), _account_files(directory) as place:
+        _run(place, ["request", "/warm-up"])
 
 
-def _prepare(directory: Path) -> None:
-    """Store a config file and a token in *directory*, in place of those of an agent that was killed."""
-    shutil.rmtree(directory, ignore_errors=True)
-    with _isolated(), suppress(OSError, XapiError), _lender():
-        private_files.make_directory(directory)
-        _run(directory, ["login"], XAPI_BASE_URL=_BASE_URL, XAPI_PASSWORD=_NAME)
+def _create_account(directory: str) -> None:
+    """Log in to the account of the warm-up requests, and read its files."""
+    with _isolated(), suppress(OSError, XapiError), _lender(), _account_files(directory) as place:
+        _run(place, ["login"], XAPI_BASE_URL=_BASE_URL, XAPI_PASSWORD=_NAME)
+        files = filter(Path.is_file, place.rglob("*"))
+        _account.update({str(each.relative_to(place)): content for each in files if (content := each.read_bytes())})
+
+
+@contextmanager
+def _account_files(directory: str) -> Iterator[Path]:
+    """Yield a directory in *directory* with the files of the account, which exists only during warm-up requests.
+
+    If this process is killed meanwhile, the master removes it. If that is killed, `xapi agent start` does.
+    """
+    place = _account_directory(directory, os.getpid())
+    try:
+        private_files.make_directory(place)
+        for name, content in _account.items():
+            private_files.make_directory((place / name).parent)
+            private_files.replace(place / name, content, sync=False)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def remove_account_files(directory: str, process: int) -> None:
+    """Remove what a worker with the ID *process*, which was killed, may have left."""
+    shutil.rmtree(_account_directory(directory, process), ignore_errors=True)
+
+
+def _account_directory(directory: str, process: int) -> Path:
+    """Return a path whose name is one of those that `listener.Listeners` removes."""
+    return Path(directory, f".warm-up.{process:016x}.new")
 
 
 def _run(directory: Path, command: Sequence[str], **variables: str) -> None:

@@ -22,6 +22,7 @@ def show(runtime: "Runtime", *, as_json: bool) -> None:
     found = control.status(runtime.environ)
     report = {
         "running": found is not None,
+        "state": "ready" if found else control.state(runtime.environ),
         **(_report(found, control.directory(runtime.environ)) if found else {}),
         **(_held(runtime) if found else {}),
     }
@@ -30,7 +31,9 @@ def show(runtime: "Runtime", *, as_json: bool) -> None:
     elif found:
         runtime.terminal.print("\n".join(_lines(report)))
     if found is None:
-        raise XapiError("the agent is not running", hint="run `xapi agent start`")
+        if report["state"] == "stopped":
+            raise XapiError("the agent is not running", hint="run `xapi agent start`")
+        raise XapiError(f"the agent is {report['state']}", hint="run `xapi agent start` to wait until one is ready")
 
 
 def _report(found: dict[str, Any], directory: str) -> dict[str, Any]:

@@ -52,16 +52,18 @@ def start(
     directory = control.new_directory(runtime.environ)
     seconds = durations.time_limit(idle)
     if foreground:
-        daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn)
+        wait = daemon.START_TIMEOUT
+        daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn, wait=wait)
         return
 
-    if (running := control.find_current(runtime.environ)) is not None:
+    process, running = daemon.start(runtime.environ, directory, seconds)
+    if running is not None:
         kept = running.get("idle", seconds)  # missing in the status of an older agent
         change = f" and keeps --idle {durations.text(kept)}; to change it, run `xapi agent stop` first"
-        note = f"the agent is already running (process {running['pid']})"
+        note = f"the agent is already running (process {process})"
         runtime.terminal.note(note if kept == seconds else note + change)
         return
-    runtime.terminal.note(f"agent started (process {daemon.start(directory, seconds)})")
+    runtime.terminal.note(f"agent started (process {process})")
 
 
 @settings_flags("quiet")
