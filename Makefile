@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -99,7 +99,7 @@ pictures: $(DEVELOPMENT) $(INSTALLED)
 	@$(VENV)/bin/python -m tests.layers
 	@$(VENV)/bin/python -m tests.agent_picture
 
-docs man completions: $(DEVELOPMENT)
+docs man completions surface: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.documents $@
 
 # HTTPie, with which `make bench` compares xapi, in a separate environment.
@@ -218,6 +218,7 @@ help:
 	@echo "man       generate docs/man from the commands"
 	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables, the layers and the agent"
 	@echo "completions  generate the scripts in completions/"
+	@echo "surface   generate .surface, the list of what a script can depend on"
 	@echo "wheel     build a wheel and an sdist in dist/"
 	@echo "release   build and check the files of a release in dist/ (see docs/releasing.md)"
 	@echo "lock      select the newest dependencies that pyproject.toml allows (requires a network)"

@@ -1,4 +1,4 @@
-"""Generates documents from the program: `make docs`, `man` and `completions` write them, tests compare them."""
+"""Generates documents from the program: `make docs man completions surface` writes them, tests compare them."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.manual import manual
 from tests.program import PROGRAM
+from tests.surface import surface
 from xapi_cli.cli.main import COMMANDS
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
 from xapi_cli.settings.variables import VARIABLES
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
 MANUAL = ROOT / "docs" / "man"
+SURFACE = ROOT / ".surface"
 
 # The file names that shells expect for completions.
 COMPLETIONS = {"bash": "xapi.bash", "zsh": "_xapi", "fish": "xapi.fish", "powershell": "xapi.ps1"}
@@ -125,5 +127,10 @@ def write_man() -> None:
         (MANUAL / name).write_text(text)
 
 
+def write_surface() -> None:
+    """Write `.surface`, the list of what a script can depend on."""
+    SURFACE.write_text(surface())
+
+
 if __name__ == "__main__":
-    {"docs": write_docs, "man": write_man, "completions": write_completions}[sys.argv[1]]()
+    {"docs": write_docs, "man": write_man, "completions": write_completions, "surface": write_surface}[sys.argv[1]]()

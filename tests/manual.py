@@ -21,16 +21,16 @@ def manual() -> dict[str, str]:
     """Return the text of each man page by file name."""
     root = get_command(app)
     context = root.make_context("xapi", [], resilient_parsing=True)
-    return {f"{name}.1": _page(name, command, of) for name, command, of in _commands("xapi", root, context)}
+    return {f"{name}.1": _page(name, command, of) for name, command, of in commands("xapi", root, context)}
 
 
-def _commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
+def commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield *command* and its subcommands, each with the name of its page and its context."""
     yield name, command, context
     for word in command.list_commands(context) if hasattr(command, "list_commands") else ():
         inner = command.get_command(context, word)
         of = type(context)(inner, info_name=word, parent=context, **inner.context_settings)
-        yield from _commands(f"{name}-{word}", inner, of)
+        yield from commands(f"{name}-{word}", inner, of)
 
 
 def _page(name: str, command: Any, context: Any) -> str:

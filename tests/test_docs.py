@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.documents import COMMANDS_PAGE, GROUPS, ROOT, commands_page, help_of, invocations
+from tests.documents import COMMANDS_PAGE, GROUPS, ROOT, SURFACE, commands_page, help_of, invocations
 from tests.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, without_blocks
 from tests.program import PYTHON, Xapi
+from tests.surface import surface
 from xapi_cli import errors
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.settings.table import SETTINGS
@@ -106,6 +107,10 @@ def test_the_meanings_of_the_exit_codes_are_listed_once() -> None:
 
 
 # formats
+
+
+def test_the_surface_lists_what_a_script_can_depend_on() -> None:
+    assert SURFACE.read_text().splitlines() == surface().splitlines(), "run `make surface`; see docs/releasing.md"
 
 
 def test_every_field_of_token_show_status_and_meta_is_explained(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -41,10 +41,22 @@ def check_tree(root: Path) -> None:
     if git(root, "tag", "--list", f"v{version}"):
         raise Refused(f"the tag v{version} exists; change __version__ in xapi_cli/__init__.py")
     sections = dict(_sections((root / "CHANGELOG.md").read_text()))
-    if not sections.get(version):
+    if not _entries(sections.get(version, "")):
         raise Refused(f"CHANGELOG.md has no section for {version}; add `## [{version}] - DATE` and what changed")
-    if sections.get("Unreleased"):
+    if _entries(sections.get("Unreleased", "")):
         raise Refused(f"CHANGELOG.md has entries in Unreleased; move them to the section of {version}")
+    _check_surface(root, sections[version])
+
+
+def _check_surface(root: Path, section: str) -> None:
+    """Raise Refused if what scripts depend on has changed since the last tag and *section* does not say that."""
+    tags = git(root, "tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname").split()
+    if not tags or re.search(r"^### Breaking\n+-", section, re.MULTILINE):
+        return
+    changes = git(root, "diff", "--no-color", "--no-ext-diff", "--unified=0", tags[0], "HEAD", "--", ".surface")
+    if removed := re.findall(r"^-(?!--)(.*)", changes, re.MULTILINE):
+        what = f".surface no longer has {len(removed)} lines of {tags[0]} ({removed[0]}, …)"
+        raise Refused(f"{what}; describe that under `### Breaking` in CHANGELOG.md")
 
 
 def check_destination(directory: Path) -> None:
@@ -57,7 +69,11 @@ def check_destination(directory: Path) -> None:
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         if found := re.match(r"\[(.+?)\].*\n", section):
-            yield found[1], re.sub(r"^\[.*|^#.*", "", section[found.end() :], flags=re.MULTILINE).strip()
+            yield found[1], section[found.end() :]
+
+
+def _entries(section: str) -> str:
+    return re.sub(r"^\[.*|^#.*", "", section, flags=re.MULTILINE).strip()
 
 
 def check_wheel(wheel: Path, root: Path) -> None:

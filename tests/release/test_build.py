@@ -114,6 +114,14 @@ def changelog(text: str) -> Callable[[Path], None]:
     return change
 
 
+def breaking(tree: Path) -> None:
+    """Tag the commit as an earlier version, then remove and change a line of `.surface`."""
+    git(tree, "tag", "v0.0.9")
+    first, second, *rest = (tree / ".surface").read_text().splitlines(keepends=True)
+    (tree / ".surface").write_text("".join([f"renamed {second}", *rest, "added"]))
+    git(tree, "commit", "--quiet", "--all", "--message", f"Remove {first}")
+
+
 REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
     "untracked": (untracked, r"1 files are not committed \(notes.txt, …\); commit or remove them"),
     "modified": (modified, r"1 files are not committed \(LICENSE, …\); commit or remove them"),
@@ -126,6 +134,10 @@ REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
     "unreleased": (
         changelog(f"## [Unreleased]\n\n- new\n\n## [{VERSION}]\n\n- old\n"),
         rf"CHANGELOG\.md has entries in Unreleased; move them to the section of {VERSION}",
+    ),
+    "breaking": (
+        breaking,
+        r"\.surface no longer has 2 lines of v0\.0\.9 \(command agent, …\); describe that under `### Breaking` in .*",
     ),
 }
 
@@ -141,6 +153,25 @@ def test_a_release_is_refused(tmp_path: Path, ready: Path, reason: str) -> None:
 
     assert (result.returncode, result.stdout, (tree / "dist").exists()) == (1, "", False)
     assert re.fullmatch(f"release: error: {message}\n", result.stderr)
+
+
+def test_a_release_can_break_scripts_if_the_changelog_says_it(tmp_path: Path, ready: Path) -> None:
+    tree = tmp_path / "xapi"
+    git(ready, "clone", "--quiet", str(ready), str(tree))
+    breaking(tree)
+    changelog(f"## [{VERSION}]\n\n### Breaking\n\n- `xapi agent` has another name\n")(tree)
+
+    check_tree(tree)
+
+
+def test_a_release_can_add_to_the_surface(tmp_path: Path, ready: Path) -> None:
+    tree = tmp_path / "xapi"
+    git(ready, "clone", "--quiet", str(ready), str(tree))
+    git(tree, "tag", "v0.0.9")
+    (tree / ".surface").write_text((tree / ".surface").read_text() + "zzz\n")
+    git(tree, "commit", "--quiet", "--all", "--message", "Add a line")
+
+    check_tree(tree)
 
 
 @pytest.mark.parametrize("target", ["elsewhere", "missing"])

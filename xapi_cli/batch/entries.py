@@ -20,7 +20,7 @@ from xapi_cli.request.json_stream import InvalidJSON, validated
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
-_KEYS = ("id", "method", "path", "query", "headers", "json", "data")
+KEYS = ("id", "method", "path", "query", "headers", "json", "data")
 _WHITESPACE = re.compile(r"[ \t\r\n]*")
 _USUAL_NAME = re.compile(r'"([a-z_]*)"[ \t\r\n]*:[ \t\r\n]*')  # the fast path of a member name and its colon
 
@@ -164,8 +164,8 @@ def _skip(text: str, at: int) -> int:
 
 def _check_keys(values: dict[str, Any]) -> None:
     for name, value in values.items():
-        if name not in _KEYS:
-            raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(_KEYS)}")
+        if name not in KEYS:
+            raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(KEYS)}")
         if isinstance(value, _TooDeep) and name != "json":
             raise InvalidLine(f'"{name}" is nested too deeply')
     if "path" not in values:

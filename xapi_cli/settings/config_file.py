@@ -26,7 +26,7 @@ _VARIABLE = "XAPI_CONFIG_DIR"
 _MAX_SIZE = 1024 * 1024  # bytes
 _LOCK_TIMEOUT = 5.0  # seconds
 _HINT = "edit the file, or see `xapi profile --help`"
-_TOP_LEVEL_KEYS = ("default_profile", "profiles")
+TOP_LEVEL_KEYS = ("default_profile", "profiles")
 
 
 class Config(NamedTuple):
@@ -172,7 +172,7 @@ def _check_directory(file: AnchoredPath) -> None:
 def _validated(document: Mapping[str, Any], path: Path) -> Config:
     """Return the contents of the TOML *document*; raise UsageError for an unknown key or a value of another type."""
     for key in document:
-        if key not in _TOP_LEVEL_KEYS:
+        if key not in TOP_LEVEL_KEYS:
             raise _unknown_key(path, key)
     default, profiles = document.get("default_profile"), document.get("profiles", {})
     if default is not None and not isinstance(default, str):
@@ -198,7 +198,7 @@ def _check_key(path: Path, profile: str, key: str, value: object) -> None:
 
 
 def _unknown_key(path: Path, key: str) -> UsageError:
-    known = PROFILE_KEYS if "." in key else _TOP_LEVEL_KEYS
+    known = PROFILE_KEYS if "." in key else TOP_LEVEL_KEYS
     return UsageError(
         f"{_shown(path)}: unknown key {printable(key)}",
         hint=did_you_mean(key.rpartition(".")[2], known, f"the keys are {', '.join(known)}"),
