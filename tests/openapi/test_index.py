@@ -1,23 +1,20 @@
 """The index: encoded, decoded, stored for a profile; damage is an error of its own."""
 
 import os
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.openapi.documents import SWAGGER, decoded, index_of, openapi
+from tests.openapi.documents import SWAGGER, decoded, index_of, index_of_paths, openapi
 from xapi_cli.errors import OutputError
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
-from xapi_cli.openapi.index import IndexInfo, InvalidIndex, decode, encode
+from xapi_cli.openapi.index import Index, IndexInfo, InvalidIndex, PathTable, decode, encode
 from xapi_cli.openapi.routes import Routes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _encoded(title: str = "Pets") -> bytes:
@@ -41,6 +38,14 @@ def test_an_index_contains_what_was_compiled() -> None:
         assert index.operation(entry) == expected._replace(parameters=parameters)
 
 
+def _look_up(index: Index) -> None:
+    """Look up paths of `_encoded`, and others; each lookup ends, and fails with InvalidIndex only."""
+    for path in ("/pets/7", "/pets/7/photo", "/pet/7", "/", "/v2/pets/{i"):
+        for lookup in (Routes.find, Routes.closest, Routes.find_prefix, Routes.completions):
+            with suppress(InvalidIndex):
+                lookup(Routes(index, "/v2"), path)
+
+
 @given(st.integers(0, 2000), st.binary(max_size=20), st.integers(0, 20))
 def test_any_damage_is_one_error(position: int, added: bytes, removed: int) -> None:
     data = _encoded()
@@ -48,6 +53,7 @@ def test_any_damage_is_one_error(position: int, added: bytes, removed: int) -> N
     damaged = data[:position] + added + data[position + removed :]
     try:
         index = decoded(damaged)
+        _look_up(index)
         operations = [index.operation(entry) for entry in index.entries]
     except InvalidIndex:
         assert damaged != data
@@ -70,11 +76,11 @@ def test_a_file_that_ends_after_a_line_of_its_head_is_damaged() -> None:
         (b"", "it is damaged"),
         (b"\xff", "it is damaged"),
         (b"xapi-api", "it is damaged"),
-        (b"xapi-api 4 x\n", "it is damaged"),
-        (b"xapi-api 4          5 00000000          5\n[1]\n", "it is damaged"),
-        (b"xapi-api 4         -5 00000000          5\n[1]\n", "it is damaged"),
-        (b"xapi-api 3 5 7\n[1]\n", "it was written by another version of xapi"),
-        (b"xapi-api 40 5\n", "it was written by another version of xapi"),
+        (b"xapi-api 5 x\n", "it is damaged"),
+        (b"xapi-api 5          5          5         57 00000000\n[1]\n", "it is damaged"),
+        (b"xapi-api 5         -5          5         57 00000000\n[1]\n", "it is damaged"),
+        (b"xapi-api 4 5 7\n[1]\n", "it was written by another version of xapi"),
+        (b"xapi-api 50 5\n", "it was written by another version of xapi"),
     ],
 )
 def test_another_version_is_an_error_of_its_own(data: bytes, reason: str) -> None:
@@ -93,9 +99,10 @@ class _Sized(BytesIO):
 
 def test_no_memory_is_allocated_for_an_announced_length() -> None:
     data = _encoded()
-    header = b"xapi-api 4 %10d %08x %10d\n" % (9_000_000_000, 0, 9_000_000_001)
-    with pytest.raises(InvalidIndex, match="it is damaged"):
-        decode(_Sized(header + data[len(header) :]))
+    for lengths in ((9_000_000_000, 5, 9_000_000_100), (5, 9_000_000_000, len(data)), (len(data), 5, len(data))):
+        header = b"xapi-api 5 %10d %10d %10d %08x\n" % (*lengths, 0)
+        with pytest.raises(InvalidIndex, match="it is damaged"):
+            decode(_Sized(header + data[len(header) :]))
 
     index = decode(_Sized(data))
     (entry,) = index.at("/pets/{id}/photo")
@@ -123,35 +130,59 @@ class _Counted(BytesIO):
         return data
 
 
-def test_only_the_head_a_page_and_one_record_are_read() -> None:
+def test_only_the_head_the_paths_and_one_record_are_read() -> None:
     nodes = {f"/p{number}": {"get": {"description": "d" * 900}} for number in range(5000)}
     data = encode(IndexInfo("", "", ""), Compiler(openapi(nodes)).operations())
     file = _Counted(data)
 
     index = decode(file)
-    head = file.bytes_read
     (entry,) = index.at("/p2500")
-    page = file.bytes_read - head
+    before = file.bytes_read
 
     assert index.operation(entry).text == "d" * 900
-    assert head < 2000
-    assert page < 5000
-    assert file.bytes_read - head - page == entry.length < 1100
+    assert before < 40 * 5000
+    assert file.bytes_read - before == entry.length < 1100
 
 
-def test_a_lookup_reads_few_pages_of_many() -> None:
-    templates = [f"/{kind}{number}/{{id}}/x{n}" for kind in "ab" for number in range(100) for n in range(100)]
-    data = encode(IndexInfo("", "", ""), Compiler(openapi({each: {"get": {}} for each in templates})).operations())
+# the paths
 
-    lookups: dict[int, Callable[[Routes], list[Any]]] = {
-        1: lambda routes: routes.find("/a50/7/x50"),
-        0: lambda routes: routes.find("/c"),
-        100: lambda routes: routes.completions("/a50/7/"),
-    }
-    for count, use in lookups.items():
-        file = _Counted(data)
-        assert len(use(Routes(decode(file), ""))) == count
-        assert file.bytes_read < 100_000 < len(data)
+
+_PATHS = st.lists(st.text("/ab{é0", max_size=8).map("/".__add__), min_size=1, max_size=60, unique=True)
+
+
+@given(_PATHS, st.text("/ab{é0", max_size=5).map("/".__add__), st.text("ab{é0", max_size=4))
+def test_lookups_find_what_a_search_of_all_paths_finds(paths: list[str], above: str, start: str) -> None:
+    table = index_of_paths(*paths).paths
+    listed = [path for path in sorted(paths) if path.startswith(above)]
+    segments = dict.fromkeys("".join(path[len(above) :].partition("/")[:2]) for path in listed)
+
+    assert [path for path, _ in table.lines(above)] == listed
+    assert table.contains(above) == bool(listed)
+    assert table.all_begin_with(above) == (len(listed) == len(paths))
+    assert table.fields(above).startswith("GET ") == (above in paths)
+    assert list(table.children(above, start)) == [each for each in segments if each.startswith(start)]
+    begins = [f"{start[:length]}{{" for length in range(len(start) + 1) if "{" not in start[:length]]
+    assert list(table.templates(above, start.partition("{")[0])) == [
+        each for begin in begins for each in segments if each.startswith(begin)
+    ]
+
+
+_LINES = st.binary(max_size=20) | st.sampled_from([b"\t", b"/a", b"/pets/{b}\tGET 1 2 3", b"/pets", b""])
+
+
+@given(st.lists(_LINES, max_size=9))
+def test_a_lookup_in_damaged_lines_ends(lines: list[bytes]) -> None:
+    table = PathTable(b"".join(line + b"\n" for line in (*lines, b"")), "{")
+
+    _look_up(Index(IndexInfo("", "", ""), table, BytesIO(), 0, 0))
+
+
+def test_the_marks_are_those_that_the_paths_contain() -> None:
+    assert index_of_paths("/a").paths.marks == ""
+    assert index_of_paths("/a/{b}", "/c#d", "/e%20").paths.marks == "{%#"
+
+
+# files
 
 
 def test_each_profile_has_its_own_file(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Compiler:
 
     def _operations(self) -> Iterator[Operation]:
         paths = self._document.get("paths")
-        left = _MAX_PATHS  # every request reads them all
+        left = _MAX_PATHS  # every request reads them
         for path, value in paths.items() if isinstance(paths, dict) else ():
             if path.startswith("x-"):
                 continue

@@ -1,29 +1,35 @@
-"""The index of an API description: a small head, the paths in alphabetical order, and one record for each operation.
+"""The index of an API description: a small head, a line for each path, and a record for each operation.
 
-A file starts with `xapi-api VERSION HEAD CHECKSUM SIZE`, a line of fixed length: the length of the head in bytes, its
-CRC-32, and the size of the file. The head is a line of JSON about the document, a line with the marks that the paths
-contain, and a line for each page of `path_table`. The pages follow. The fields of a path are its methods:
+A file starts with `xapi-api VERSION HEAD PATHS SIZE CHECKSUM`, a line of fixed length: the lengths of the head and of
+the lines in bytes, the size of the file, and the CRC-32 of the head, which is JSON about the document. Then come the
+lines, and the records, in the order of the document. A line is a path and its fields, which are its methods:
 
-    METHOD SPACE START SPACE LENGTH SPACE CHECKSUM TAB METHOD …
+    PATH TAB METHOD SPACE START SPACE LENGTH SPACE CHECKSUM TAB METHOD …
 
-START, LENGTH and CHECKSUM are the position of the operation's record in the file, relative to the end of the pages, in
-bytes, and its CRC-32. A record is the summary, a line feed, and the details as JSON; they are in the order of the
-document. A request or a completion therefore reads the head, and only the pages and records that it needs, however
-long the document is.
+START and LENGTH are the position of the operation's record in bytes, relative to the end of the lines. CHECKSUM is the
+CRC-32 of METHOD, PATH and the record, so a damaged line is detected where its operation is used. A record is the
+summary, a line feed, and the details as JSON.
+
+The lines are sorted as bytes. This is the order of the paths too: UTF-8 preserves the order of characters, and no
+character of a path precedes the tab. A lookup does not divide the lines: it bisects the positions of their bytes, and
+goes back from each to the start of the line there. It ends for any bytes, also if they are damaged. The lines are read,
+not mapped into memory: reading them is faster than importing mmap, and an error of the file system is an exception.
 """
 
 import json
+import re
 import zlib
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
-from xapi_cli.openapi.path_table import Page, PathTable, encode_pages, marks_in
 
-_NAME, _VERSION = b"xapi-api", b"4"
-_HEADER = b"%b %b %10d %08x %10d\n"
-_HEADER_LENGTH = len(_HEADER % (_NAME, _VERSION, 0, 0, 0))
+_HEADER = b"xapi-api 5 %10d %10d %10d %08x\n"
+_HEADER_LENGTH = len(_HEADER % (0, 0, 0, 0))
+_ANY_HEADER = re.compile(rb"xapi-api (\d+) (?: *(\d+) +(\d+) +(\d+) ([0-9a-f]{8})\n)?")
+_MARKS = "{%?#"  # what starts a part of a template that is not literal text
+_NEAR = 128  # bytes
+_LAST = "\U0010ffff"
 
 
 class InvalidIndex(ValueError):
@@ -56,8 +62,90 @@ class IndexInfo(NamedTuple):
     is_partial: bool = False
 
 
+class PathTable:
+    """The sorted *lines* of an index, each with its line feed; *marks* are those that the paths contain."""
+
+    def __init__(self, lines: bytes, marks: str) -> None:
+        self._lines, self.marks = lines, marks
+
+    def lines(self, start: str = "") -> Iterator[tuple[str, str]]:
+        """Yield the paths that begin with *start* and their fields, in alphabetical order."""
+        first = self._seek(start)
+        listed = _text(self._lines[first : self._seek(f"{start}{_LAST}", first)])
+        for line in listed.split("\n")[:-1]:
+            path, _, fields = line.partition("\t")
+            yield path, fields
+
+    def fields(self, path: str) -> str:
+        """Return the fields of *path*, empty if there is no such path."""
+        start = self._seek(path)
+        line = _text(self._lines[start : self._lines.find(b"\n", start)])
+        return line[len(path) + 1 :] if line.startswith(f"{path}\t") else ""
+
+    def contains(self, start: str) -> bool:
+        """Return whether a path begins with *start*."""
+        return self._path(self._seek(start)).startswith(start)
+
+    def children(self, above: str, start: str, low: int = 0, high: int | None = None) -> Iterator[str]:
+        """Yield the next segments of the paths that begin with *above* and *start*, which is a part of that segment.
+
+        A segment that others follow ends with a slash. One without a slash is the end of a path. The lines are between
+        *low* and *high*.
+        """
+        start = above + start
+        position = self._seek(start, low, high)
+        while (path := self._path(position)).startswith(start) and path:
+            position = self._lines.find(b"\n", position) + 1
+            slash = path.find("/", len(above)) + 1
+            yield path[len(above) : slash or None]
+            if slash and self._lines.startswith(path[:slash].encode(), position):
+                position = self._seek(f"{path[: slash - 1]}0", position, high, _NEAR)  # the character after the slash
+
+    def templates(self, above: str, segment: str) -> Iterator[str]:
+        """Yield the next segments after *above* that begin with a mark, or like *segment* and then with a mark."""
+        low, high, length = 0, len(self._lines), 0
+        while length <= len(segment):
+            start = above + segment[:length]
+            low = self._seek(start, low, high)
+            high = self._seek(start + _LAST, low, high, _NEAR)
+            if low == high:
+                return
+            # All lines between *low* and *high* begin alike, often with more characters of the segment.
+            last = self._lines.rfind(b"\n", low, high - 1) + 1 or low
+            shared = min(_common(above + segment, self._path(each)) for each in (low, last))
+            length = max(length, shared - len(above))
+            for mark in self.marks:
+                yield from self.children(above, segment[:length] + mark, low, high)
+            length += 1
+
+    def all_begin_with(self, start: str) -> bool:
+        """Return whether all paths begin with *start*."""
+        last = self._lines.rfind(b"\n", 0, len(self._lines) - 1) + 1
+        return self._path(0).startswith(start) and self._path(last).startswith(start)
+
+    def _seek(self, text: str, low: int = 0, high: int | None = None, step: int = 1 << 62) -> int:
+        """Return the position of the first line between *low* and *high* that does not precede *text*.
+
+        With a short *step*, it is found faster if it is near *low*.
+        """
+        lines, wanted, high = self._lines, text.encode("utf-8", "surrogatepass"), high or len(self._lines)
+        while low < high:
+            middle = min(low + step, (low + high) // 2)
+            start = lines.rfind(b"\n", low, middle) + 1 or low
+            end = lines.find(b"\n", middle)
+            if lines[start:end] < wanted:
+                low, step = end + 1, 4 * step
+            else:
+                high = start
+        return low
+
+    def _path(self, position: int) -> str:
+        """Return the path of the line at *position*, empty after the last line."""
+        return _text(self._lines[position : max(self._lines.find(b"\t", position), position)])
+
+
 class Index:
-    """The operations of an API; *paths* are their paths, whose fields `entries_in` reads.
+    """The operations of an API; *paths* are their paths.
 
     The records are read from *file*, of *size* bytes, where they start at the position *start*.
     """
@@ -105,7 +193,10 @@ class Index:
         start = self._start + entry.start
         if not 0 <= entry.length <= self._size - start:  # before memory is allocated
             raise InvalidIndex("it is damaged")
-        summary, _, details = _checked(self._file, start, entry.length, entry.checksum).partition("\n")
+        data = _read(self._file, start, entry.length)
+        if _checksum(entry.method, entry.path, data) != entry.checksum:
+            raise InvalidIndex("it is damaged")
+        summary, _, details = _text(data).partition("\n")
         return summary, details
 
 
@@ -122,61 +213,37 @@ def encode(info: IndexInfo, operations: Iterable[Operation]) -> bytes:
         parameters = [parameter if parameter.suggested else parameter[:-1] for parameter in each.parameters]
         details = (each.text, parameters, each.body, each.responses)
         record = f"{each.summary}\n{json.dumps(details, ensure_ascii=False, separators=(',', ':'))}".encode()
-        field = f"{each.method} {len(records)} {len(record)} {zlib.crc32(record)}"
-        paths[each.path] = f"{paths[each.path]}\t{field}" if each.path in paths else field
+        checksum = _checksum(each.method, each.path, record)
+        paths[each.path] = f"{paths.get(each.path, '')}\t{each.method} {len(records)} {len(record)} {checksum}"
         records += record
-    pages, table = encode_pages(paths)
-    directory = (f"{page.first}\t{page.length} {page.checksum}" for page in pages)
-    head = "\n".join((json.dumps(info), marks_in(paths), *directory)).encode()
-    size = _HEADER_LENGTH + len(head) + len(table) + len(records)
-    return _HEADER % (_NAME, _VERSION, len(head), zlib.crc32(head), size) + head + table + records
+    marks = "".join(mark for mark in _MARKS if any(mark in path for path in paths))
+    head = json.dumps((info, marks)).encode()
+    lines = "".join(f"{path}{paths[path]}\n" for path in sorted(paths)).encode()
+    size = _HEADER_LENGTH + len(head) + len(lines) + len(records)
+    return _HEADER % (len(head), len(lines), size, zlib.crc32(head)) + head + lines + records
 
 
 def decode(file: BinaryIO) -> Index:
     """Return the index in *file*, which stays open; raises InvalidIndex if it is damaged or of another version."""
-    length, checksum, size = _header(_read(file, 0, _HEADER_LENGTH))
-    if file.seek(0, 2) != size:  # before memory is allocated
+    header = _ANY_HEADER.match(_read(file, 0, _HEADER_LENGTH))
+    if header is None or (header[1] == b"5" and not header[2]):
         raise InvalidIndex("it is damaged")
-    start = _HEADER_LENGTH + length
+    if header[1] != b"5":
+        raise InvalidIndex("it was written by another version of xapi")
+    of_head, of_lines, size = (int(header[number]) for number in (2, 3, 4))
+    start = _HEADER_LENGTH + of_head + of_lines
+    if not start <= size == file.seek(0, 2):  # before memory is allocated
+        raise InvalidIndex("it is damaged")
+    head, lines = _read(file, _HEADER_LENGTH, of_head), _read(file, _HEADER_LENGTH + of_head, of_lines)
+    if zlib.crc32(head) != int(header[5], 16) or not lines.endswith(b"\n"):
+        raise InvalidIndex("it is damaged")
     try:
-        first, marks, *directory = _checked(file, _HEADER_LENGTH, length, checksum).split("\n")
-        info = IndexInfo(*json.loads(first))
+        fields, marks = json.loads(head)
+        info = IndexInfo(*fields)
         info = info._replace(other_server_paths=tuple(info.other_server_paths))
-        pages = list(map(_page, directory))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidIndex("it is damaged") from error
-    starts = list(accumulate((page.length for page in pages), initial=start))
-    if not pages or starts[-1] > size:
-        raise InvalidIndex("it is damaged")
-
-    def read(number: int) -> str:
-        return _checked(file, starts[number], pages[number].length, pages[number].checksum)
-
-    return Index(info, PathTable(pages, marks, read), file, starts[-1], size)
-
-
-def _header(line: bytes) -> tuple[int, int, int]:
-    """Return the length of the head, its checksum, and the size of the file."""
-    name, _, rest = line.partition(b" ")
-    version, _, _ = rest.partition(b" ")
-    if name == _NAME and version.isdigit() and version != _VERSION:
-        raise InvalidIndex("it was written by another version of xapi")
-    try:
-        _, _, length, checksum, size = line.split()
-        found = int(length), int(checksum, 16), int(size)
-    except ValueError as error:
-        raise InvalidIndex("it is damaged") from error
-    if line != _HEADER % (_NAME, _VERSION, *found) or found[0] > found[2]:
-        raise InvalidIndex("it is damaged")
-    return found
-
-
-def _checked(file: BinaryIO, start: int, length: int, checksum: int) -> str:
-    """Return the text of *length* bytes of *file* from *start* on; raises InvalidIndex if they are damaged."""
-    data = _read(file, start, length)
-    if zlib.crc32(data) != checksum:
-        raise InvalidIndex("it is damaged")
-    return data.decode()
+    return Index(info, PathTable(lines, marks), file, start, size)
 
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
@@ -188,13 +255,15 @@ def _read(file: BinaryIO, start: int, length: int) -> bytes:
         raise InvalidIndex("it cannot be read") from error
 
 
-def _page(line: str) -> Page:
-    """Return the page that *line* of the head describes."""
-    first, _, numbers = line.partition("\t")
-    length, checksum = map(int, numbers.split(" "))
-    if length < 0:
-        raise ValueError(line)
-    return Page(first, length, checksum)
+def _checksum(method: str, path: str, record: bytes) -> int:
+    return zlib.crc32(record, zlib.crc32(f"{method} {path}".encode()))
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidIndex("it is damaged") from error
 
 
 def _entries(lines: Iterable[tuple[str, str]]) -> list[Entry]:
@@ -209,3 +278,9 @@ def _entries(lines: Iterable[tuple[str, str]]) -> list[Entry]:
 def _entry(path: str, field: str) -> Entry:
     method, start, length, checksum = field.split(" ")
     return Entry(method, path, int(start), int(length), int(checksum))
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the text that both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

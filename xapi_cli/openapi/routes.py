@@ -92,7 +92,7 @@ class Routes:
             above = self._levels("/", way[1:-1], opened)[-1]
             found |= dict.fromkeys(each + end for each in above for end in self._ends(each, way[-1], opened))
             for start in opened:
-                for template in self._index.paths.paths(start):
+                for template, _ in self._index.paths.lines(start):
                     self._spend(_OVERHEAD + len(template))
                     found[template] = None
         return found
@@ -127,15 +127,12 @@ class Routes:
         self._budget -= _STEP
         paths, found = self._index.paths, list[str]()
         end = min((at for mark in f"/{paths.marks}" if (at := segment.find(mark)) >= 0), default=len(segment))
-        shared = paths.shared(above + segment[:end]) - len(above)
-        for length in range(shared + 1):
-            for mark in paths.marks:
-                for child in paths.children(above, segment[:length] + mark):
-                    self._spend(_OVERHEAD + len(child))
-                    found.append(child)
-                    if opened is not None and _OPEN.search(child):
-                        opened[above + child] = None
-        return shared == len(segment), found
+        for child in paths.templates(above, segment[:end]):
+            self._spend(_OVERHEAD + len(child))
+            found.append(child)
+            if opened is not None and _OPEN.search(child):
+                opened[above + child] = None
+        return end == len(segment), found
 
     def _spend(self, characters: int) -> None:
         self._budget -= characters
@@ -265,10 +262,8 @@ class Routes:
 
     def _rests(self, start: str, above: str, method: str | None) -> Iterator[str]:
         """Return what follows *above* in the paths that begin with *start*, which itself begins with *above*."""
-        table, length = self._index.paths, len(above)
-        if method is None:
-            return (path[length:] for path in table.paths(start))
-        return (path[length:] for path, fields in table.lines(start) if has_method(fields, method))
+        lines = self._index.paths.lines(start)
+        return (path[len(above) :] for path, fields in lines if has_method(fields, method))
 
 
 def _below(server: str, path: str) -> str | None:
