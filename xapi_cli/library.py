@@ -183,11 +183,9 @@ class _Auth(httpx.Auth):
         flow = self._policy.flow(Call(request.method, str(request.url)), authenticated=True)
         result: HttpxResponse | Token | None = None
         while True:
-            try:
-                step = flow.send(result)
-            except StopIteration as end:
-                final: FinalResponse[HttpxResponse] = end.value
-                return final
+            step = flow.send(result)
+            if isinstance(step, FinalResponse):
+                return step
             if isinstance(step, Login):
                 result = step.token_from(self._tokens)
                 continue

@@ -335,6 +335,28 @@ def test_a_field_that_ends_the_pages_is_not_noted(xapi: Xapi, value: object) -> 
     assert (outcome.code, outcome.err) == (0, "")
 
 
+def test_retries_after_all_kinds_of_failures_of_a_page_are_counted_together(xapi: Xapi) -> None:
+    busy = page(b"", "Retry-After: 0", status="503 Busy")
+    broken = response("200 OK", b"[1", "Content-Length: 9", "Connection: close")
+    replies = iter([busy, broken, busy, page([{"id": 1}])])
+    with PageServer(lambda target: next(replies)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--retry", "3", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, lines(1))
+    assert [line.rpartition(" (")[2] for line in outcome.err.splitlines()] == ["1 of 3)", "2 of 3)", "3 of 3)"]
+
+
+def test_the_last_failure_of_any_kind_is_the_error_after_all_retries_of_a_page(xapi: Xapi) -> None:
+    busy = page(b"", "Retry-After: 0", status="503 Busy")
+    broken = response("200 OK", b"[1", "Content-Length: 9", "Connection: close")
+    replies = iter([broken, busy, broken])
+    with PageServer(lambda target: next(replies)) as server:
+        outcome = xapi("request", "/items", "--paginate", "--retry", "2", env=bearing(server))
+
+    assert (outcome.code, outcome.out, len(server.targets)) == (11, "", 3)
+    assert [line.rpartition(" (")[2] for line in outcome.err.splitlines()[:2]] == ["1 of 2)", "2 of 2)"]
+
+
 def test_a_page_whose_body_breaks_off_is_requested_again(xapi: Xapi) -> None:
     broken = response("200 OK", b"[1", "Content-Length: 9", "Connection: close")
     pages = numbered(3)

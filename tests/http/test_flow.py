@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from xapi_cli.errors import LoginRefused, NetworkError, RedirectError, TimeoutExpired, XapiError
-from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Send, Wait
+from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.tokens import Token
@@ -62,10 +62,9 @@ def sent(step: Any) -> Send[Call]:
 
 
 def final(flow: Flow[Call, Response], result: Any) -> FinalResponse[Response]:
-    with pytest.raises(StopIteration) as end:
-        flow.send(result)
-    value: FinalResponse[Response] = end.value.value
-    return value
+    step = flow.send(result)
+    assert isinstance(step, FinalResponse)
+    return step
 
 
 # tokens
@@ -155,6 +154,31 @@ def test_a_transient_failure_is_retried_after_a_wait() -> None:
     assert isinstance(flow.send(None), Send)
     assert final(flow, response(503)).response.status == 503
     assert [note.partition("retrying")[0] for note in notes] == [f"{BASE}/x responded with 503; ", "lost; "]
+
+
+def test_a_body_that_breaks_off_counts_as_a_retry_of_the_call_from_its_start() -> None:
+    notes: list[str] = []
+    flow, _ = started(retries=2, note=notes.append)
+    assert flow.send(response(503, retry_after="0")) == Wait(0.0)
+    flow.send(None)
+    assert sent(flow.send(response(307, location=f"{OTHER}/"))).to_api is False
+    broken, rest = NetworkError("truncated", headers_received=True), Call("GET", f"{BASE}/x", [("Range", "bytes=1-")])
+
+    final(flow, response(200))
+    assert isinstance(flow.send(Resume(rest, broken)), Wait)
+    assert sent(flow.send(None))[:3] == (rest, OLD, True)
+    final(flow, response(200))
+    with pytest.raises(StopIteration):
+        flow.send(Resume(rest, broken))
+
+    assert [note.rpartition(" (")[2] for note in notes] == ["1 of 2)", "2 of 2)"]
+
+
+def test_a_call_that_starts_again_without_a_failure_is_sent_immediately() -> None:
+    flow, first = started(retries=0)
+    final(flow, response(206))
+
+    assert sent(flow.send(Resume(first.call, None)))[:3] == first[:3]
 
 
 def test_a_repeated_retry_after_is_not_valid() -> None:

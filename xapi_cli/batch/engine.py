@@ -178,14 +178,13 @@ class Engine:
         request.step = None
         try:
             step = request.flow.throw(result) if isinstance(result, Exception) else request.flow.send(result)
-        except StopIteration as end:
-            self._finish(request, end.value)
-            return
         except LINE_ERRORS as error:
             self._finish(request, error)
             return
         if isinstance(step, Send):
             self._unsent.add(request, step)
+        elif isinstance(step, FinalResponse):
+            self._finish(request, step)
         elif isinstance(step, Login):
             self._gate.enter(request, step)
         else:

@@ -103,7 +103,7 @@ class Wait(NamedTuple):
 
 
 class FinalResponse(NamedTuple, Generic[AnyResponse]):
-    """The final response of a call.
+    """The final response of a call: the last step, unless its result is a `Resume`.
 
     *from_api* is False if the redirects left the API's origin before it. *refused_redirect* is the reason why the
     response is a redirect that was not followed.
@@ -114,8 +114,18 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
     refused_redirect: RedirectError | None = None
 
 
-Step = Send[C] | Login | Wait
-Flow = Generator[Step[C], Any, FinalResponse[R]]
+class Resume(NamedTuple, Generic[C]):
+    """Send *call*, which requests the body of the final response, or the rest of it, again.
+
+    If the body broke off with *error*, this is a retry; without one left, the flow ends.
+    """
+
+    call: C
+    error: NetworkError | None
+
+
+Step = Send[C] | Login | Wait | FinalResponse[R]
+Flow = Generator[Step[C, R], Any, None]
 
 
 class Policy(NamedTuple, Generic[C]):
@@ -138,31 +148,42 @@ class Policy(NamedTuple, Generic[C]):
     note: Callable[[str], None] = lambda text: None
 
     def flow(self, call: C, *, authenticated: bool) -> Flow[C, Any]:
-        """Yield the steps of *call* and return its final response.
+        """Yield the steps of *call*; the last one is its final response.
 
         Without *authenticated*, no token is sent, and a 401 is final. Raises NetworkError, TimeoutExpired and the
         errors of a login.
         """
         to_api, retries, redirects = True, 0, 1
+        result: Response | NetworkError
         while True:
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
             result = yield from attempt.result(authenticated=authenticated and to_api)
             delay = attempt.retry_delay(result)
-            if delay is not None:
-                retries += 1
-                self.note(f"{attempt.failure(result)}; retrying in {delay:.1f} s ({retries} of {self.retries})")
-                yield Wait(delay)
-                continue
-            if isinstance(result, NetworkError):
-                raise result
-            try:
-                next_call = self.redirected(call, result, redirects)
-            except RedirectError as error:
-                return FinalResponse(result, to_api, error)
-            if next_call is None:
-                return FinalResponse(result, to_api)
-            call, redirects = next_call, redirects + 1
-            to_api = to_api and urls.same_origin(call.url, self.base_url)
+            if delay is None:
+                if isinstance(result, NetworkError):
+                    raise result
+                next_call, refused = self._redirected(call, result, redirects)
+                if next_call is not None:
+                    call, redirects = next_call, redirects + 1
+                    to_api = to_api and urls.same_origin(call.url, self.base_url)
+                    continue
+                resume: Resume[C] = yield FinalResponse(result, to_api, refused)
+                call, to_api, redirects = resume.call, True, 1
+                if resume.error is None:
+                    continue
+                result, delay = resume.error, attempt.delay()
+                if delay is None:
+                    return
+            retries += 1
+            self.note(f"{attempt.failure(result)}; retrying in {delay:.1f} s ({retries} of {self.retries})")
+            yield Wait(delay)
+
+    def _redirected(self, call: C, response: "Response", redirects: int) -> tuple[C | None, RedirectError | None]:
+        """Return the call that follows, or why there is none; here, because the frame of `flow` is kept."""
+        try:
+            return self.redirected(call, response, redirects), None
+        except RedirectError as error:
+            return None, error
 
 
 class _Attempt(Generic[C]):
@@ -179,7 +200,7 @@ class _Attempt(Generic[C]):
         self._retries, self._redirects = retries, redirects
         self._delays: dict[str | None, float | None] | None = None  # by Retry-After
 
-    def result(self, *, authenticated: bool) -> "Generator[Step[C], Any, Response | NetworkError]":
+    def result(self, *, authenticated: bool) -> "Generator[Step[C, Any], Any, Response | NetworkError]":
         """Return the response after any replays, or the error if there is none; raise the errors of a login."""
         shared = self._policy.shared_tokens
         token = shared.cached if authenticated and shared is not None else None
@@ -205,8 +226,8 @@ class _Attempt(Generic[C]):
     def retry_delay(self, result: "Response | NetworkError") -> float | None:
         """Return the seconds to wait before a retry after *result*, or None if the request is not retried."""
         if isinstance(result, NetworkError):
-            return None if result.headers_received else self._delay(None)
-        return self._delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
+            return None if result.headers_received else self.delay()
+        return self.delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
 
     def failure(self, result: "Response | NetworkError") -> str:
         """Return a description of the transient failure *result*."""
@@ -225,7 +246,8 @@ class _Attempt(Generic[C]):
         except RedirectError:
             return True
 
-    def _delay(self, retry_after: str | None) -> float | None:
+    def delay(self, retry_after: str | None = None) -> float | None:
+        """Return the seconds to wait after a transient failure with *retry_after*, None if no retry is left."""
         self._delays = self._delays or {}
         if retry_after not in self._delays:
             policy = self._policy

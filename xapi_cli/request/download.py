@@ -33,30 +33,39 @@ class Download:
         If the rest of the file does not continue the part, the download starts again. If the body breaks off, the
         rest is requested as often as the sender may retry.
         """
-        while True:
-            outcome = self._sender.send(call._replace(own_headers=self._file.headers))
-            response = outcome.response
-            self._received(outcome)
-            problem = self._file.problem(response.status_code, response.headers, final_url(response))
-            if problem is not None:
-                self._restart(problem)
-                continue
-            if response.is_success and response.status_code != 206:
-                reason = self._file.why_whole(response.headers, final_url(response))
-                if reason is not None:
-                    self._restart(reason)
-            if not response.is_success:
-                self._output.write(response)
-                return
-            try:
-                self._output.write_body(response)
-            except NetworkError as error:
-                if not self._sender.waits_to_resume(call, error):
-                    self._output.write_headers(response)
-                    raise
-            else:
-                self._output.write_headers(response)  # only those of the last response
-                return
+        outcome: Outcome | None = self._sender.send(self._rest(call))
+        while outcome is not None:
+            outcome = self._write(call, outcome)
+
+    def _rest(self, call: Call) -> Call:
+        return call._replace(own_headers=self._file.headers)
+
+    def _write(self, call: Call, outcome: Outcome) -> Outcome | None:
+        """Write the body of *outcome*; return the next response, or None if it was the last one."""
+        response = outcome.response
+        self._received(outcome)
+        problem = self._file.problem(response.status_code, response.headers, final_url(response))
+        if problem is not None:
+            self._restart(problem)
+            return self._sender.resume(self._rest(call))
+        if not response.is_success:
+            self._output.write(response)
+            return None
+        if response.status_code != 206:
+            reason = self._file.why_whole(response.headers, final_url(response))
+            if reason is not None:
+                self._restart(reason)
+        resumed = None
+        try:
+            self._output.write_body(response)
+        except NetworkError as error:
+            resumed = self._sender.resume(self._rest(call), error)
+            if resumed is None:
+                self._output.write_headers(response)
+                raise
+        else:
+            self._output.write_headers(response)  # only those of the last response
+        return resumed
 
     def _restart(self, reason: str) -> None:
         self._note(f"{reason}; restarting the download, {size(self._file.count)} discarded")

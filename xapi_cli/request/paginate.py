@@ -74,8 +74,6 @@ class Pages:
                 pages = "page" if self.count == 1 else "pages"
                 self._note(f"stopped after {self.count} {pages}; {self._how_to_continue(next_call)}")
                 break
-            if next_call is not None:
-                self._sender.begin_next_call()
         if self._is_modified:
             self._items.finish()
         if next_call is None:
@@ -127,8 +125,8 @@ class Pages:
 
     def _response(self, call: Call) -> tuple[Outcome, bytearray]:
         """Return the response to *call* and its body; request it again if the body breaks off and a retry is left."""
+        outcome = self._sender.send(call)
         while True:
-            outcome = self._sender.send(call)
             self._received(outcome)
             # without a file, `remaining` states the complete URL
             is_whole = self.count and self._output.file is not None
@@ -140,8 +138,10 @@ class Pages:
             try:
                 return outcome, _body(outcome.response)
             except NetworkError as broken:
-                if not self._sender.waits_to_resume(call, broken):
+                resumed = self._sender.resume(call, broken)
+                if resumed is None:
                     raise
+                outcome = resumed
 
     def _write_error(self, outcome: Outcome) -> None:
         if outcome.response.status_code < 400:

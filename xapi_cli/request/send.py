@@ -12,7 +12,7 @@ import httpx
 from xapi_cli.auth.credentials import Credentials
 from xapi_cli.errors import ClientStatusError, NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import retry
-from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send, Step, Wait
+from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
 from xapi_cli.request.body.build import Body
 from xapi_cli.request.calls import Call, displayed
@@ -86,12 +86,20 @@ class Sender:
         shared_tokens: "TokenSource | None" = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client, self._base_url, self._credentials = client, base_url, credentials
-        self._follow, self._retries, self._deadline = follow, retries, deadline
-        self._note, self._uploading, self._sleep = note, uploading, sleep
+        self._client, self._credentials = client, credentials
+        self._deadline, self._uploading, self._sleep = deadline, uploading, sleep
         self._shared_tokens = shared_tokens
-        self._retried = 0
-        self.attempts = 1  # the first one, the retries and the replays after a 401
+        self._policy: Policy[Call] = Policy(
+            base_url,
+            replays=1,
+            retries=retries,
+            deadline=deadline,
+            shared_tokens=shared_tokens,
+            redirected=partial(calls.redirected_call, base_url=base_url, follow=follow),
+            note=note,
+        )
+        self._flow: Flow[Call, HttpxResponse] | None = None  # of the last call
+        self.attempts = 0  # of all calls: the first ones, the retries and the replays after a 401
         self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
 
     def send(self, call: Call) -> Outcome:
@@ -99,53 +107,42 @@ class Sender:
 
         A final 401 is recorded in the credentials. Raises the errors of the login, NetworkError and TimeoutExpired.
         """
-        flow = self._policy().flow(call, authenticated=self._credentials is not None)
+        self.attempts += 1
+        self._flow = self._policy.flow(call, authenticated=self._credentials is not None)
+        return self._next_outcome(self._flow, None)
+
+    def resume(self, call: Call, error: NetworkError | None = None) -> Outcome | None:
+        """Return the final response to *call*, which requests the body of the last response, or its rest, again.
+
+        If the body broke off with *error*, that is a retry; return None if none is left.
+        """
+        assert self._flow is not None  # noqa: S101 - there was a response
         try:
-            step = next(flow)
+            return self._next_outcome(self._flow, Resume(call, error))
+        except StopIteration:
+            return None
+
+    def _next_outcome(self, flow: Flow[Call, HttpxResponse], result: Any) -> Outcome:
+        """Continue *flow* with *result* until the next final response."""
+        try:
             while True:
+                step = flow.throw(result) if isinstance(result, XapiError) else flow.send(result)
+                if isinstance(step, FinalResponse):
+                    break
                 try:
                     result = self._perform(step)
                 except XapiError as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(result)
-        except StopIteration as end:
-            final: FinalResponse[HttpxResponse] = end.value
-            outcome = FinalResponse(final.response.httpx, final.from_api, final.refused_redirect)
-            if self._credentials is not None and is_rejection(outcome):
-                (self._shared_tokens or self._credentials).record_rejection()
-            return outcome
+                    result = error
         except BaseException:
             if self._response is not None:
                 self._response.httpx.close()
             raise
+        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect)
+        if self._credentials is not None and is_rejection(outcome):
+            (self._shared_tokens or self._credentials).record_rejection()
+        return outcome
 
-    def begin_next_call(self) -> None:
-        """Count another call, which may be retried as often as the first one."""
-        self.attempts += 1
-        self._retried = 0
-
-    def waits_to_resume(self, call: Call, error: NetworkError) -> bool:
-        """Wait until *call*, whose body broke off with *error*, can be sent again; return False if no retry is left."""
-        delay = retry.next_delay(call.method, self._retried, self._retries, deadline=self._deadline)
-        if delay is None:
-            return False
-        self._note(f"{error.message}; retrying in {delay:.1f} s ({self._retried + 1} of {self._retries})")
-        self._perform(Wait(delay))
-        return True
-
-    def _policy(self) -> Policy[Call]:
-        return Policy(
-            self._base_url,
-            replays=1,
-            retries=self._retries - self._retried,
-            deadline=self._deadline,
-            shared_tokens=self._shared_tokens,
-            redirected=partial(calls.redirected_call, base_url=self._base_url, follow=self._follow),
-            note=self._note,
-        )
-
-    def _perform(self, step: Step[Call]) -> HttpxResponse | Token | None:
+    def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
         if isinstance(step, Login):
             return self._log_in(step)
@@ -154,7 +151,6 @@ class Sender:
             self._response = self._send(step)
             return self._response
         self.attempts += 1
-        self._retried += 1
         self._sleep(step.seconds)
         return None
 
