@@ -69,3 +69,28 @@ def test_the_classes_form_the_documented_tree() -> None:
         "TokenRejected",
     }
     assert issubclass(errors.InvalidTokenResponse, errors.NetworkError)
+
+
+def test_the_kind_of_a_failure_is_a_word_that_each_exit_code_has_alone() -> None:
+    own = [each for each in CLASSES.values() if each not in (errors.FilterError, errors.Interrupted)]
+    kinds = {(each.kind, each.exit_code) for each in own}
+
+    assert len({word for word, _ in kinds}) == len({code for _, code in kinds}) == len(kinds)
+    assert all(word.isalpha() for word, _ in kinds)
+
+
+@pytest.mark.parametrize(
+    "status, name",
+    [(200, None), (304, None), (302, "RedirectError"), (404, "ClientStatusError"), (503, "ServerStatusError")],
+)
+def test_a_status_has_one_failure(status: int, name: str | None) -> None:
+    assert errors.of_status(status) == (CLASSES[name] if name else None)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5, 10, 11, 12, 13, 14, 141])
+def test_the_class_of_an_exit_code_has_that_code(code: int) -> None:
+    assert errors.of_exit_code(code).exit_code == code
+
+
+def test_the_text_about_too_many_redirects_names_their_limit() -> None:
+    assert (errors.MAX_REDIRECTS, errors.TOO_MANY_REDIRECTS) == (10, "more than ten redirects")

@@ -74,6 +74,24 @@ def test_a_body_that_can_be_read_only_once_is_resent_after_a_401(program: Progra
     assert (ran.out, bodies) == ("200\n", [b"", b"abc", b"abc"]), ran
 
 
+@pytest.mark.parametrize("redirects, result", [(10, "200"), (11, "TooManyRedirects")])
+def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirects: int, result: str) -> None:
+    away = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"
+    with Server([*(request(), send(away)) * redirects, request(), send(OK)]) as server:
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                try:
+                    print(client.get("/", follow_redirects=True).status_code)
+                except httpx.TooManyRedirects as error:
+                    print(type(error).__name__)
+            """,
+            with_token(server),
+        )
+
+    assert ran == Outcome(0, f"{result}\n"), ran
+
+
 @pytest.mark.parametrize(
     "statement, error",
     [

@@ -1,4 +1,4 @@
-"""Every failure of xapi, with its exit code.
+"""Every failure of xapi, with its exit code and its kind, a word for programs.
 
     XapiError                      1  unexpected failure of xapi itself
     ├── FilterError                1  the filter of --jq failed on the data
@@ -24,11 +24,15 @@ token or a stored record.
 
 import signal
 
+MAX_REDIRECTS = 10  # that are followed in a row
+TOO_MANY_REDIRECTS = "more than ten redirects"
+
 
 class XapiError(Exception):
     """The base class of all failures; *message* states what happened, *hint* what to do."""
 
     exit_code = 1
+    kind = "unexpected"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -42,35 +46,42 @@ class XapiError(Exception):
 class FilterError(XapiError):
     """The filter of --jq failed on the data."""
 
+    kind = "filter"
+
 
 class UsageError(XapiError):
     """Invalid usage or settings; nothing was sent."""
 
     exit_code = 2
+    kind = "usage"
 
 
 class RedirectError(XapiError):
-    """The final response is a redirect: not followed, refused, or more than ten redirects."""
+    """The final response is a redirect: not followed, refused, or one too many."""
 
     exit_code = 3
+    kind = "redirect"
 
 
 class ClientStatusError(XapiError):
     """A response with a 4xx status, other than 401 from the API."""
 
     exit_code = 4
+    kind = "client"
 
 
 class ServerStatusError(XapiError):
     """A response with a 5xx status."""
 
     exit_code = 5
+    kind = "server"
 
 
 class AuthenticationError(XapiError):
     """The request cannot be authenticated."""
 
     exit_code = 10
+    kind = "auth"
 
 
 class LoginRefused(AuthenticationError):
@@ -93,6 +104,7 @@ class NetworkError(XapiError):
     """
 
     exit_code = 11
+    kind = "network"
 
     def __init__(
         self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
@@ -110,6 +122,7 @@ class TimeoutExpired(XapiError):
     """A time limit has expired; *sent* as in NetworkError."""
 
     exit_code = 12
+    kind = "timeout"
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -120,23 +133,42 @@ class StoreError(XapiError):
     """The token store cannot be used."""
 
     exit_code = 13
+    kind = "storage"
 
 
 class OutputError(XapiError):
     """Stdout or a local file cannot be written."""
 
     exit_code = 14
+    kind = "output"
 
 
 class ClosedPipe(XapiError):
     """Stdout was closed early; reported without a message."""
 
     exit_code = 128 + 13  # as for SIGPIPE, which Windows does not define
+    kind = "pipe"
 
 
 class Interrupted(XapiError):
     """Signal *number* ended the command; reported without a message."""
 
+    kind = "interrupted"
+
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
         self.exit_code = 128 + number
+
+
+def of_status(status: int) -> type[XapiError] | None:
+    """Return the class of the error for a final response with *status*, None for a success; a 401 may be another."""
+    if status < 300 or status == 304:
+        return None
+    if status < 400:
+        return RedirectError
+    return ClientStatusError if status < 500 else ServerStatusError
+
+
+def of_exit_code(code: int) -> type[XapiError]:
+    """Return the class of the errors with the exit code *code*; XapiError if there is none."""
+    return next((each for each in XapiError.__subclasses__() if each.exit_code == code), XapiError)

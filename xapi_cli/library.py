@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.errors import RedirectError, TokenRejected, UsageError
+from xapi_cli.errors import MAX_REDIRECTS, RedirectError, TokenRejected, UsageError
 from xapi_cli.http import urls
 from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import accepted, decode
@@ -95,6 +95,7 @@ class _Client(httpx.Client):
             trust_env=False,
             headers={"User-Agent": USER_AGENT, "Accept-Encoding": accepted()},
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
+            max_redirects=MAX_REDIRECTS,
         )
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
@@ -191,7 +192,7 @@ class _Auth(httpx.Auth):
                 continue
             assert isinstance(step, Send)  # noqa: S101 - there are no retries, so there is nothing to wait for
             assert step.token is not None  # noqa: S101 - the flow is authenticated
-            request.headers["Authorization"] = f"Bearer {step.token.access_token}"
+            request.headers["Authorization"] = step.token.authorization
             result = HttpxResponse((yield request))
             if result.status == httpx.codes.UNAUTHORIZED:
                 result.discard()  # httpx reads what is left of it before the next request

@@ -36,6 +36,11 @@ class Token:
     obtained_at: datetime | None = None
     expires_at: datetime | None = None
 
+    @property
+    def authorization(self) -> str:
+        """The value of the header that authenticates a request (RFC 6750, 2.1)."""
+        return f"Bearer {self.access_token}"
+
     def seconds_left(self, now: datetime) -> int | None:
         """Return the whole seconds until expiry, negative after it, or None if unknown."""
         return None if self.expires_at is None else (self.expires_at - now) // timedelta(seconds=1)

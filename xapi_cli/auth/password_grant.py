@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
+from xapi_cli import errors
 from xapi_cli.errors import (
     ClientStatusError,
     InvalidTokenResponse,
@@ -17,7 +18,7 @@ from xapi_cli.errors import (
     ServerStatusError,
     XapiError,
 )
-from xapi_cli.http import urls
+from xapi_cli.http import retry, urls
 from xapi_cli.http.timeouts import time_limit
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Token, is_access_token
@@ -183,8 +184,6 @@ def _read_limited(chunks: Iterable[bytes], url: str) -> bytes:
 def _error(response: "httpx.Response", identity: Identity, password: str) -> XapiError:
     status, url = response.status_code, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
-    if 300 <= status < 400:
-        return redirect_error(response, url, password)
     if status in (400, 401, 403, 422):
         reason = _error_code(response, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
@@ -195,13 +194,16 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
         )
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"is the base URL right? {BASE_URL_HINT}")
-    if status == 429:
+    if status == retry.TOO_MANY_REQUESTS:
         return ClientStatusError(
             f"{problem} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
         )
-    if status < 500:
-        return ClientStatusError(f"{problem} at {url}", hint="is the base URL right?")
-    return ServerStatusError(f"{problem} at {url}", hint="server error; try again later")
+    failure = errors.of_status(status)
+    if failure is ClientStatusError:
+        return failure(f"{problem} at {url}", hint="is the base URL right?")
+    if failure is ServerStatusError:
+        return failure(f"{problem} at {url}", hint="server error; try again later")
+    return redirect_error(response, url, password)
 
 
 def _redacted(password: str, url: str) -> str:

@@ -33,7 +33,7 @@ def formatted(
     """Return *token* in one of the formats of `token show`."""
     match format:
         case "header":
-            return f"Authorization: Bearer {token.access_token}"
+            return f"Authorization: {token.authorization}"
         case "json":
             return json_line({"access_token": token.access_token} | metadata(token, subject, now))
         case "env":
@@ -47,7 +47,7 @@ def formatted(
 def credential_helper_response(token: Token) -> str:
     """Return the response with *token* in the credential helper protocol of Bazel."""
     # https://github.com/EngFlow/credential-helper-spec
-    response: dict[str, Any] = {"headers": {"Authorization": [f"Bearer {token.access_token}"]}}
+    response: dict[str, Any] = {"headers": {"Authorization": [token.authorization]}}
     if token.expires_at:
         response["expires"] = instant(token.expires_at)
     return json_line(response)

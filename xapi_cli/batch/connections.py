@@ -9,13 +9,12 @@ from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.connection import Connection, Kind
 from xapi_cli.http.dial import proxy_error
 from xapi_cli.http.http1 import IDEMPOTENT, record_sent
+from xapi_cli.http.reuse import DISCARD_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xapi_cli.http.flow import Response
-
-_DISCARDING = 0.2  # seconds to read a body that is not needed; see http.transport
 
 
 class ClientConnection:
@@ -178,7 +177,7 @@ class ClientConnection:
         # Chunk framing does not count as body data.
         is_sending = bool(self._unsent) and not self._is_broken
         if reading.is_discarding and not had_head:
-            self.expires = time.monotonic() + _DISCARDING
+            self.expires = time.monotonic() + DISCARD_TIMEOUT
         elif not (reading.is_discarding or is_sending or (had_head and size == reading.size)):
             self.expires = time.monotonic() + self._timeout
 

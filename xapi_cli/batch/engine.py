@@ -288,16 +288,16 @@ class Engine:
             self._tokens.accepted(token)
 
     def _received(self, connection: ClientConnection, request: InFlight, reply: BufferedResponse) -> None:
-        if reply.status == 429 and request.step is not None and request.step.to_api:
+        if request.step is not None and request.step.to_api:
             self._pause(reply)
         self._pool.release(connection, is_reusable=reply.persists)
         self._resume(request, reply)
 
     def _pause(self, reply: BufferedResponse) -> None:
-        """Send nothing for as long as the API asks in *reply*; a wait that is too long for a retry is ignored."""
-        seconds = retry.requested_delay(retry.retry_after(reply.raw_headers))
-        if seconds is not None and seconds <= retry.LONGEST_WAIT and self._unsent.pause(seconds):
-            self._policy.note(f"the API responded with 429; sending no requests for {seconds:.1f} s")
+        """Send nothing for as long as the API asks in *reply*."""
+        seconds = retry.requested_pause(reply.status, reply.raw_headers)
+        if seconds is not None and self._unsent.pause(seconds):
+            self._policy.note(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, connection: ClientConnection, request: InFlight, error: LineError) -> None:
         step = request.step

@@ -23,7 +23,7 @@ from xapi_cli.system.render import printable
 
 _SYNC_INTERVAL = 1.0  # seconds between calls of fsync()
 _RESULT = re.compile(
-    rb'\{"line": (\d{1,15}), "code": ([0-5]|1[0-2]), "kind": "([a-z0-9]{1,10})", "seen": "([0-9a-f]{32})", "out": '
+    rb'\{"line": (\d{1,15}), "code": (\d{1,3}), "kind": "([a-z0-9_-]{1,32})", "seen": "([0-9a-f]{32})", "out": '
 )
 _MAX_RESULT_START = 160  # bytes of a stored result before its output line
 _INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')

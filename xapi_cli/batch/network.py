@@ -96,7 +96,7 @@ class Composer:
 
 
 def _authorization(route: Route, token: Token | None) -> bytes:
-    lines = b"" if token is None else b"Authorization: Bearer %s\r\n" % token.access_token.encode("ascii")
+    lines = b"" if token is None else b"Authorization: %s\r\n" % token.authorization.encode("ascii")
     if route.proxy and route.proxy.authorization and route.scheme == "http":
         lines += b"Proxy-Authorization: %s\r\n" % route.proxy.authorization
     return lines

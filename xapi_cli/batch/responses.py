@@ -13,6 +13,7 @@ import h11
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.headers import joined_headers
 from xapi_cli.http.response_parser import ResponseParser, declares_body, new_protocol
+from xapi_cli.http.reuse import MAX_DISCARDED
 from xapi_cli.system.render import json_line
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.flow import Response
 
 MAX_BODY = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
-_MAX_DISCARDED = 64 * 1024  # bytes to read of a body that is not needed, to reuse the connection; see http.transport
 
 _COMMON_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
 _COMMON_HEADER = re.compile(
@@ -37,6 +37,8 @@ _MAX_CACHED_LENGTH = 2048  # bytes
 
 class BodyTooLarge(NetworkError):
     """The body exceeds the maximum size for a line of output."""
+
+    kind = "size"
 
     def __init__(self) -> None:
         super().__init__(
@@ -150,7 +152,7 @@ class FastResponseParser:
                 raise
             return self.without_body()
         return (
-            self.without_body() if response is None and self.size > _MAX_DISCARDED and self.is_discarding else response
+            self.without_body() if response is None and self.size > MAX_DISCARDED and self.is_discarding else response
         )
 
     def without_body(self) -> BufferedResponse:

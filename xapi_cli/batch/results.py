@@ -4,18 +4,33 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from xapi_cli import errors
 from xapi_cli.batch import bodies
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.filter_job import FilterJob
 from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
-from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, XapiError
+from xapi_cli.errors import (
+    AuthenticationError,
+    ClientStatusError,
+    FilterError,
+    RedirectError,
+    ServerStatusError,
+    UsageError,
+    XapiError,
+)
 from xapi_cli.system.render import json_line
 
-_CODES = {"input": 2, "network": 11, "timeout": 12, "auth": 10, "size": 11, "filter": 1}
-_STORED = ("size", "filter")  # of a request that got a response: it may have changed something
+_STORED = (BodyTooLarge, FilterError)  # of a request that got a response: it may have changed something
+_OF_LOGIN = (RedirectError, ClientStatusError, ServerStatusError)  # from the token endpoint
 _SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
 Steps = Generator[FilterJob | None, None, "Result"]
+
+
+class InvalidLine(UsageError):
+    """The input line is not valid; it was not sent."""
+
+    kind = "input"
 
 
 @dataclass(slots=True)
@@ -129,29 +144,23 @@ class _ResponseLine:
 
 def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     """Return the line for a call that failed with *error*; *message* describes it."""
-    return _error(entry, _kind(error), message)
+    return _error(entry, AuthenticationError(message) if isinstance(error, _OF_LOGIN) else error, message)
 
 
 def invalid_line(entry: Entry) -> Result:
     """Return the line for an invalid input line."""
-    return _error(entry, "input", entry.error or "")
+    message = entry.error or ""
+    return _error(entry, InvalidLine(message), message)
 
 
-def _error(entry: Entry, kind: str, message: str) -> Result:
-    error = json_line({"kind": kind, "message": message})
-    text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {error}}}'.encode()
-    return Result(entry.number, text, _CODES[kind], kind, entry.digest, is_stored=kind in _STORED, message=message)
-
-
-def _kind(error: XapiError) -> str:
-    if isinstance(error, BodyTooLarge):
-        return "size"
-    if isinstance(error, FilterError):
-        return "filter"
-    if isinstance(error, NetworkError):
-        return "network"
-    return "timeout" if isinstance(error, TimeoutExpired) else "auth"
+def _error(entry: Entry, error: XapiError, message: str) -> Result:
+    shown = json_line({"kind": error.kind, "message": message})
+    text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {shown}}}'.encode()
+    is_stored = isinstance(error, _STORED)
+    return Result(entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=is_stored, message=message)
 
 
 def _code(status: int) -> int:
-    return 0 if status < 400 else 4 if status < 500 else 5
+    """Return the exit code for *status*; a redirect that was not followed is no failure of a line."""
+    failure = errors.of_status(status)
+    return 0 if failure is None or failure is RedirectError else failure.exit_code

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from xapi_cli.errors import TOO_MANY_REDIRECTS
 from xapi_cli.settings.table import SETTINGS, Setting
 from xapi_cli.settings.variables import VARIABLES
 
@@ -43,7 +44,7 @@ TOPICS: Mapping[str, Topic] = {
                 ),
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
-            ("3", "the final response is a redirect: not followed, refused, or more than ten redirects"),
+            ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
             ("4", "4xx from the API (401 is 10), or from the token endpoint other than 400, 401, 403 and 422"),
             ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
             ("10", "not authenticated: login rejected, no token and no password source, or 401 with a fresh token"),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.http.retry import STATUS_LIST, TOO_MANY_REQUESTS
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -28,7 +29,7 @@ Retry = Annotated[
         metavar="N",
         min=0,
         max=100,
-        help="Retry a line up to N times after 429, 502, 503, 504 or a lost connection; never POST or PATCH.",
+        help=f"Retry a line up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
     ),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop sending after the first line that fails.")]
@@ -46,7 +47,10 @@ Rate = Annotated[
 ]
 NoPause = Annotated[
     bool,
-    typer.Option("--no-pause", help="With --retry: let a 429 with Retry-After delay only its own line, not all lines."),
+    typer.Option(
+        "--no-pause",
+        help=f"With --retry: let a {TOO_MANY_REQUESTS} with Retry-After delay only its own line, not all lines.",
+    ),
 ]
 Filter = Annotated[
     str | None,

@@ -7,6 +7,7 @@ import typer
 
 from xapi_cli.cli import completion
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.http.retry import STATUS_LIST
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -153,7 +154,7 @@ Retry = Annotated[
         metavar="N",
         min=0,
         max=100,
-        help="Retry up to N times after 429, 502, 503, 504 or a lost connection; never POST or PATCH.",
+        help=f"Retry up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
     ),
 ]
 NoCheckStatus = Annotated[

@@ -1,10 +1,11 @@
 """Decide whether to retry a request, and how long to wait before the retry."""
 
-import random
 import time
 from collections.abc import Callable, Iterable
 
-STATUSES = frozenset({429, 502, 503, 504})
+TOO_MANY_REQUESTS = 429
+STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
+STATUS_LIST = ", ".join(map(str, STATUSES))  # for messages
 METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
@@ -26,9 +27,7 @@ def next_delay(
     return None if is_late else seconds
 
 
-def delay(
-    retries: int, retry_after: str | None, *, rng: Callable[[float, float], float] = random.uniform
-) -> float | None:
+def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float], float] | None = None) -> float | None:
     """Return the seconds to wait after a transient failure and *retries* retries, or None to stop retrying.
 
     *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110,
@@ -38,8 +37,21 @@ def delay(
     """
     requested = requested_delay(retry_after)
     if requested is None:
-        return rng(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
+        import random
+
+        return (rng or random.uniform)(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
     return requested if requested <= LONGEST_WAIT else None
+
+
+def requested_pause(status: int, raw_headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+    """Return the seconds for which a response asks the client to send nothing, None without such a request.
+
+    A pause of more than LONGEST_WAIT is ignored, as it is for a retry.
+    """
+    if status != TOO_MANY_REQUESTS:
+        return None
+    seconds = requested_delay(retry_after(raw_headers))
+    return None if seconds is None or seconds > LONGEST_WAIT else seconds
 
 
 def retry_after(raw_headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.http import reuse
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer, proxy_error
 from xapi_cli.http.http1 import Exchange, may_resend, request_event
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_MAX_DISCARDED = 64 * 1024  # bytes of a body that are discarded to keep a connection reusable
-_DISCARD_TIMEOUT = 0.2  # seconds that this may take
 
 
 def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of the *proxy* parameter
@@ -189,7 +188,7 @@ class _Body(httpx.SyncByteStream):
 
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
-        self._discard(_DISCARD_TIMEOUT)
+        self._discard(reuse.DISCARD_TIMEOUT)
 
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
@@ -209,7 +208,7 @@ class _Body(httpx.SyncByteStream):
     def _discard(self, seconds: float) -> None:
         if not self._has_ended:
             try:
-                self._exchange.discard_body(_MAX_DISCARDED, seconds)
+                self._exchange.discard_body(reuse.MAX_DISCARDED, seconds)
             finally:
                 self._end()
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.errors import RedirectError
+from xapi_cli.errors import MAX_REDIRECTS, TOO_MANY_REDIRECTS, RedirectError
 from xapi_cli.http import content_coding, urls
 from xapi_cli.http.client import USER_AGENT
 from xapi_cli.request.body.build import Body
@@ -13,7 +13,6 @@ from xapi_cli.system.render import printable
 if TYPE_CHECKING:
     from xapi_cli.http.flow import Response
 
-MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Header = tuple[str, str | None]
@@ -70,7 +69,7 @@ def redirected_call(
     if not follow:
         raise RedirectError(f"{message}, not followed", hint="omit --no-follow to follow it")
     if redirects > MAX_REDIRECTS:
-        raise RedirectError(f"{message}, more than ten redirects", hint="the server redirects in a loop")
+        raise RedirectError(f"{message}, {TOO_MANY_REDIRECTS}", hint="the server redirects in a loop")
     if call.url.startswith("https:") and url.startswith("http:"):
         hint = "if you trust it, use the http URL"
         raise RedirectError(f"{message}, from https to plain http: not followed", hint=hint)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import MAX_REDIRECTS, UsageError
 from xapi_cli.http import retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
@@ -163,7 +163,7 @@ class CurlCommand:
         if not self._may_follow:
             return []
         safe = ["--proto-redir", "=https"] if self.url.startswith("https:") else []
-        return ["--location", "--max-redirs", "10", *safe]
+        return ["--location", "--max-redirs", str(MAX_REDIRECTS), *safe]
 
     def _output_options(self) -> list[str]:
         """Return the options that write the body as xapi does: an error response does not change FILE."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from xapi_cli import errors
 from xapi_cli.auth.credentials import Credentials
-from xapi_cli.errors import ClientStatusError, NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
+from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
@@ -204,11 +205,12 @@ def status_error(
         return None
     if outcome.refused_redirect is not None:
         return outcome.refused_redirect
-    if 300 <= status < 400 and status != 304:
-        return RedirectError(message, hint="the response has no Location that can be followed")
-    if 400 <= status < 500:
-        return ClientStatusError(message, hint=_hint(outcome))
-    return ServerStatusError(message, hint=_server_hint(response, message)) if status >= 500 else None
+    failure = errors.of_status(status)
+    if failure is RedirectError:
+        hint: str | None = "the response has no Location that can be followed"
+    else:
+        hint = _server_hint(response, message) if failure is ServerStatusError else _hint(outcome)
+    return None if failure is None else failure(message, hint=hint)
 
 
 def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
@@ -220,7 +222,7 @@ def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
             headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
         headers.append((b"Content-Length", b"%d" % body.length))
     if step.token is not None:
-        headers.append((b"Authorization", f"Bearer {step.token.access_token}".encode("ascii")))
+        headers.append((b"Authorization", step.token.authorization.encode("ascii")))
     stream = None if body is None else _BodyStream(body, uploading)
     return httpx.Request(call.method, call.url, headers=headers, stream=stream)
 
@@ -274,6 +276,6 @@ def _hint(outcome: Outcome) -> str | None:
     if outcome.response.status_code == 405:
         allowed = printable(outcome.response.headers.get("Allow", "").strip())[:60]
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
-    if outcome.response.status_code == 429:
+    if outcome.response.status_code == retry.TOO_MANY_REQUESTS:
         return _rate_hint(outcome.response)
     return _CLIENT_HINTS.get(outcome.response.status_code)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from xapi_cli import errors
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.batch import entries, filter_pool, rate_limiter, results, shards
 from xapi_cli.batch.engine import Engine, Steps
@@ -22,18 +23,7 @@ from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
 from xapi_cli.batch.tally import Tally
 from xapi_cli.batch.writer import Writer
-from xapi_cli.errors import (
-    AuthenticationError,
-    ClientStatusError,
-    FilterError,
-    Interrupted,
-    NetworkError,
-    ServerStatusError,
-    TimeoutExpired,
-    TokenRejected,
-    UsageError,
-    XapiError,
-)
+from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, TokenRejected, UsageError, XapiError
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.system import signals
@@ -47,16 +37,6 @@ if TYPE_CHECKING:
 
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
-_FAILURES = (
-    FilterError,
-    UsageError,
-    ClientStatusError,
-    ServerStatusError,
-    AuthenticationError,
-    NetworkError,
-    TimeoutExpired,
-)
-_ERRORS: dict[int, type[XapiError]] = {each.exit_code: each for each in _FAILURES}
 
 
 class Batch:
@@ -312,7 +292,7 @@ class Batch:
             raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
         if code:
             hint = "no more lines were sent (--fail-fast)" if self._has_stopped_early else "see their lines on stdout"
-            raise _ERRORS[code](summary, hint=hint)
+            raise errors.of_exit_code(code)(summary, hint=hint)
         self._terminal.note(summary)
 
     def _damage_note(self) -> str:
