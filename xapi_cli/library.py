@@ -37,7 +37,7 @@ def open_client(profile: str | None = None, **overrides: str | float | os.PathLi
     all other statuses.
     """
     runtime = _LibraryRuntime(profile, overrides)
-    return _Client(runtime, TokenSource(runtime.credentials()))
+    return _Client(runtime, runtime.tokens())
 
 
 class _LibraryRuntime(Runtime):
@@ -160,7 +160,7 @@ class _Auth(httpx.Auth):
 
     def __init__(self, tokens: TokenSource, base_url: str) -> None:
         self._tokens = tokens
-        self._policy: Policy[Call] = Policy(base_url, replays=MAX_REPLAYS, shared_tokens=tokens)
+        self._policy: Policy[Call] = Policy(base_url, replays=MAX_REPLAYS, tokens=tokens)
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Send *request*, renewing the token after a 401; raises TokenRejected if the 401 is final.
@@ -181,7 +181,7 @@ class _Auth(httpx.Auth):
         self, request: httpx.Request
     ) -> Generator[httpx.Request, httpx.Response, FinalResponse[HttpxResponse]]:
         """Perform the steps of the flow of *request*; httpx follows redirects, each with a new flow."""
-        flow = self._policy.flow(Call(request.method, str(request.url)), authenticated=True)
+        flow = self._policy.flow(Call(request.method, str(request.url)))
         result: HttpxResponse | Token | None = None
         while True:
             step = flow.send(result)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.auth.account import Account
-    from xapi_cli.auth.credentials import Credentials
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
@@ -187,13 +187,22 @@ class Runtime:
             except UsageError:  # of a setting that is not valid
                 continue
 
-    def credentials(self, *, automatic: bool = True) -> "Credentials":
-        """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account."""
-        from xapi_cli.auth.credentials import SuppliedToken, TokenFromFile
+    def tokens(self, *, automatic: bool = True, once: bool = False) -> "TokenSource":
+        """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
+        With *once*, it is for a single call. With *automatic* False, the account never logs in automatically.
+        """
+        from xapi_cli.auth.credentials import Credentials, SuppliedToken, TokenFromFile
+        from xapi_cli.auth.token_source import TokenSource
+
+        credentials: Credentials
         if self.settings.token:
-            return SuppliedToken(self.settings.token)
-        return TokenFromFile(self._read_token_file) if self.settings.token_file else self.account(automatic=automatic)
+            credentials = SuppliedToken(self.settings.token)
+        elif self.settings.token_file:
+            credentials = TokenFromFile(self._read_token_file)
+        else:
+            credentials = self.account(automatic=automatic)
+        return TokenSource(credentials, once=once)
 
     def supplied_token(self) -> str | None:
         """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""

@@ -31,9 +31,6 @@ class Issuer:
     def renew(self, rejected: Token) -> Token | None:
         return self._log_in()
 
-    def renew_unlimited(self, rejected: Token) -> Token | None:
-        return self._log_in()
-
     def newer(self, than: Token) -> Token | None:
         return self.stored
 
@@ -109,6 +106,27 @@ def test_an_accepted_token_can_be_replaced_any_number_of_times() -> None:
         token = newer
     shared.record_rejection()
     assert issuer.refusals == 1  # the last one: nothing has succeeded with it
+
+
+def test_for_a_single_call_a_token_is_renewed_once() -> None:
+    issuer = Issuer()
+    tokens = TokenSource(issuer, once=True)
+    stored = tokens.current()
+    issuer.granted = None  # it came from the store
+
+    newer = tokens.renew(stored)
+    assert newer == Token("token-2")
+    tokens.accepted(newer)
+    assert tokens.renew(newer) is None
+    assert issuer.logins == 2
+
+
+def test_for_a_single_call_a_fresh_token_is_not_replaced() -> None:
+    issuer = Issuer()
+    tokens = TokenSource(issuer, once=True)
+    issuer.stored = Token("theirs")
+
+    assert tokens.renew(tokens.current()) is None
 
 
 def test_the_success_of_an_old_token_does_not_count_for_the_new_one() -> None:

@@ -12,6 +12,7 @@ from tests.fuzz.mutations import mutated
 from tests.servers import Peer, Server
 from xapi_cli.auth.credentials import SuppliedToken
 from xapi_cli.auth.password_grant import request_token
+from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import XapiError
 from xapi_cli.http.client import open_http
 from xapi_cli.http.content_coding import decode
@@ -59,7 +60,7 @@ def server() -> Iterator[Server]:
 def test_any_api_response_is_a_body_or_one_error(server: Server, data: bytes) -> None:
     responses[:] = [data]
     with open_http(timeout=60, ca_bundle=None, environ={}) as wire:
-        exchange = Sender(wire, server.url, SuppliedToken(TOKEN), follow=False)
+        exchange = Sender(wire, server.url, TokenSource(SuppliedToken(TOKEN)), follow=False)
         try:
             with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
                 for block in decode(response.iter_raw(), response.headers.get("Content-Encoding")):

@@ -52,7 +52,7 @@ def flow_of(
 
 def started(method: str = "GET", **rules: Any) -> tuple[Flow[Call, Response], Any]:
     """Return a flow that shares the token OLD, and its first step."""
-    flow = flow_of(method, **{"shared_tokens": Shared(OLD)} | rules)
+    flow = flow_of(method, **{"tokens": Shared(OLD)} | rules)
     return flow, next(flow)
 
 
@@ -73,16 +73,15 @@ def final(flow: Flow[Call, Response], result: Any) -> FinalResponse[Response]:
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 403, 404, 407, 500, 503])
 def test_the_cached_token_is_sent_and_every_status_but_401_is_final(status: int) -> None:
     shared = Shared(OLD)
-    flow = flow_of(shared_tokens=shared)
+    flow = flow_of(tokens=shared)
 
     assert sent(next(flow))[:3] == (Call("GET", f"{BASE}/x"), OLD, True)
     assert final(flow, response(status)) == FinalResponse(response(status))
     assert shared.tokens_accepted == [OLD]
 
 
-@pytest.mark.parametrize("shared", [None, Shared(None)])
-def test_without_a_cached_token_the_first_step_is_a_login(shared: Shared | None) -> None:
-    flow = flow_of(shared_tokens=shared)
+def test_without_a_cached_token_the_first_step_is_a_login() -> None:
+    flow = flow_of(tokens=Shared(None))
 
     assert next(flow) == Login(None)
     assert sent(flow.send(OLD))[:3] == (Call("GET", f"{BASE}/x"), OLD, True)
@@ -90,7 +89,7 @@ def test_without_a_cached_token_the_first_step_is_a_login(shared: Shared | None)
 
 def test_after_a_401_the_same_request_is_replayed_with_the_new_token() -> None:
     shared = Shared(OLD)
-    flow, first = started("POST", shared_tokens=shared, body=Text(b"body", None))
+    flow, first = started("POST", tokens=shared, body=Text(b"body", None))
 
     assert flow.send(response(401)) == Login(OLD)
     replay = sent(flow.send(Token("new")))
@@ -113,7 +112,7 @@ def test_the_number_of_replays_is_limited_and_each_has_a_newer_token(replays: in
 
 def test_a_401_is_final_if_there_is_no_newer_token() -> None:
     shared = Shared(OLD)
-    flow, _ = started(shared_tokens=shared)
+    flow, _ = started(tokens=shared)
 
     assert flow.send(response(401)) == Login(OLD)
     assert final(flow, None) == FinalResponse(response(401))
@@ -128,7 +127,7 @@ def test_an_error_of_a_login_ends_the_call_without_a_retry(error: XapiError) -> 
         flow.throw(error)
     assert raised.value is error
 
-    flow = flow_of(retries=5)
+    flow = flow_of(retries=5, tokens=Shared(None))
     assert isinstance(next(flow), Login)
     with pytest.raises(type(error)):
         flow.throw(error)

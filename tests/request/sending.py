@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import respx
 
+from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import XapiError
 from xapi_cli.request.send import Sender
 from xapi_cli.tokens import Token
@@ -21,9 +22,6 @@ class Credentials:
     def __init__(self, error: XapiError | None = None, *, first: bool = False) -> None:
         self.calls: list[str] = []
         self._error, self._first = error, first
-
-    def renew_unlimited(self, rejected: Token) -> Token | None:
-        return self.renew(rejected)
 
     def newer(self, than: Token) -> Token | None:
         return None
@@ -76,5 +74,5 @@ def _no_wait(seconds: float) -> None:
 def sender_for(router: Router, **more: Any) -> Sender:
     """Return a sender to *router*; *more* are its options."""
     client = httpx.Client(transport=httpx.MockTransport(router.handler), follow_redirects=False)
-    options: dict[str, Any] = {"credentials": Credentials(), "sleep": _no_wait} | more
+    options: dict[str, Any] = {"tokens": TokenSource(Credentials(), once=True), "sleep": _no_wait} | more
     return Sender(client, BASE, **options)

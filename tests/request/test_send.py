@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for
+from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import (
     ClientStatusError,
     LoginRefused,
@@ -75,10 +76,11 @@ def test_after_a_401_the_same_request_is_replayed_with_a_newer_token(router: Rou
 def test_a_second_401_is_final(router: Router) -> None:
     router.get(f"{BASE}/a").respond(401)
     credentials = Credentials()
-    sender = sender_for(router, credentials=credentials)
+    tokens = TokenSource(credentials, once=True)
+    sender = sender_for(router, tokens=tokens)
 
     reply = sender.send(Call("GET", f"{BASE}/a"))
-    error = status_error(reply, credentials)
+    error = status_error(reply, tokens)
 
     assert isinstance(error, TokenRejected)
     assert str(error) == "GET https://api.test/v1/a responded with 401; check the account"
@@ -89,7 +91,7 @@ def test_a_second_401_is_final(router: Router) -> None:
 def test_without_credentials_no_token_is_sent_and_a_401_is_final(router: Router) -> None:
     router.get(f"{BASE}/a").respond(401)
 
-    reply = sender_for(router, credentials=None).send(Call("GET", f"{BASE}/a"))
+    reply = sender_for(router, tokens=None).send(Call("GET", f"{BASE}/a"))
 
     assert router.sent == [("GET", f"{BASE}/a", None, None, b"")]
     error = status_error(reply, None)
@@ -101,7 +103,7 @@ def test_without_credentials_no_token_is_sent_and_a_401_is_final(router: Router)
 @pytest.mark.parametrize("error", [LoginRefused("no"), NetworkError("no such host"), TimeoutExpired("too slow")])
 def test_a_failed_login_ends_the_call_without_a_retry(router: Router, error: XapiError, first: bool) -> None:
     router.get(f"{BASE}/a").respond(401)
-    sender = sender_for(router, credentials=Credentials(error, first=first), retries=5)
+    sender = sender_for(router, tokens=TokenSource(Credentials(error, first=first), once=True), retries=5)
 
     with pytest.raises(XapiError) as caught:
         sender.send(Call("GET", f"{BASE}/a"))

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for
+from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import ClientStatusError, RedirectError
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call
@@ -74,13 +75,14 @@ def test_token_and_headers_are_not_sent_after_a_redirect_back_to_the_api(router:
     router.get(f"{OTHER}/x").respond(302, headers={"Location": f"{BASE}/b"})
     router.get(f"{BASE}/b").respond(401)
     credentials = Credentials()
+    tokens = TokenSource(credentials, once=True)
 
-    reply = sender_for(router, credentials=credentials).send(Call("GET", f"{BASE}/a", USER_HEADERS))
+    reply = sender_for(router, tokens=tokens).send(Call("GET", f"{BASE}/a", USER_HEADERS))
 
     assert router.sent[1:] == [("GET", f"{OTHER}/x", None, None, b""), ("GET", f"{BASE}/b", None, None, b"")]
     assert credentials.calls == ["current"]
     for check_status in (True, False):
-        error = status_error(reply, credentials, check_status=check_status)
+        error = status_error(reply, tokens, check_status=check_status)
         assert isinstance(error, ClientStatusError)
         assert "a redirect led to another origin, to which the token is not sent" in str(error)
 

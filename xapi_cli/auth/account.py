@@ -56,10 +56,8 @@ class Account:
         self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
         self._failure_files = FailureFiles(state / "attempts")
         self._failure_files.remove_old()
-        self._token: Token | None = None
         self._granted: Token | None = None
         self._stored_grant: Token | None = None
-        self._has_renewed = False
         self.login_reason: Reason | None = None
         self.source: Source = "store"
 
@@ -77,9 +75,7 @@ class Account:
 
     def current(self) -> Token:
         """Return a token that is not known to have expired; log in if there is none."""
-        if self._token is None:
-            self._token = self.token()
-        return self._token
+        return self.token()
 
     def stored(self) -> Token | None:
         """Return the stored token in any state, without a login."""
@@ -96,22 +92,13 @@ class Account:
             return self._log_in_automatically("expired", stored)
         if not stored.lasts(self._now(), min_ttl):
             return self._log_in_automatically("short", stored)
-        self._token = stored
         return stored
 
     def renew(self, rejected: Token) -> Token | None:
         """Return a replacement for *rejected*: a newer token from another process, else one from a login.
 
-        Returns None if the 401 is final: automatic login is disabled, the rejected token was fresh, or this command
-        has already renewed its token.
+        Returns None if automatic login is disabled. The caller MUST limit the number of renewals.
         """
-        if self._has_renewed or self.is_fresh(rejected):
-            return None
-        self._has_renewed = True
-        return self.renew_unlimited(rejected)
-
-    def renew_unlimited(self, rejected: Token) -> Token | None:
-        """Do the same as `renew` without its limits; the caller MUST limit the number of renewals."""
         return self._log_in_automatically("rejected", rejected) if self._automatic else None
 
     def newer(self, than: Token | None) -> Token | None:
@@ -120,7 +107,7 @@ class Account:
         is_same = record and than and record.token.access_token == than.access_token
         if record is None or is_same or not record.token.lasts(self._now()):
             return None
-        self._token, self.source = record.token, "store"
+        self.source = "store"
         return record.token
 
     def is_fresh(self, token: Token) -> bool:
@@ -251,7 +238,7 @@ class Account:
             if (newer := self.newer(login.stale)) is not None:
                 return newer  # of the login that began when this one was late; it may have invalidated this one's
             self._warn(f"the new token could not be stored: {error}")
-        self._token, self._granted, self.source = token, token, "login"
+        self._granted, self.source = token, "login"
         self.login_reason = login.reason
         self._note(f"{REASONS[login.reason]}: logged in as {self._name()}")
         return token

@@ -19,7 +19,7 @@ REASONS: dict[Reason, str] = {
 
 
 class Credentials(Protocol):
-    """The interface that the 401 flow uses: the token to send, a newer one after a 401, the report of a final 401."""
+    """What `TokenSource` uses: the token to send, a newer one after a 401, and the report of a final 401."""
 
     @property
     def login_reason(self) -> Reason | None:
@@ -32,10 +32,7 @@ class Credentials(Protocol):
         """Return the token to send."""
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return a newer token than *rejected*, once per command, or None if the 401 is final."""
-
-    def renew_unlimited(self, rejected: Token) -> Token | None:
-        """Do the same as `renew` without its limits; the caller MUST limit the number of renewals."""
+        """Return a newer token than *rejected*, or None if there is none; the caller MUST limit the renewals."""
 
     def newer(self, than: Token) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
@@ -69,7 +66,6 @@ class SuppliedToken:
         """Return None: a token from the environment cannot be renewed."""
         return None
 
-    renew_unlimited = renew
     newer = renew
 
     def is_fresh(self, token: Token) -> bool:
@@ -99,7 +95,6 @@ class TokenFromFile(SuppliedToken):
             return None  # the 401 is then the error
         return self.token if self.token.access_token != rejected.access_token else None
 
-    renew_unlimited = renew
     newer = renew
 
     def advice(self) -> str:

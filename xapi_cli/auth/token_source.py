@@ -1,4 +1,4 @@
-"""Share one token among many requests in flight: an invalid token causes a single login."""
+"""The token of all requests of a command, also of many in flight: an invalid token causes a single login."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +16,19 @@ _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to 
 
 
 class TokenSource:
-    """The token of *credentials*, shared by any number of threads and requests."""
+    """The token of *credentials*, shared by any number of threads and requests.
 
-    def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
-        self._credentials, self._clock = credentials, clock
+    With *once*, for a single call, a 401 is final if the token is fresh or has been renewed.
+    """
+
+    def __init__(
+        self, credentials: Credentials, *, once: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._credentials, self._once, self._clock = credentials, once, clock
         self._lock = Lock()
         self._token: Token | None = None
         self._is_accepted = False
+        self._has_renewed = False
         self._is_rejection_recorded = False
         self._failure: XapiError | None = None
         self._failure_expires = 0.0
@@ -36,6 +42,10 @@ class TokenSource:
     def login_reason(self) -> Reason | None:
         """The reason for this process's login, or None if it did not log in."""
         return self._credentials.login_reason
+
+    def check(self) -> None:
+        """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
+        self._credentials.check()
 
     @property
     def cached(self) -> Token | None:
@@ -76,11 +86,14 @@ class TokenSource:
         with self._lock:
             if self._token is not None and self._token.access_token != rejected.access_token:
                 return self._token
+            if self._once and (self._has_renewed or self._credentials.is_fresh(rejected)):
+                return None
+            self._has_renewed = True
             if self.is_unproven(rejected):
                 newer = self._credentials.newer(rejected)
             else:
                 with self._shared_failure():
-                    newer = self._credentials.renew_unlimited(rejected)
+                    newer = self._credentials.renew(rejected)
             if newer is not None:
                 self._token, self._is_accepted, self._is_rejection_recorded = newer, False, False
             return newer

@@ -44,17 +44,8 @@ if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
         def raw_headers(self) -> Sequence[RawHeader]:
             """The names and values of the header fields, in the order received."""
 
-    class LoginTokens(Protocol):
-        """The source of the tokens for `Login` steps; both methods raise the error of a login that fails."""
-
-        def current(self) -> Token | None:
-            """Return the token to send."""
-
-        def renew(self, rejected: Token, /) -> Token | None:
-            """Return a token to replace *rejected*, or None if the 401 is final."""
-
-    class SharedTokens(Protocol):
-        """The token that many calls share; both members return immediately."""
+    class Tokens(Protocol):
+        """The source of the token; `cached` and `accepted` return immediately, the others may log in and fail."""
 
         @property
         def cached(self) -> Token | None:
@@ -62,6 +53,12 @@ if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
 
         def accepted(self, token: Token, /) -> None:
             """Record that the response to a request with *token* was not 401."""
+
+        def current(self) -> Token | None:
+            """Return the token to send."""
+
+        def renew(self, rejected: Token, /) -> Token | None:
+            """Return a token to replace *rejected*, or None if the 401 is final."""
 
 
 C = TypeVar("C", bound="Call")
@@ -91,7 +88,7 @@ class Login(NamedTuple):
 
     rejected: Token | None
 
-    def token_from(self, tokens: "LoginTokens") -> Token | None:
+    def token_from(self, tokens: "Tokens") -> Token | None:
         """Return the result of this step, obtained from *tokens*; blocks during a login."""
         return tokens.current() if self.rejected is None else tokens.renew(self.rejected)
 
@@ -133,7 +130,7 @@ class Policy(NamedTuple, Generic[C]):
 
     *replays* is the maximum number of replays after a 401, each with a newer token; retries and redirects reset the
     count. *retries* is the maximum number of retries after transient failures, none of which starts after *deadline*,
-    a time of `time.monotonic`; *note* receives a line about each. *shared_tokens* is None if the calls share no token.
+    a time of `time.monotonic`; *note* receives a line about each. *tokens* is None if no call is authenticated.
 
     *redirected* returns the call that follows the redirect in a response, or None if the response is not a redirect;
     it raises RedirectError if the redirect is not followed. It also receives the number of consecutive redirects.
@@ -143,11 +140,11 @@ class Policy(NamedTuple, Generic[C]):
     replays: int
     retries: int = 0
     deadline: float | None = None
-    shared_tokens: "SharedTokens | None" = None
+    tokens: "Tokens | None" = None
     redirected: "Callable[[C, Response, int], C | None]" = lambda call, response, redirects: None
     note: Callable[[str], None] = lambda text: None
 
-    def flow(self, call: C, *, authenticated: bool) -> Flow[C, Any]:
+    def flow(self, call: C, *, authenticated: bool = True) -> Flow[C, Any]:
         """Yield the steps of *call*; the last one is its final response.
 
         Without *authenticated*, no token is sent, and a 401 is final. Raises NetworkError, TimeoutExpired and the
@@ -157,7 +154,7 @@ class Policy(NamedTuple, Generic[C]):
         result: Response | NetworkError
         while True:
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
-            result = yield from attempt.result(authenticated=authenticated and to_api)
+            result = yield from attempt.result(self.tokens if authenticated and to_api else None)
             delay = attempt.retry_delay(result)
             if delay is None:
                 if isinstance(result, NetworkError):
@@ -200,23 +197,24 @@ class _Attempt(Generic[C]):
         self._retries, self._redirects = retries, redirects
         self._delays: dict[str | None, float | None] | None = None  # by Retry-After
 
-    def result(self, *, authenticated: bool) -> "Generator[Step[C, Any], Any, Response | NetworkError]":
-        """Return the response after any replays, or the error if there is none; raise the errors of a login."""
-        shared = self._policy.shared_tokens
-        token = shared.cached if authenticated and shared is not None else None
-        if authenticated and token is None:
-            token = yield Login(None)
+    def result(self, tokens: "Tokens | None") -> "Generator[Step[C, Any], Any, Response | NetworkError]":
+        """Return the response after any replays, or the error if there is none; raise the errors of a login.
+
+        Without *tokens*, none is sent.
+        """
+        token: Token | None = None
+        if tokens is not None:
+            token = tokens.cached or (yield Login(None))
         replays = 0
         while True:
             try:
                 response: Response = yield Send(self._call, token, self._to_api, self._needs_body)
             except NetworkError as error:
                 return error
-            if token is None:
+            if token is None or tokens is None:
                 return response
             if response.status != 401:
-                if shared is not None:
-                    shared.accepted(token)
+                tokens.accepted(token)
                 return response
             newer = (yield Login(token)) if replays < self._policy.replays else None
             if newer is None:

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.credentials import Credentials
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.output import ResponseOutput
     from xapi_cli.request.send import Outcome, Sender
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class Meta:
     """The facts about the request that *sender* sends; *outcome* is that of the last response."""
 
-    def __init__(self, sender: "Sender", output: "ResponseOutput", credentials: "Credentials | None") -> None:
-        self._sender, self._output, self._credentials = sender, output, credentials
+    def __init__(self, sender: "Sender", output: "ResponseOutput", tokens: "TokenSource | None") -> None:
+        self._sender, self._output, self._tokens = sender, output, tokens
         self._started = time.monotonic()
         self.outcome: Outcome | None = None
 
@@ -40,7 +40,7 @@ class Meta:
             "http_version": str(response.extensions.get("http_version", b""), "ascii") if response else None,
             "elapsed_ms": round((time.monotonic() - self._started) * 1000),
             "attempts": self._sender.attempts,
-            "login": self._credentials.login_reason if self._credentials else None,
+            "login": self._tokens.login_reason if self._tokens else None,
             "bytes": self._output.size,
         }
         return json.dumps(facts).encode() + b"\n"

@@ -19,7 +19,7 @@ from xapi_cli.system.render import pasteable, printable
 if TYPE_CHECKING:
     import httpx
 
-    from xapi_cli.auth.credentials import Credentials
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.item_output import ItemOutput
 
 MAX_PAGE = 64 * 1024 * 1024  # bytes after content decoding
@@ -37,7 +37,7 @@ class Pages:
     def __init__(
         self,
         sender: Sender,
-        credentials: "Credentials | None",
+        tokens: "TokenSource | None",
         options: PageOptions,
         items: "ItemOutput",
         output: ResponseOutput,
@@ -46,7 +46,7 @@ class Pages:
         received: Callable[[Outcome], None],
         note: Callable[[str], None],
     ) -> None:
-        self._sender, self._credentials, self._options = sender, credentials, options
+        self._sender, self._tokens, self._options = sender, tokens, options
         self._items, self._output, self._base_url = items, output, base_url
         self._received, self._note = received, note
         self._visited = Visited()
@@ -131,7 +131,7 @@ class Pages:
             # without a file, `remaining` states the complete URL
             is_whole = self.count and self._output.file is not None
             shown = printable(redact_page_url(str(outcome.response.url), self._given)) if is_whole else None
-            error = status_error(outcome, self._credentials, shown=shown)
+            error = status_error(outcome, self._tokens, shown=shown)
             if error is not None:
                 self._write_error(outcome)
                 raise error

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from xapi_cli import errors
-from xapi_cli.auth.credentials import Credentials
 from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
@@ -67,35 +66,32 @@ class HttpxResponse:
 class Sender:
     """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
 
-    Without *credentials*, no token is sent. *retries* is the maximum number of
+    Without *tokens*, no token is sent. *retries* is the maximum number of
     retries after transient failures. *deadline* is a time of `time.monotonic`.
-    *uploading* shows the progress of a body. More than one call needs
-    *shared_tokens*, those of *credentials*.
+    *uploading* shows the progress of a body.
     """
 
     def __init__(
         self,
         client: httpx.Client,
         base_url: str,
-        credentials: "Credentials | None",
+        tokens: "TokenSource | None",
         *,
         follow: bool = True,
         retries: int = 0,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         uploading: Uploading = _show_nothing,
-        shared_tokens: "TokenSource | None" = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client, self._credentials = client, credentials
+        self._client, self._tokens = client, tokens
         self._deadline, self._uploading, self._sleep = deadline, uploading, sleep
-        self._shared_tokens = shared_tokens
         self._policy: Policy[Call] = Policy(
             base_url,
             replays=1,
             retries=retries,
             deadline=deadline,
-            shared_tokens=shared_tokens,
+            tokens=tokens,
             redirected=partial(calls.redirected_call, base_url=base_url, follow=follow),
             note=note,
         )
@@ -106,10 +102,10 @@ class Sender:
     def send(self, call: Call) -> Outcome:
         """Return the final response to *call*; its body has not been read yet.
 
-        A final 401 is recorded in the credentials. Raises the errors of the login, NetworkError and TimeoutExpired.
+        A final 401 is recorded in the tokens. Raises the errors of the login, NetworkError and TimeoutExpired.
         """
         self.attempts += 1
-        self._flow = self._policy.flow(call, authenticated=self._credentials is not None)
+        self._flow = self._policy.flow(call)
         return self._next_outcome(self._flow, None)
 
     def resume(self, call: Call, error: NetworkError | None = None) -> Outcome | None:
@@ -139,8 +135,8 @@ class Sender:
                 self._response.httpx.close()
             raise
         outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect)
-        if self._credentials is not None and is_rejection(outcome):
-            (self._shared_tokens or self._credentials).record_rejection()
+        if self._tokens is not None and is_rejection(outcome):
+            self._tokens.record_rejection()
         return outcome
 
     def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
@@ -156,8 +152,8 @@ class Sender:
         return None
 
     def _log_in(self, step: Login) -> Token | None:
-        assert self._credentials is not None  # noqa: S101 - only an authenticated flow logs in
-        token = step.token_from(self._shared_tokens or self._credentials)
+        assert self._tokens is not None  # noqa: S101 - only an authenticated flow logs in
+        token = step.token_from(self._tokens)
         if step.rejected is not None and token is not None:
             self.attempts += 1
         return token
@@ -186,7 +182,7 @@ def is_rejection(outcome: Outcome) -> bool:
 
 
 def status_error(
-    outcome: Outcome, credentials: Credentials | None, *, check_status: bool = True, shown: str | None = None
+    outcome: Outcome, tokens: "TokenSource | None", *, check_status: bool = True, shown: str | None = None
 ) -> XapiError | None:
     """Return the error for the status of *outcome*, or None for success.
 
@@ -196,11 +192,11 @@ def status_error(
     status, url = response.status_code, shown or displayed(str(response.url).partition("?")[0])
     message = f"{response.request.method} {url} responded with {status}{_reason(response)}"
     if is_rejection(outcome):
-        if credentials is None:
+        if tokens is None:
             return TokenRejected(
                 message, hint="the request sets or removes the Authorization header, so xapi did not log in"
             )
-        return TokenRejected(message, hint=credentials.advice())
+        return TokenRejected(message, hint=tokens.advice())
     if not check_status and status != 401:
         return None
     if outcome.refused_redirect is not None:

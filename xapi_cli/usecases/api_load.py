@@ -127,15 +127,15 @@ def _from_api(runtime: "Runtime", path: str) -> _Document:
     from xapi_cli.request.send import Sender, status_error
 
     url = urls.resolve(runtime.base_url, path)
-    credentials = runtime.credentials()
+    tokens = runtime.tokens(once=True)
     note = runtime.terminal.note
-    sender = Sender(runtime.http_client, runtime.base_url, credentials, deadline=runtime.deadline, note=note)
+    sender = Sender(runtime.http_client, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
     outcome = sender.send(Call("GET", url, (("Accept", _ACCEPT),)))
     response = outcome.response
     final = str(response.url).partition("?")[0]
     shown = displayed(final)
     try:
-        if error := status_error(outcome, credentials):
+        if error := status_error(outcome, tokens):
             raise error
         if not outcome.from_api:
             note(f"a redirect led to {shown}, to which the token is not sent")

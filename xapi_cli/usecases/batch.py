@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli import errors
-from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
+from xapi_cli.auth.token_source import MAX_REPLAYS
 from xapi_cli.batch import entries, filter_pool, rate_limiter, results, shards
 from xapi_cli.batch.engine import Engine, Steps
 from xapi_cli.batch.entries import Entry
@@ -48,7 +48,7 @@ class Batch:
         self._shard = None if options.shard is None else shards.parse(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
-        self._tokens = TokenSource(runtime.credentials())
+        self._tokens = runtime.tokens()
         self._jq = filter_pool.line_filter(options.filter, runtime.environ, runtime.terminal.warn)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
@@ -128,7 +128,7 @@ class Batch:
             replays=MAX_REPLAYS,
             retries=self._options.retries,
             deadline=self._runtime.deadline,
-            shared_tokens=self._tokens,
+            tokens=self._tokens,
             redirected=partial(redirected_call, base_url=self._base_url),
             note=self._terminal.note,
         )

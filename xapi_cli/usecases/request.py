@@ -17,7 +17,6 @@ from xapi_cli.settings import paths
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.credentials import Credentials
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.calls import Call
@@ -93,30 +92,30 @@ class Request:
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
         with ExitStack() as stack:
-            credentials = self._credentials()
-            if credentials is not None:
-                credentials.check()  # before stdin is read
+            tokens = self._tokens()
+            if tokens is not None:
+                tokens.check()  # before stdin is read
             self._read_stdin()
             jq = self._filter(stack)
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
-            sender = self._sender(credentials)
+            sender = self._sender(tokens)
             output = self._output(file, jq)
-            meta = Meta(sender, output, credentials)
+            meta = Meta(sender, output, tokens)
             stack.callback(meta.close)
             try:
                 if self._options.pages is None:
                     self._exchange(sender, output, file, call, meta.received)
                 else:
-                    self._paginate(sender, output, call, meta, credentials)
+                    self._paginate(sender, output, call, meta, tokens)
             except BaseException as error:
                 self._write_meta_of_failure(meta, meta_file)
                 self._report_unfinished(error, output, file)
                 raise
             self._write_meta(meta, meta_file)
         assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
-        self._raise_for_status(meta.outcome, credentials)
+        self._raise_for_status(meta.outcome, tokens)
 
     def _exchange(
         self,
@@ -139,7 +138,7 @@ class Request:
         Download(sender, output, file, received=received, note=self._runtime.terminal.note).run(call)
 
     def _paginate(
-        self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, credentials: "Credentials | None"
+        self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, tokens: "TokenSource | None"
     ) -> None:
         """Send *call* and the calls for the following pages, and write the items."""
         from xapi_cli.request.item_output import ItemOutput
@@ -148,7 +147,7 @@ class Request:
         assert self._options.pages is not None  # noqa: S101 - the caller has checked it
         pages = Pages(
             sender,
-            credentials,
+            tokens,
             self._options.pages,
             ItemOutput(output, slurp=self._options.pages.slurp),
             output,
@@ -186,11 +185,11 @@ class Request:
         for difference in command.differences():
             runtime.terminal.note(difference)
 
-    def _credentials(self) -> "Credentials | None":
+    def _tokens(self) -> "TokenSource | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if any(name.lower() == "authorization" for name, _ in self._items.headers):
             return None
-        return self._runtime.credentials(automatic=self._options.automatic)
+        return self._runtime.tokens(automatic=self._options.automatic, once=self._options.pages is None)
 
     def _open_output(self, stack: ExitStack) -> "AtomicFile | PartialFile | None":
         """Open the file of -o."""
@@ -236,29 +235,20 @@ class Request:
         method = self._method or ("GET" if content is None else "POST")
         return Call(method, self._url, tuple(self._items.headers), content)
 
-    def _sender(self, credentials: "Credentials | None") -> "Sender":
+    def _sender(self, tokens: "TokenSource | None") -> "Sender":
         from xapi_cli.request.send import Sender
 
         runtime = self._runtime
         return Sender(
             runtime.http_client,
             runtime.base_url,
-            credentials,
+            tokens,
             follow=self._options.follow,
             retries=self._options.retries,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
             uploading=self._uploading,
-            shared_tokens=self._shared_tokens(credentials),
         )
-
-    def _shared_tokens(self, credentials: "Credentials | None") -> "TokenSource | None":
-        """Return the token that the calls for all pages share; without --paginate, there is only one call."""
-        if credentials is None or self._options.pages is None:
-            return None
-        from xapi_cli.auth.token_source import TokenSource
-
-        return TokenSource(credentials)
 
     @contextmanager
     def _uploading(self, length: int) -> Iterator[Callable[[int], None]]:
@@ -330,10 +320,10 @@ class Request:
             file.write(meta.line())
             file.commit()
 
-    def _raise_for_status(self, outcome: "Outcome", credentials: "Credentials | None") -> None:
+    def _raise_for_status(self, outcome: "Outcome", tokens: "TokenSource | None") -> None:
         from xapi_cli.request.send import status_error
 
-        error = status_error(outcome, credentials, check_status=self._options.check_status)
+        error = status_error(outcome, tokens, check_status=self._options.check_status)
         if error is None:
             return
         response = outcome.response

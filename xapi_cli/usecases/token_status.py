@@ -57,11 +57,12 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
     Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
     from xapi_cli.auth.credentials import SuppliedToken
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.calls import Call
     from xapi_cli.request.send import Sender
 
-    credentials = SuppliedToken(token.access_token)
-    sender = Sender(runtime.http_client, runtime.base_url, credentials, follow=False, deadline=runtime.deadline)
+    tokens = TokenSource(SuppliedToken(token.access_token))
+    sender = Sender(runtime.http_client, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
     response = sender.send(Call("GET", url)).response
     response.close()
     if response.status_code >= 500:
