@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from tests.agent.conftest import Agent, children, is_running, wait_until
 from tests.agent.keeper_programs import without_password
 from tests.program import PYTHON, Environ, Outcome
-from xapi_cli.agent import listener
+from xapi_cli.agent import control, listener, protocol
+from xapi_cli.errors import XapiError
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -278,6 +280,27 @@ def test_kill_at_any_moment_of_a_start_leaves_a_usable_agent_or_none(
 def _warm_ups(agent: Agent) -> set[str]:
     """Return the names that directories of warm-up requests of the processes of *agent* have."""
     return {f".warm-up.{pid:016x}.new" for pid in (agent.pid, *children(agent.pid))}
+
+
+def test_an_agent_that_does_not_serve_this_process_is_an_error_after_the_deadline(runtime: Path) -> None:
+    """As in a container with the directory of the sockets: workers close the connections of other namespaces."""
+    environ = {"XDG_RUNTIME_DIR": str(runtime)}
+    listeners = listener.Listeners(runtime / "xapi", ["control"])
+    listeners.publish()
+    control_socket = listeners.sockets["control"]
+    control_socket.setblocking(True)
+
+    def respond() -> None:
+        connection, _ = control_socket.accept()
+        with connection:
+            protocol.receive(connection)
+            protocol.send(connection, b"A", b"{}")
+
+    thread = Thread(target=respond)
+    thread.start()
+    with control_socket, pytest.raises(XapiError, match="the running agent does not serve this process"):
+        control.find_current(environ, time.monotonic() - 1)
+    thread.join()
 
 
 # ending

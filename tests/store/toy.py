@@ -15,6 +15,8 @@ from xapi_cli.tokens import Identity, Record
 class ToyStore:
     """Store all records, including passwords, in the JSON file that TOY_FILE names."""
 
+    failures = None  # in the state directory
+
     def __init__(self, options: StoreOptions) -> None:
         self._path = Path(options.environ["TOY_FILE"])
 

@@ -79,6 +79,11 @@ def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] 
         if (found := status(environ)) is not None:
             if _is_current(environ):
                 return found
+            if time.monotonic() > deadline:
+                raise XapiError(
+                    "the running agent does not serve this process",
+                    hint="if this is a container, start the agent outside; otherwise run `xapi agent stop`",
+                )
         elif not _is_changing(environ, deadline) and not _is_activated(environ, deadline):
             return None
         time.sleep(listener.POLL_INTERVAL)
