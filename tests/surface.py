@@ -22,7 +22,7 @@ from tests.servers import Server, request, send
 from xapi_cli import errors
 from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.batch.entries import KEYS
-from xapi_cli.batch.results import _CODES
+from xapi_cli.batch.results import FAILURES
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.cli.main import app
 from xapi_cli.sandbox import Sandbox
@@ -119,7 +119,7 @@ def _errors() -> Iterator[str]:
             for code in codes if each is errors.Interrupted else [each.exit_code]:
                 yield f"exit-code {code}"
                 yield f"python xapi_cli.errors.{name} exit-code {code}"
-    yield from (f"output batch field error.kind value {kind} exit-code {code}" for kind, code in _CODES.items())
+    yield from (f"output batch field error.kind value {each.kind} exit-code {each.exit_code}" for each in FAILURES)
 
 
 def _library() -> Iterator[str]:

@@ -120,7 +120,7 @@ def test_the_warnings_can_be_switched_off(xapi: Xapi, sandbox: Sandbox, how: str
         (lambda data: data[:20], "it is damaged"),
         (lambda data: data + b"x", "it is damaged"),
         (lambda data: b"", "it is damaged"),
-        (lambda data: data.replace(b"xapi-api 4", b"xapi-api 3"), "it was written by another version of xapi"),
+        (lambda data: data.replace(b"xapi-api 5", b"xapi-api 4"), "it was written by another version of xapi"),
     ],
 )
 def test_a_damaged_index_is_a_warning(

@@ -11,17 +11,17 @@ from xapi_cli.batch.filter_job import FilterJob
 from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
 from xapi_cli.errors import (
     AuthenticationError,
-    ClientStatusError,
     FilterError,
+    NetworkError,
     RedirectError,
-    ServerStatusError,
+    TimeoutExpired,
     UsageError,
     XapiError,
 )
 from xapi_cli.system.render import json_line
 
 _STORED = (BodyTooLarge, FilterError)  # of a request that got a response: it may have changed something
-_OF_LOGIN = (RedirectError, ClientStatusError, ServerStatusError)  # from the token endpoint
+_OF_CALL = (FilterError, NetworkError, TimeoutExpired)  # any other failure is one of the login
 _SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
 Steps = Generator[FilterJob | None, None, "Result"]
@@ -31,6 +31,9 @@ class InvalidLine(UsageError):
     """The input line is not valid; it was not sent."""
 
     kind = "input"
+
+
+FAILURES = (*_OF_CALL, AuthenticationError, BodyTooLarge, InvalidLine)  # the kinds of error lines
 
 
 @dataclass(slots=True)
@@ -144,7 +147,7 @@ class _ResponseLine:
 
 def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     """Return the line for a call that failed with *error*; *message* describes it."""
-    return _error(entry, AuthenticationError(message) if isinstance(error, _OF_LOGIN) else error, message)
+    return _error(entry, error if isinstance(error, _OF_CALL) else AuthenticationError(message), message)
 
 
 def invalid_line(entry: Entry) -> Result:
