@@ -21,6 +21,7 @@ from xapi_cli.errors import (
     UsageError,
     XapiError,
 )
+from xapi_cli.system.boot_time import Moment
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")
@@ -28,12 +29,16 @@ REJECTED = LoginRefused("login as me at https://api.test was rejected (400)")
 
 
 class Clock:
-    """A clock that changes only when the test sets it."""
+    """The clocks of a machine, which change only when the test sets them: `now` is the time since boot."""
 
-    now = 1_800_000_000.0
+    boot, now, wall = "this-boot", 5000.0, 1_800_000_000.0
 
-    def __call__(self) -> float:
-        return self.now
+    def __call__(self) -> Moment:
+        return Moment(self.boot, self.now, self.wall)
+
+    def reboot(self, *, took: float) -> None:
+        """Start another boot, which is *took* seconds old when the next command runs."""
+        self.boot, self.now, self.wall = "another-boot", took, self.wall + took
 
 
 @pytest.fixture
@@ -42,8 +47,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def failures(tmp_path: Path, clock: Clock) -> LoginFailures:
-    return LoginFailures(FailureFiles(tmp_path / "failures", clock))
+def files(tmp_path: Path, clock: Clock) -> FailureFiles:
+    return FailureFiles(tmp_path / "failures", clock)
+
+
+@pytest.fixture
+def failures(files: FailureFiles) -> LoginFailures:
+    return LoginFailures(files)
 
 
 def _rejects(failures: LoginFailures, password: str, identity: Identity = ME) -> bool:
@@ -103,7 +113,7 @@ def test_a_shared_failure_that_is_not_valid_is_ignored(
     path.write_text(json.dumps(entry | change))
 
     failures.check_failed(ME, since=clock.now)
-    path.write_text(json.dumps({"at": entry["at"], "kind": "NetworkError"}))
+    path.write_text(json.dumps({"at": entry["at"], "written": entry["written"], "kind": "NetworkError"}))
     failures.check_failed(ME, since=clock.now)
     path.write_text(json.dumps(entry))
     with pytest.raises(ServerStatusError):
@@ -116,8 +126,9 @@ def test_a_failure_with_a_salt_that_is_not_ascii_is_ignored(
 ) -> None:
     failures.record_rejected_password(ME, REJECTED, "wrong")
     (path,) = (tmp_path / "failures").iterdir()
-    (entry,) = json.loads(path.read_text())["entries"]
-    path.write_text(json.dumps({"at": clock.now, "entries": [entry | {"salt": salt}, entry]}))
+    record = json.loads(path.read_text())
+    (entry,) = record["entries"]
+    path.write_text(json.dumps(record | {"entries": [entry | {"salt": salt}, entry]}))
 
     assert _rejects(failures, "wrong")
     failures.record_rejected_password(ME, REJECTED, "wrong too")
@@ -263,15 +274,66 @@ def test_a_rejected_fresh_token_stops_automatic_logins_for_a_minute(failures: Lo
     failures.check_token(ME)
 
 
-def test_an_entry_from_the_future_is_ignored(failures: LoginFailures, clock: Clock) -> None:
+@pytest.mark.parametrize("step", [-3600.0, -1.0, 3600.0])
+def test_a_step_of_the_wall_clock_changes_no_age(
+    failures: LoginFailures, files: FailureFiles, clock: Clock, step: float
+) -> None:
+    since = failures.now()
     _record_all(failures)
-    clock.now -= 3600
+    clock.wall += step
+    clock.now += 18
 
-    failures.check_token(ME)
-    failures.check_failed(ME, since=0)
+    with pytest.raises(LoginRefused, match="wait 42 s"):
+        failures.check_password(ME, "wrong")
+    with pytest.raises(TokenRejected, match="wait 42 s"):
+        failures.check_token(ME)
+    with pytest.raises(NetworkError):
+        failures.check_failed(ME, since=since)
+    files.remove_old()
+    clock.now += 41
+    assert _rejects(failures, "wrong")
+    clock.now += 1
     assert not _rejects(failures, "wrong")
 
 
+@pytest.mark.parametrize("step, left", [(0.0, 20), (3600.0, 0), (-3600.0, 40), (-2.0, 22)])
+def test_after_a_reboot_the_wall_clock_counts_unless_it_was_set_back(
+    failures: LoginFailures, files: FailureFiles, tmp_path: Path, clock: Clock, step: float, left: int
+) -> None:
+    """With a clock that was set back, the failure is as old as the boot: it was recorded before."""
+    failures.record_rejected_password(ME, REJECTED, "wrong")
+    clock.now += 20
+    clock.wall += 20
+    failures.record_rejected_password(ME, REJECTED, "wrong too")
+    clock.wall += 20
+    clock.reboot(took=20)
+    clock.wall += step
+
+    assert _rejects(failures, "wrong too") == (left > 0)
+    if left:
+        with pytest.raises(LoginRefused, match=f"wait {left} s"):
+            failures.check_password(ME, "wrong too")
+        assert _rejects(failures, "wrong") == (left > 20)
+    clock.now += left + 1
+    clock.wall += left + 1
+    assert not _rejects(failures, "wrong too")
+    files.remove_old()
+    assert list((tmp_path / "failures").iterdir()) == []
+
+
+@pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
+def test_without_an_id_of_the_boot_the_younger_age_counts(failures: LoginFailures, clock: Clock, step: float) -> None:
+    clock.boot = ""
+    failures.record_rejected_password(ME, REJECTED, "wrong")
+    clock.now += 59
+    clock.wall += 59 + step
+    assert _rejects(failures, "wrong")
+    clock.now += 1
+    clock.wall += 1
+    assert not _rejects(failures, "wrong")
+
+
+VALID = b'"at": 5000.0, "written": "this-boot 5000.0 1800000000.0"'
 GARBAGE = [
     b"",
     b"\xff\xfe",
@@ -282,11 +344,14 @@ GARBAGE = [
     b'{"at": "now"}',
     b'{"at": NaN}',
     b'{"at": 1e999}',
-    b'{"at": 1800000000.0}',
-    b'{"at": 1800000000.0, "entries": 1, "kind": 1}',
-    b'{"at": 1800000000.0, "entries": [1, null], "kind": "SystemExit"}',
-    b'{"at": 1800000000.0, "entries": [{"salt": 1, "mark": 2, "at": 1800000000.0, "message": ""}]}',
-    b'{"at": 1800000000.0, "entries": [{"salt": "00"}], "kind": "LoginRefused"}',
+    b'{"at": 5000.0}',
+    b'{"at": 5000.0, "written": 1}',
+    b'{"at": 5000.0, "written": "x 1 nan"}',
+    b"{%b}" % VALID,
+    b'{%b, "entries": 1, "kind": 1}' % VALID,
+    b'{%b, "entries": [1, null], "kind": "SystemExit"}' % VALID,
+    b'{%b, "entries": [{"salt": 1, "mark": 2, "at": 5000.0, "message": ""}]}' % VALID,
+    b'{%b, "entries": [{"salt": "00"}], "kind": "LoginRefused"}' % VALID,
 ]
 
 
@@ -313,17 +378,19 @@ def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None
     assert not _rejects(failures, "wrong")
 
 
-def test_entries_of_all_accounts_are_deleted_after_a_minute(tmp_path: Path) -> None:
-    files = FailureFiles(tmp_path)
-    failures = LoginFailures(files)
+def test_entries_of_all_accounts_are_deleted_after_a_minute(
+    failures: LoginFailures, files: FailureFiles, clock: Clock, tmp_path: Path
+) -> None:
     _record_all(failures)
+    unfinished = tmp_path / "failures" / f".{ME.key}.refused.{'0' * 16}.new"
+    unfinished.touch()
+    os.utime(unfinished, (clock.wall - 61,) * 2)
+    clock.now += 61
     failures.record_rejected_token(OTHER)
-    for path in tmp_path.glob(f"{ME.key}*"):
-        os.utime(path, (path.stat().st_mtime - 61,) * 2)
 
     files.remove_old()
 
-    assert [path.name for path in tmp_path.iterdir()] == [f"{OTHER.key}.rejected"]
+    assert [path.name for path in (tmp_path / "failures").iterdir()] == [f"{OTHER.key}.rejected"]
 
 
 def _record_all(failures: LoginFailures) -> None:

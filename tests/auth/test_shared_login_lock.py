@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +13,7 @@ from xapi_cli.auth.login_lock import LoginLock
 from xapi_cli.auth.shared_login_lock import SharedLoginLock
 from xapi_cli.store.protocol import SharedStore, StoreOptions
 from xapi_cli.store.redis.store import RedisStore
+from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.tokens import Identity, Record, Token
 
@@ -144,8 +144,8 @@ def test_owners_whose_locks_have_expired_are_removed(
     file = _locks(tmp_path, "a") / "login.owner"
     assert len(file.read_text().splitlines()) == 4
 
-    later = time.monotonic() + 50  # a login takes at most 30 seconds, and the lock lasts 15 seconds longer
-    monkeypatch.setattr(time, "monotonic", lambda: later)
+    later = boot_time.since_boot() + 50  # a login takes at most 30 seconds, and the lock lasts 15 seconds longer
+    monkeypatch.setattr(boot_time, "since_boot", lambda: later)
     lock, _ = machine("a")
     with lock.acquired(0):
         assert len(file.read_text().splitlines()) == 2
@@ -171,7 +171,7 @@ def test_an_owner_of_another_boot_or_garbage_releases_nothing(
     lock, store = machine("a")
     shared_redis.give_lock(f"test:{{{ME.key}}}:account", "running")
     _locks(tmp_path, "a").mkdir(parents=True)
-    entry = f"{store.location} {int(time.monotonic()) + 60} running"
+    entry = f"{store.location} {int(boot_time.since_boot()) + 60} running"
     (_locks(tmp_path, "a") / "login.owner").write_bytes(content.replace(b"%b", entry.encode()))
 
     with pytest.raises(LockTimeout), lock.acquired(0):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from xapi_cli.store.account_index import AccountIndex, KnownStore
+from xapi_cli.system.boot_time import Moment
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://api.test/v2", "me@example.com")
@@ -120,21 +121,34 @@ def test_a_login_of_another_process_is_not_mistaken_for_a_logout(known: AccountI
 
 
 def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(tmp_path: Path) -> None:
-    now = [0.0]
-    known = AccountIndex(tmp_path, lambda: now[0])
+    now = Moment("boot", 5000.0, 1_800_000_000.0)
+    known = AccountIndex(tmp_path, lambda: now)
     known.add(ME, "file")
     known.remove(ME)
     (path,) = tmp_path.glob("*.json")
-    now[0] = path.stat().st_mtime
     assert "example" not in path.read_text()
 
-    known.remove(OTHER)
-    assert len(list(tmp_path.glob("*.json"))) == 2
-    now[0] += 3601
+    for wall in (now.wall + 7200, now.wall - 7200):  # steps of the wall clock
+        now = now._replace(seconds=now.seconds + 1795, wall=wall)
+        known.remove(OTHER)
+        assert len(list(tmp_path.glob("*.json"))) == 2
+    now = now._replace(seconds=now.seconds + 11)
     known.remove(Identity("https://third.test", "me"))
 
     assert not path.exists()
     assert known.has_logout_marker(ME, "a marker from before")  # no login takes that long
+
+
+def test_an_empty_entry_of_an_earlier_version_is_removed_by_its_modification_time(tmp_path: Path) -> None:
+    known = AccountIndex(tmp_path)
+    for number, path in enumerate((tmp_path / f"{ME.key}.json", tmp_path / f"{OTHER.key}.json")):
+        path.write_text('{"mark": "a", "revision": "b", "storages": []}')
+        path.chmod(0o600)
+        os.utime(path, (path.stat().st_mtime - 3500 - 200 * number,) * 2)
+
+    known.remove(Identity("https://third.test", "me"))
+
+    assert ((tmp_path / f"{ME.key}.json").exists(), (tmp_path / f"{OTHER.key}.json").exists()) == (True, False)
 
 
 def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
-"""Recorded login failures as files in the state directory, for the processes of one machine."""
+"""Recorded login failures as files in the state directory, for the processes of one machine.
 
+Machines that share the state directory over a network file system share the failures if their clocks agree.
+"""
+
+import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from xapi_cli.system import private_files
+from xapi_cli.system import boot_time, private_files
 from xapi_cli.tokens import Identity
 
 _KEPT_FOR = 60.0  # seconds
@@ -16,24 +20,30 @@ _OWN = re.compile(r"\.?[0-9a-f]{32}\.[a-z]+(?:\.[0-9a-f]{16}\.new)?")
 class FailureFiles:
     """The records in the directory *directory*, `store.protocol.Failures`; without it, nothing is recorded."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
 
     def now(self) -> float:
-        """Return the current Unix time."""
-        return self._clock()
+        """Return the seconds since this machine booted."""
+        return self._clock().seconds
 
     def read(self, identity: Identity, kind: str) -> bytes | None:
-        """Return the content of the file, or None if it does not exist or cannot be read."""
-        with suppress(OSError):
-            return private_files.read(self._path(identity, kind), limit=64 * 1024)
-        return None
+        """Return the content of the file, or None if it does not exist or cannot be read.
+
+        Its times are those since this boot, also if it was written during another one.
+        """
+        data = _read(self._path(identity, kind))
+        if data is None or (written := _written(data)) is None:
+            return None
+        later = written.on_clock_of(self._clock()) - written.seconds
+        return data if later == 0 else _moved(data, later)
 
     def write(self, identity: Identity, kind: str, data: bytes) -> None:
-        """Replace the file with *data*, if that is possible."""
+        """Replace the file with *data*, and add when it is written, if that is possible."""
         with suppress(OSError):
             private_files.make_directory(self._directory)
-            private_files.replace(self._path(identity, kind), data, sync=False)
+            members = json.loads(data) | {"written": str(self._clock())}
+            private_files.replace(self._path(identity, kind), json.dumps(members).encode(), sync=False)
 
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the files of *kinds*, if that is possible."""
@@ -44,7 +54,36 @@ class FailureFiles:
     def remove_old(self) -> None:
         """Remove the files of all accounts that are older than a minute, if that is possible."""
         with suppress(OSError):
-            private_files.remove_old(self._directory, _OWN, lambda _, mtime: abs(self._clock() - mtime) > _KEPT_FOR)
+            private_files.remove_old(self._directory, _OWN, self._is_old)
+
+    def _is_old(self, path: Path, mtime: float) -> bool:
+        written = _written(_read(path) or b"", mtime)
+        return written is None or written.age(self._clock()) > _KEPT_FOR
 
     def _path(self, identity: Identity, kind: str) -> Path:
         return self._directory / f"{identity.key}.{kind}"
+
+
+def _read(path: Path) -> bytes | None:
+    with suppress(OSError):
+        return private_files.read(path, limit=64 * 1024)
+    return None
+
+
+def _written(data: bytes, mtime: float | None = None) -> boot_time.Moment | None:
+    """Return when *data* was written, by the *mtime* of its file if it is given and *data* is not valid."""
+    try:
+        text = json.loads(data)["written"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        text = None
+    return boot_time.parsed(text, mtime=mtime)
+
+
+def _moved(data: bytes, seconds: float) -> bytes:
+    """Return the valid *data* with all times *seconds* later."""
+
+    def move(members: dict[str, Any]) -> dict[str, Any]:
+        at = members.get("at")
+        return members | {"at": at + seconds} if isinstance(at, float) else members
+
+    return json.dumps(json.loads(data, object_hook=move)).encode()

@@ -40,7 +40,7 @@ class LoginFailures:
         self._records = records
 
     def now(self) -> float:
-        """Return the time with which later failures can be compared."""
+        """Return the time, in seconds, with which later failures can be compared."""
         return self._records.now()
 
     def check_password(self, identity: Identity, password: str) -> None:
@@ -145,7 +145,7 @@ class LoginFailures:
 
     def _is_recent(self, entry: dict[str, Any]) -> bool:
         age = self.now() - float(entry["at"])
-        return -_CLOCK_TOLERANCE <= age < _RECORDED_FOR  # ignore one from the future: the clock was set back
+        return -_CLOCK_TOLERANCE <= age < _RECORDED_FOR  # ignore one from the future: a server was set back
 
     def _seconds_left(self, entry: dict[str, Any]) -> int:
         return max(1, round(float(entry["at"]) + _RECORDED_FOR - self.now()))

@@ -20,13 +20,12 @@ from typing import NamedTuple
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockAttempt, SharedStore
-from xapi_cli.system import private_files
+from xapi_cli.system import boot_time, private_files
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.tokens import Identity
 
 _EXTRA_LIFETIME = 15.0  # seconds that the lock lasts beyond the timeout of one login
 _FIRST_POLL, _LAST_POLL = 0.02, 0.25  # seconds between two attempts, which grow
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux only
 _MAX_OWNER_FILE = 4096  # bytes
 _MAX_OWNERS = 16  # at most about 100 bytes each
 
@@ -126,7 +125,7 @@ class OwnerFile:
 
     def write(self, owner: str, lifetime: float) -> None:
         """Record the owner ID *owner* for *lifetime* seconds, if possible."""
-        expires = int(time.monotonic() + lifetime) + 1
+        expires = int(boot_time.since_boot() + lifetime) + 1
         self._replace([*self._others(), _Entry(self._location, expires, owner)])
 
     def remove(self) -> None:
@@ -142,22 +141,22 @@ class OwnerFile:
         with contextlib.suppress(OSError):
             data = private_files.read(self._path, limit=_MAX_OWNER_FILE) or b""
         boot, *lines = data.decode("ascii", "replace").split("\n")
-        if not boot or boot != _boot_id():
+        if not boot or boot != boot_time.boot_id():
             return []
-        now = time.monotonic()
+        now = boot_time.since_boot()
         return [entry for entry in map(_entry, lines) if entry is not None and entry.expires > now]
 
     def _replace(self, entries: "list[_Entry]") -> None:
         lines = [f"{entry.location} {entry.expires} {entry.owner}" for entry in entries[-_MAX_OWNERS:]]
         with contextlib.suppress(OSError):
             if lines:
-                private_files.replace(self._path, "\n".join([_boot_id(), *lines]).encode(), sync=False)
+                private_files.replace(self._path, "\n".join([boot_time.boot_id(), *lines]).encode(), sync=False)
             else:
                 private_files.remove(self._path)
 
 
 class _Entry(NamedTuple):
-    """The owner ID of the lock of a store at *location*; *expires* is a time of the monotonic clock since boot."""
+    """The owner ID of the lock of a store at *location*; *expires* is in seconds since boot."""
 
     location: str
     expires: int
@@ -169,11 +168,3 @@ def _entry(line: str) -> _Entry | None:
     if len(fields) != 3 or not fields[1].isdigit():
         return None
     return _Entry(fields[0], int(fields[1]), fields[2])
-
-
-def _boot_id() -> str:
-    """Return the ID of the boot of this machine, or an empty string if it is unknown."""
-    try:
-        return _BOOT_ID.read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""

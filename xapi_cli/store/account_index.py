@@ -11,13 +11,12 @@ marker. A login that finds a marker other than the one it began with stores noth
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xapi_cli.system import private_files
+from xapi_cli.system import boot_time, private_files
 from xapi_cli.tokens import Identity
 
 _OWN = re.compile(r"[0-9a-f]{32}\.json")
@@ -47,18 +46,22 @@ class KnownStore(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """The entry of an account; *revision* changes with each change, *marker* with each logout."""
+    """The entry of an account; *revision* changes with each change, *marker* with each logout.
+
+    *emptied* is when the last store was removed, as `boot_time.parsed` reads it.
+    """
 
     marker: str
     revision: str
     stores: list[KnownStore]
     identity: Identity | None  # None if the entry is empty, or damaged
+    emptied: Any = None
 
 
 class AccountIndex:
     """The index in the directory *directory*; methods let every OSError propagate."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
 
     def path(self, identity: Identity) -> Path:
@@ -143,6 +146,8 @@ class AccountIndex:
         entry: dict[str, Any] = {"mark": marker, "revision": os.urandom(8).hex(), "stores": known}
         if stores:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}
+        else:
+            entry["emptied"] = str(self._clock())
         private_files.replace(self.path(identity), json.dumps(entry).encode())
 
     def _is_damaged(self, path: Path) -> bool:
@@ -158,7 +163,10 @@ class AccountIndex:
 
     def _is_obsolete(self, path: Path, mtime: float) -> bool:
         entry = self._read(path)
-        return entry is not None and not entry.stores and abs(self._clock() - mtime) > _EMPTY_FOR
+        if entry is None or entry.stores:
+            return False
+        emptied = boot_time.parsed(entry.emptied, mtime=mtime)
+        return emptied is not None and emptied.age(self._clock()) > _EMPTY_FOR
 
 
 def _entry(value: Any) -> _Entry:
@@ -175,7 +183,7 @@ def _entry(value: Any) -> _Entry:
             return _Entry(marker, revision, known, Identity(base_url, username))
         case {"base_url": _} | {"username": _}:
             raise ValueError
-    return _Entry(marker, revision, known, None)
+    return _Entry(marker, revision, known, None, rest.get("emptied"))
 
 
 def _known_store(value: Any) -> KnownStore:

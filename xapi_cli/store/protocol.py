@@ -51,13 +51,16 @@ class LockingStore(Store, Protocol):
 
 
 class Failures(Protocol):
-    """Where login failures are recorded, which is where the login lock is: one text per account and kind, for a minute.
+    """Where login failures are recorded, which is where the login lock is, for a minute.
 
-    The processes that share the lock share the failures.
+    There is one JSON object per account and kind. The processes that share the lock share the failures.
     """
 
     def now(self) -> float:
-        """Return the seconds of a clock that all processes share which use these records."""
+        """Return the time, in seconds, of the clock that all processes share which use these records.
+
+        Only times by this clock are in the members `at` of a record. No step of the wall clock of a machine changes it.
+        """
 
     def read(self, identity: Identity, kind: str) -> bytes | None:
         """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""

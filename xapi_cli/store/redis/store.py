@@ -15,7 +15,6 @@ The part in braces is the hash tag: a cluster stores all keys of an account on o
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -26,6 +25,7 @@ from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
 from xapi_cli.store.redis.replies import count, number_and_text, optional_bytes, unix_time
+from xapi_cli.system import boot_time
 from xapi_cli.tokens import Identity, Record
 
 _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
@@ -201,8 +201,8 @@ class RedisFailures:
     def now(self) -> float:
         """Return the Unix time of the server."""
         if self._offset is None:
-            self._offset = self._client.command("TIME", form=unix_time) - time.time()
-        return time.time() + self._offset
+            self._offset = self._client.command("TIME", form=unix_time) - boot_time.since_boot()
+        return boot_time.since_boot() + self._offset
 
     def read(self, identity: Identity, kind: str) -> bytes | None:
         """Return the text, or None if there is none."""
