@@ -104,10 +104,10 @@ def use(ctx: typer.Context, name: Name) -> None:
     """
     runtime: Runtime = ctx.obj
     values.profile_name(name)
-    if name != "default":
-        _require(name, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
+        if name != "default":
+            _require(name, config_file.contents(document))
         document["default_profile"] = name
 
     runtime.edit_config(change)
@@ -129,10 +129,11 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
       xapi profile set password_command 'pass show api'
     """
     runtime: Runtime = ctx.obj
-    stored = _checked(key, value)
-    name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.load(runtime.config_path))
+    stored, name = _checked(key, value), ""
 
     def change(document: "TOMLDocument") -> None:
+        nonlocal name
+        name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.contents(document))
         config_file.profile_table(document, name)[key] = stored
 
     runtime.edit_config(change)
@@ -156,20 +157,22 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     """
     runtime: Runtime = ctx.obj
     _check_key(key)
-    found = config_file.load(runtime.config_path)
-    name = resolve.selected_profile(runtime.flags, runtime.environ, found)
-    if name != "default":
-        _require(name, found)
-    profile = found.profiles.get(name, {})
-    if key not in profile:
-        runtime.terminal.note(f"{key} is not set in profile {name}")
-        return
+    name, before = "", set[str]()
 
     def change(document: "TOMLDocument") -> None:
+        nonlocal name
+        found = config_file.contents(document)
+        name = resolve.selected_profile(runtime.flags, runtime.environ, found)
+        if name != "default":
+            _require(name, found)
+        before.update(found.profiles.get(name, {}))
         config_file.remove_setting(document, name, key)
 
     runtime.edit_config(change)
-    if key == "base_url" and "password_command" in profile:
+    if key not in before:
+        runtime.terminal.note(f"{key} is not set in profile {name}")
+        return
+    if key == "base_url" and "password_command" in before:
         runtime.terminal.warn(f"the password_command of profile {name} now runs for any base URL")
     runtime.terminal.note(f"removed {key} from profile {name}")
 
@@ -193,9 +196,9 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     values.profile_name(new)
 
     def change(document: "TOMLDocument") -> "TOMLDocument":
-        profiles = document.get("profiles", {})
-        _require(old, config_file.Config(profiles=profiles))
-        if new in profiles:
+        found = config_file.contents(document)
+        _require(old, found)
+        if new in found.profiles:
             raise UsageError(f"profile {new!r} already exists", hint="choose another name")
         return config_file.with_profile_renamed(document, old, new)
 
@@ -221,9 +224,9 @@ def remove(ctx: typer.Context, name: Name) -> None:
     from xapi_cli.openapi import index_file
 
     runtime: Runtime = ctx.obj
-    _require(name, config_file.load(runtime.config_path))
 
     def change(document: "TOMLDocument") -> None:
+        _require(name, config_file.contents(document))
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)

@@ -57,19 +57,21 @@ def load(path: Path) -> Config:
 def edit(path: Path, change: "Change", *, lock: Path | None = None) -> None:
     """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
-    *change* modifies the document, or returns another one that replaces it. *lock* is the file with which concurrent
-    processes exclude each other. Raises UsageError if the existing file is not valid (it is not overwritten),
-    OutputError if the file cannot be written.
+    *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it.
+    *lock* is the file with which concurrent processes exclude each other. Raises UsageError if the existing file is not
+    valid (it is not overwritten), OutputError if the file cannot be written.
     """
     with ExitStack() as stack:
         if lock is not None:
-            from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
-
-            try:
-                stack.enter_context(locked(lock, timeout=_LOCK_TIMEOUT))
-            except (LockTimeout, LockUnavailable):
-                pass  # without the lock, too, the file is replaced atomically
+            load(path)  # never lock a file next to one that another user can replace
+            _exclude_others(stack, path, lock)
         _edit(path, change)
+
+
+def contents(document: "TOMLDocument") -> Config:
+    """Return the contents of *document*, which is valid."""
+    found = document.unwrap()
+    return Config(found.get("default_profile") or None, found.get("profiles", {}))
 
 
 def profile_table(document: "TOMLDocument", name: str) -> "Table":
@@ -214,6 +216,27 @@ def _renamed(key: "Key", new: str) -> "Key":
     renamed = SingleKey(new, sep=key.sep, original=before + SingleKey(new).as_string() + after)
     renamed._dotted = key.is_dotted()  # noqa: SLF001 - tomlkit has no public function for it
     return renamed
+
+
+def _exclude_others(stack: ExitStack, path: Path, lock: Path) -> None:
+    """Hold *lock* until *stack* ends, or a file next to *path* if the state directory cannot be used for locks.
+
+    If neither can be locked, processes do not exclude each other: an edit is lost only if another one ends meanwhile.
+    """
+    from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+
+    for place in (lock, path.with_name(f".{path.name}.lock")):
+        try:
+            stack.enter_context(locked(place, timeout=_LOCK_TIMEOUT))
+        except LockTimeout as error:
+            raise OutputError(
+                f"{_shown(path)} cannot be written: another xapi process has been editing it for more than"
+                f" {_LOCK_TIMEOUT:.0f} s",
+                hint="try again; if that process hangs, end it",
+            ) from error
+        except LockUnavailable:
+            continue
+        return
 
 
 def _edit(path: Path, change: "Change") -> None:
