@@ -8,8 +8,9 @@ from base64 import b64encode
 import pytest
 
 from xapi_cli.batch.bodies import long_member, short_member
-from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse, ResponseHead
+from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
 from xapi_cli.errors import NetworkError
+from xapi_cli.http.response_parser import ResponseHead
 
 JSON = "application/json"
 TEXTS = [
@@ -37,7 +38,7 @@ TEXTS = [
 
 def _reply(content_type: str, body: bytes, *, coded: bool) -> BufferedResponse:
     headers = [(b"Content-Type", content_type.encode())] + [(b"Content-Encoding", b"gzip")] * coded
-    return BufferedResponse(ResponseHead(200, headers), gzip.compress(body) if coded else body, persists=True)
+    return BufferedResponse(ResponseHead(200, headers), gzip.compress(body) if coded else body)
 
 
 def _long(reply: BufferedResponse) -> bytes:
@@ -83,9 +84,7 @@ def test_base64_does_not_depend_on_where_blocks_end() -> None:
 
 def test_no_step_takes_long() -> None:
     empty = gzip.compress(b"")
-    many = BufferedResponse(
-        ResponseHead(200, [(b"Content-Encoding", b"gzip")]), empty * (MAX_BODY // len(empty)), persists=True
-    )
+    many = BufferedResponse(ResponseHead(200, [(b"Content-Encoding", b"gzip")]), empty * (MAX_BODY // len(empty)))
     for reply in (_reply(JSON, b"[" + b"[[[1]]]," * 200_000 + b"1]", coded=True), many):
         steps, spent = long_member(reply), []
         for _ in range(2000):

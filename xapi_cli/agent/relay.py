@@ -11,17 +11,19 @@ import socket
 import ssl
 import time
 from threading import Lock, Thread, active_count, stack_size
+from typing import NamedTuple
 
-from xapi_cli.agent.kept_connections import KeptConnections, Key
 from xapi_cli.agent.relayed_connection import RelayedConnection
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http.connection import Connection, Route, Selector
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, kind_of
-from xapi_cli.http.prepared_tls import PreparedContexts
+from xapi_cli.http.pool import ConnectionPool
+from xapi_cli.http.prepared_tls import PreparedContexts, Sources, Stamp
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system import agent_socket, process_hardening
 
+_MAX_CONNECTIONS = 64  # that are kept between two loans
 _MAX_LOANS = 256  # further borrowers open connections themselves
 _PRUNE_INTERVAL = 1.0  # seconds between two searches for expired connections
 _REQUEST_TIMEOUT = 2.0  # seconds in which a borrower has to send its request
@@ -75,13 +77,26 @@ def _accept(listener: socket.socket, relay: "Relay") -> list[Thread]:
     return [thread]
 
 
+class Key(NamedTuple):
+    """What two calls must have in common to use the same connection.
+
+    *route* contains the proxy and its credentials; *sources* and *stamp* are the trusted certificates, *account* is a
+    digest of the credentials, "" while none have been sent over the connection.
+    """
+
+    route: Route
+    sources: Sources
+    stamp: Stamp
+    account: str
+
+
 class Relay:
     """The connections of the relay, and its counts; its methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._contexts = PreparedContexts()
-        self._kept = KeptConnections()
+        self._kept: ConnectionPool[Key] = ConnectionPool(limit=_MAX_CONNECTIONS)
         self._counts = {"loans": 0, "reused": 0, "misses": 0}
 
     def handle(self, control: MessageSocket) -> None:
@@ -108,14 +123,14 @@ class Relay:
 
     def close(self) -> None:
         """Close the connections that are not lent, and keep no more."""
-        self._kept.close()
+        self._kept.close(aborts=False)
 
     def _serve(self, request: LoanRequest, control: MessageSocket) -> None:
         trace = ""
         try:
             stamp, context = self._contexts.get(request.sources) if request.route.scheme == "https" else ((), None)
             key = Key(request.route, request.sources, stamp, request.account)
-            connection = None if request.new else self._kept.take(key)
+            connection = None if request.new else self._kept_for(key)
             if connection is None:
                 connection, trace = _dial(request.route, context, control)
         except NetworkError as error:
@@ -126,6 +141,9 @@ class Relay:
         else:
             self._lend(connection, key, control, trace)
 
+    def _kept_for(self, key: Key) -> Connection | None:
+        return self._kept.acquire(key) or self._kept.acquire(key._replace(account=""))
+
     def _lend(self, connection: Connection, key: Key, control: MessageSocket, trace: str) -> None:
         """Lend *connection* until the borrower ends the loan, and keep or close it then."""
         self._count("loans", *(["reused"] if connection.is_used else []))
@@ -134,7 +152,7 @@ class Relay:
             is_kept = _lend(connection, control, trace)
         finally:
             if is_kept:
-                self._kept.add(key, connection)
+                self._kept.release(key, connection)
             else:
                 self._kept.discard(connection)
 
@@ -204,7 +222,7 @@ def _lend(connection: Connection, control: MessageSocket, trace: str) -> bool:
         connection.has_surplus = last["type"] == "keep" and relayed.has_surplus(last)
     connection.has_surplus = connection.has_surplus or last["type"] == "surplus"
     if is_reusable:
-        connection.mark_idle(*kind_of(last))
+        connection.end_response(*kind_of(last))
     return is_reusable
 
 

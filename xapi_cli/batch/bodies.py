@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
-from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse, ResponseHead
+from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
 from xapi_cli.http.content_coding import decode_steps
+from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.request.json_stream import encode_string, validated
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
@@ -91,7 +92,7 @@ def _content_type(head: ResponseHead) -> _ContentType:
 def _coding(head: ResponseHead) -> str:
     if b"content-encoding" not in head.headers:
         return ""
-    return ", ".join(value.decode("latin-1") for name, value in head.raw if name.lower() == b"content-encoding")
+    return ", ".join(value.decode("latin-1") for name, value in head.raw_headers if name.lower() == b"content-encoding")
 
 
 # short bodies

@@ -1,193 +1,151 @@
-"""A non-blocking connection of the engine: send a request, receive its response."""
+"""Which request of the engine each connection carries, and which requests wait for one."""
 
 import time
-from selectors import EVENT_READ, EVENT_WRITE
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
 
-from xapi_cli.batch.responses import BufferedResponse, FastResponseParser
-from xapi_cli.errors import NetworkError, TimeoutExpired
-from xapi_cli.http.connection import Connection, Kind
-from xapi_cli.http.dial import proxy_error
-from xapi_cli.http.http1 import IDEMPOTENT, record_sent
-from xapi_cli.http.reuse import DISCARD_TIMEOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from xapi_cli.http.flow import Response
+from xapi_cli.batch.event_loop import EventLoop
+from xapi_cli.batch.exchanges import BufferedExchange
+from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight
+from xapi_cli.batch.network import Network
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.pool import ConnectionPool
 
 
-class ClientConnection:
-    """Send requests over *connection*, one at a time; *timeout* limits each wait, in seconds."""
+class Connections:
+    """Assign connections to requests; open more with *network* if none is idle.
 
-    def __init__(self, connection: Connection, timeout: float) -> None:
-        self.connection, self.route = connection, connection.route
-        self.expires = float("inf")  # on the monotonic clock
-        self._timeout = timeout
-        self._method = ""
-        self._unsent = memoryview(b"")
-        self._is_sent = False  # at least partly
-        self._is_broken = False  # nothing more can be sent
-        self._response: FastResponseParser | None = None  # being received
-        self._early_reply: BufferedResponse | None = None  # complete before the request was sent
+    *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
+    request and the exception if no connection could be opened for it.
+    """
 
-    @property
-    def idle_since(self) -> float:
-        """Return when the last response was complete, on the monotonic clock."""
-        return self.connection.idle_since
+    def __init__(
+        self, network: Network, loop: EventLoop, timeout: float, on_error: Callable[[InFlight, Exception], None]
+    ) -> None:
+        self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
+        self.busy: dict[Connection, InFlight] = {}
+        self._pool: ConnectionPool[Route] = ConnectionPool(on_close=self._forget)
+        self._dialing: dict[Route, int] = {}  # number of connections that are being opened
+        self._waiting: dict[Route, deque[InFlight]] = {}
+        self._paused: set[Connection] = set()
 
-    @property
-    def kind(self) -> Kind | None:
-        """Return the kind of the last response, or None before the first one."""
-        return self.connection.kind
+    # requests
 
-    @property
-    def is_receiving(self) -> bool:
-        """Return whether a response is incomplete."""
-        return self._response is not None
-
-    @property
-    def status(self) -> int | None:
-        """Return the status of the incomplete response once its headers are complete, else None."""
-        return None if self._response is None else self._response.status
-
-    @property
-    def memory(self) -> int:
-        """Return the approximate memory use of the incomplete response, in bytes."""
-        return 0 if self._response is None else self._response.memory
-
-    @property
-    def may_resend(self) -> bool:
-        """Return whether a failed request can be resent over a new connection.
-
-        That is the case if this connection was reused, no data of the response arrived, and
-        the request was not sent or its method is idempotent.
-        """
-        has_started = self._response is not None and self._response.has_started
-        return self.connection.is_used and not has_started and (not self._is_sent or self._method in IDEMPOTENT)
-
-    def fileno(self) -> int:
-        """Return the file descriptor of the socket."""
-        return self.connection.fileno()
-
-    def events(self) -> int:
-        """Return the selector events to wait for."""
-        is_sending = bool(self._unsent) and not self._is_broken
-        return self.connection.events(receiving=self._early_reply is None, sending=is_sending)
-
-    def begin(self, method: str, request: bytes, needs_body: "Callable[[Response], bool]") -> None:
-        """Start to send *request*, as far as possible without blocking.
-
-        *needs_body* receives the status and headers of the response and returns whether its body is needed.
-        """
-        self._method = method
-        self._unsent = memoryview(request)
-        self._is_sent = self._is_broken = False
-        self._early_reply = None
-        self._response = FastResponseParser(method, self.connection, needs_body)
-        self._send()
-
-    def process(self, events: int) -> BufferedResponse | None:
-        """Send and receive what is possible after *events*; return the response when it is complete.
-
-        Raises NetworkError if there will be no complete response.
-        """
-        reply = self._send() if events & EVENT_WRITE else None
-        if reply is None and (events & EVENT_READ or self.connection.tls):
-            reply = self._receive()
-        return reply
-
-    def expire(self) -> BufferedResponse | TimeoutExpired:
-        """Return the outcome after the timeout: an error, or the response if all that is needed has arrived."""
-        if self._early_reply is not None:  # the server has not read the whole request
-            return self._finished(self._early_reply)
-        if self._response is not None and self._response.is_discarding:
-            return self._finished(self._response.without_body())
-        if self._unsent and not self._is_broken:
-            missing = f"{self.route} accepted no data"
+    def send(self, request: InFlight, route: Route) -> None:
+        """Send *request* over an idle connection to *route*, or as soon as there is one."""
+        connection = self._pool.acquire(route, waits=False)
+        if connection is not None:
+            self._begin(connection, request)
         else:
-            missing = f"no response from {self.route}" if self.status is None else f"no more data from {self.route}"
-        error = TimeoutExpired(f"{missing} within {self._timeout:g} s", hint="raise --timeout to wait longer")
-        record_sent(error, self._method, is_sent=self._is_sent)
-        return error
+            self.wait(request, route)
 
-    def close(self) -> None:
-        """Close the socket."""
-        self.connection.close()
+    def wait(self, request: InFlight, route: Route) -> None:
+        """Queue *request* for the next connection: one that becomes idle or a new one, whichever is available first."""
+        self._waiting.setdefault(route, deque()).append(request)
+        self._dial_for_waiting(route)
 
-    def _send(self) -> BufferedResponse | None:
-        """Send more of the request; return the response if it arrived before the whole request was sent."""
-        before = len(self._unsent)
-        while self._unsent and not self._is_broken:
-            try:
-                count = self.connection.send_now(self._unsent)
-            except OSError:
-                self._is_broken = True  # a response, or the cause of the failure, can still be received
-                break
-            if not count:
-                self._is_sent = self._is_sent or self.connection.tls is not None
-                break
-            self._unsent = self._unsent[count:]
-            self._is_sent = True
-        if len(self._unsent) < before or self._is_broken:
-            self.expires = time.monotonic() + self._timeout
-        if self._early_reply is not None and (self._is_broken or not self._unsent):
-            return self._finished(self._early_reply)
-        return None
+    def serve_waiting(self) -> None:
+        """Assign to waiting requests the connections that became idle or whose grace period is over."""
+        for route in [route for route, waiting in self._waiting.items() if waiting]:
+            waiting = self._waiting[route]
+            while waiting and (connection := self._pool.acquire(route, waits=False)) is not None:
+                self._begin(connection, waiting.popleft())
+            self._dial_for_waiting(route)
 
-    def _receive(self) -> BufferedResponse | None:
-        data: bytes | OSError | None
-        try:
-            data = self.connection.receive_now()  # one block, then other connections are served
-        except OSError as error:
-            data = error
-        return None if data is None else self._parse(data)
+    def release(self, connection: Connection, *, is_reusable: bool) -> None:
+        """Take *connection* from its request; keep it open if it *is_reusable*."""
+        self.busy.pop(connection).exchange = None
+        if is_reusable:
+            self._add_idle(connection)
+        else:
+            self._pool.discard(connection)
 
-    def _parse(self, data: bytes | OSError) -> BufferedResponse | None:
-        assert self._response is not None  # noqa: S101 - see begin()
-        before = self._response.has_headers, self._response.size
-        try:
-            reply = self._response.feed(data)
-        except NetworkError as error:
-            if not error.headers_received:
-                record_sent(error, self._method, is_sent=self._is_sent)
-            raise
-        status = self._response.status if reply is None else reply.head.status
-        if status == 407 and self.route.proxy:
-            raise proxy_error(self.route.proxy, 407)
-        if reply is None:
-            self._prolong(*before)
-            return None
-        if self._unsent and not self._is_broken and reply.head.status < 300:
-            self._early_reply = reply  # after a success, the rest of the request must still be sent
-            return None
-        return self._finished(reply)
+    def stop_waiting(self) -> None:
+        """Remove all requests that wait for a connection."""
+        self._waiting.clear()
 
-    def _prolong(self, had_head: bool, size: int) -> None:
-        """Restart the timeout if the headers or more of the body arrived.
+    # connections
 
-        *had_head* and *size* are the state before the data was received.
-        """
-        reading = self._response
-        if reading is None or not reading.has_headers:
+    def watch(self, connection: Connection) -> None:
+        """Watch *connection* for the events that its exchange needs, unless it is paused."""
+        exchange = self.busy[connection].exchange
+        assert exchange is not None  # noqa: S101 - it is busy
+        self._loop.watch(connection, 0 if connection in self._paused else exchange.events())
+
+    def check_idle(self, connection: Connection) -> None:
+        """Close *connection*, which is idle, if it was closed or received data."""
+        if not connection.is_idle():
+            self._pool.remove(connection.route, connection)
+
+    def close_expired(self) -> None:
+        """Close the connections that have been idle for too long."""
+        self._pool.close_expired()
+
+    @property
+    def next_grace_end(self) -> float | None:
+        """Return when an idle connection can first be assigned to a waiting request, or None if none waits for that."""
+        ends = [self._pool.next_grace_end(route) for route, waiting in self._waiting.items() if waiting]
+        return min((end for end in ends if end is not None), default=None)
+
+    # backpressure
+
+    def pause(self, connection: Connection) -> None:
+        """Stop reading from *connection*; the timeout of its exchange is suspended."""
+        self._paused.add(connection)
+        self._set_expiry(connection, float("inf"))
+
+    def is_paused(self, request: InFlight) -> bool:
+        """Return whether the connection that carries *request* is paused."""
+        return request.exchange is not None and request.exchange.connection in self._paused
+
+    def resume_paused(self) -> None:
+        """Read from all connections again."""
+        if not self._paused:
             return
-        if reading.status is not None and reading.status >= 300:
-            self._is_broken = True  # stop sending the request body after such a response (RFC 9112, 9.5)
-        # One timeout covers the status line and headers as a whole; each block of body data restarts it.
-        # Chunk framing does not count as body data.
-        is_sending = bool(self._unsent) and not self._is_broken
-        if reading.is_discarding and not had_head:
-            self.expires = time.monotonic() + DISCARD_TIMEOUT
-        elif not (reading.is_discarding or is_sending or (had_head and size == reading.size)):
-            self.expires = time.monotonic() + self._timeout
+        paused, self._paused = self._paused, set()
+        for connection in paused:
+            self._set_expiry(connection, time.monotonic() + self._timeout)
 
-    def _finished(self, reply: BufferedResponse) -> BufferedResponse:
-        if self._unsent or self._is_broken:
-            reply.persists = False
-        self._unsent = memoryview(b"")
-        self._early_reply = None
-        self._response = None
-        self.expires = float("inf")
-        self.connection.has_surplus = self.connection.has_surplus or reply.has_surplus
-        self.connection.mark_idle(self._method, reply.head.status)
-        return reply
+    # steps
+
+    def _set_expiry(self, connection: Connection, expires: float) -> None:
+        exchange = self.busy[connection].exchange
+        assert exchange is not None  # noqa: S101 - it is busy
+        exchange.expires = expires
+        self.watch(connection)
+
+    def _begin(self, connection: Connection, request: InFlight) -> None:
+        step = request.step
+        assert step is not None  # noqa: S101 - the engine has set it
+        request.exchange = BufferedExchange(connection, step.call.method, request.data, step.needs_body, self._timeout)
+        self.busy[connection] = request
+        self.watch(connection)
+
+    def _dial_for_waiting(self, route: Route) -> None:
+        """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""
+        expected = self._pool.count(route)
+        while self._dialing.get(route, 0) + expected < len(self._waiting[route]):
+            self._dialing[route] = self._dialing.get(route, 0) + 1
+            self._loop.run_in_thread(lambda: self._network.dial(route), lambda result: self._dialed(route, result))
+
+    def _dialed(self, route: Route, result: Connection | Exception) -> None:
+        self._dialing[route] -= 1
+        waiting = self._waiting.get(route)
+        if isinstance(result, Exception):
+            if waiting:
+                self._on_error(waiting.popleft(), result)
+            elif not isinstance(result, LINE_ERRORS):
+                raise result
+            return
+        if waiting:
+            self._begin(result, waiting.popleft())
+        else:
+            self._add_idle(result)
+
+    def _add_idle(self, connection: Connection) -> None:
+        if self._pool.release(connection.route, connection):
+            self._loop.watch(connection, connection.events(receiving=True))
+
+    def _forget(self, connection: Connection) -> None:
+        self._loop.unwatch(connection)
+        self._paused.discard(connection)

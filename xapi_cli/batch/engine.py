@@ -11,10 +11,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.batch.connection_pool import ConnectionPool
-from xapi_cli.batch.connections import ClientConnection
+from xapi_cli.batch.connections import Connections
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.event_loop import EventLoop
+from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.fair_queue import FairQueue
 from xapi_cli.batch.filter_job import FilterJob
 from xapi_cli.batch.filter_pool import FilterPool
@@ -27,6 +27,7 @@ from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError
 from xapi_cli.http import retry
+from xapi_cli.http.connection import Connection
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
@@ -75,7 +76,7 @@ class Engine:
         self._next_entry, self._on_done = next_entry, on_done
         self._composer = Composer()
         self._loop = EventLoop()
-        self._pool = ConnectionPool(network, self._loop, timeout, on_error=self._resume)
+        self._connections = Connections(network, self._loop, timeout, on_error=self._resume)
         self._gate = LoginGate(
             tokens,
             self._loop,
@@ -137,15 +138,15 @@ class Engine:
     def cancel(self, error: LineError) -> None:
         """End all requests in flight with *error*."""
         for request in sorted(self._requests, key=lambda each: each.number):
-            if request.connection is not None:
-                self._pool.release(request.connection, is_reusable=False)
+            if request.exchange is not None:
+                self._connections.release(request.exchange.connection, is_reusable=False)
             self._finish(request, error)
         self._long_responses.clear()
         self._filters.close()
         self._retries.clear()
         self._unsent.clear()
         self._gate.clear()
-        self._pool.stop_waiting()
+        self._connections.stop_waiting()
 
     def close(self) -> None:
         """Close all connections, and end the filters."""
@@ -194,7 +195,7 @@ class Engine:
         request.step = step
         route = self._network.route(step.call.url)
         request.data = self._composer.compose(step.call, route, step.token, to_api=step.to_api)
-        self._pool.send(request, route)
+        self._connections.send(request, route)
 
     def _finish(self, request: InFlight, outcome: Outcome) -> None:
         steps = self._on_done(request, outcome)
@@ -219,7 +220,7 @@ class Engine:
     def _end(self, request: InFlight) -> None:
         self._requests.discard(request)
         self._budget.remove(request.memory)
-        self._pool.resume_paused()
+        self._connections.resume_paused()
 
     def _drop_delayed(self) -> None:
         """End the requests that wait for a retry or for the rate limiter, without a result."""
@@ -230,7 +231,7 @@ class Engine:
     def _is_in_use(self, token: Token) -> bool:
         """Return whether a request with *token* is in flight, not counting paused connections."""
         return any(
-            request.step is not None and request.step.token is token and not self._pool.is_paused(request.connection)
+            request.step is not None and request.step.token is token and not self._connections.is_paused(request)
             for request in self._requests
         )
 
@@ -239,7 +240,7 @@ class Engine:
     def _process_events(self, timeout: float) -> None:
         for connection, events in self._loop.ready(timeout):
             self._process(connection, events)
-        self._pool.serve_waiting()
+        self._connections.serve_waiting()
         now = time.monotonic()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
@@ -254,32 +255,34 @@ class Engine:
         """Return the maximum time to wait for events, in seconds."""
         retry_time = self._retries[0][0] if self._retries else None
         send_time = self._unsent.next_time if self._unsent or self._held else None
-        times = (retry_time, send_time, self._pool.next_grace_end, self._policy.deadline, self._filters.next_check)
+        grace_end, next_check = self._connections.next_grace_end, self._filters.next_check
+        times = (retry_time, send_time, grace_end, self._policy.deadline, next_check)
         seconds = min((each for each in times if each is not None), default=float("inf")) - time.monotonic()
         return max(0.0, min(_TICK, seconds))
 
-    def _process(self, connection: ClientConnection, events: int) -> None:
-        request = self._pool.busy.get(connection)
-        if request is None:
-            self._pool.check_idle(connection)
+    def _process(self, connection: Connection, events: int) -> None:
+        request = self._connections.busy.get(connection)
+        if request is None or request.exchange is None:
+            self._connections.check_idle(connection)
             return
+        exchange = request.exchange
         if self._is_over_budget(connection, request):
             return
-        memory = connection.memory
+        memory = exchange.memory
         try:
-            reply = connection.process(events)
+            reply = exchange.process(events)
         except NetworkError as error:
             self._budget.remove(memory)
-            self._failed(connection, request, error)
+            self._failed(exchange, request, error)
             return
         if reply is not None:
             self._budget.remove(memory)
-            self._received(connection, request, reply)
+            self._received(exchange, request, reply)
             return
-        self._budget.add(connection.memory - memory)
-        if connection.status is not None:
-            self._received_status(request, connection.status)
-        self._pool.watch(connection)
+        self._budget.add(exchange.memory - memory)
+        if exchange.status is not None:
+            self._received_status(request, exchange.status)
+        self._connections.watch(connection)
 
     def _received_status(self, request: InFlight, status: int) -> None:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
@@ -287,10 +290,10 @@ class Engine:
         if token is not None and status != 401:
             self._tokens.accepted(token)
 
-    def _received(self, connection: ClientConnection, request: InFlight, reply: BufferedResponse) -> None:
+    def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
         if request.step is not None and request.step.to_api:
             self._pause(reply)
-        self._pool.release(connection, is_reusable=reply.persists)
+        self._connections.release(exchange.connection, is_reusable=exchange.allows_reuse)
         self._resume(request, reply)
 
     def _pause(self, reply: BufferedResponse) -> None:
@@ -299,28 +302,28 @@ class Engine:
         if seconds is not None and self._unsent.pause(seconds):
             self._policy.note(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
-    def _failed(self, connection: ClientConnection, request: InFlight, error: LineError) -> None:
+    def _failed(self, exchange: BufferedExchange, request: InFlight, error: LineError) -> None:
         step = request.step
-        self._pool.release(connection, is_reusable=False)
-        if connection.may_resend and isinstance(error, NetworkError) and step is not None:
+        self._connections.release(exchange.connection, is_reusable=False)
+        if exchange.may_resend and isinstance(error, NetworkError) and step is not None:
             self._unsent.add(request, step)
         else:
             self._resume(request, error)
 
     # memory
 
-    def _is_over_budget(self, connection: ClientConnection, request: InFlight) -> bool:
+    def _is_over_budget(self, connection: Connection, request: InFlight) -> bool:
         """Pause *connection* if the budget is exhausted; one request is exempt, so that there is always progress."""
-        if self._budget.has_room or not connection.is_receiving or self._is_exempt(request):
+        if self._budget.has_room or self._is_exempt(request):
             return False
-        self._pool.pause(connection)
+        self._connections.pause(connection)
         return True
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* is the oldest on a connection or, if results are ordered, the oldest of all."""
         if self._long_responses:
             return False  # finishing the pending steps frees memory
-        oldest = self._oldest() if self._is_ordered else min(each.number for each in self._pool.busy.values())
+        oldest = self._oldest() if self._is_ordered else min(each.number for each in self._connections.busy.values())
         return request.number == oldest
 
     def _oldest(self) -> int:
@@ -329,21 +332,27 @@ class Engine:
     # timeouts
 
     def _check_timeouts(self, now: float) -> None:
-        self._pool.resume_paused()  # if there is still no room, they are paused again immediately
-        expired = [connection for connection in self._pool.busy if connection.expires <= now]
+        self._connections.resume_paused()  # if there is still no room, they are paused again immediately
+        exchanges = [request.exchange for request in self._connections.busy.values()]
+        expired = [exchange for exchange in exchanges if exchange is not None and exchange.expires <= now]
         if expired:
             self._expire(expired)
-        self._pool.close_stale(now)
+        self._connections.close_expired()
 
-    def _expire(self, expired: list[ClientConnection]) -> None:
-        """End the requests on *expired*, except those with unread data: a slow reader of stdout may have delayed us."""
+    def _expire(self, expired: list[BufferedExchange]) -> None:
+        """End *expired*, except those with unread data: a slow reader of stdout may have delayed us."""
         pending = self._loop.pending()
-        for connection in expired:
-            request = self._pool.busy.get(connection)
-            if request is not None and connection not in pending:
-                self._budget.remove(connection.memory)
-                outcome = connection.expire()
-                if isinstance(outcome, BufferedResponse):
-                    self._received(connection, request, outcome)
-                else:
-                    self._failed(connection, request, outcome)
+        for exchange in expired:
+            request = self._connections.busy.get(exchange.connection)
+            if request is None or request.exchange is not exchange or exchange.connection in pending:
+                continue
+            memory = exchange.memory
+            outcome = exchange.expire()
+            if outcome is None:
+                self._connections.watch(exchange.connection)
+                continue
+            self._budget.remove(memory)
+            if isinstance(outcome, BufferedResponse):
+                self._received(exchange, request, outcome)
+            else:
+                self._failed(exchange, request, outcome)

@@ -1,4 +1,4 @@
-"""A request in flight: the input line, the flow of its call, and the connection that carries it."""
+"""A request in flight: the input line, the flow of its call, and its exchange over a connection."""
 
 import time
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from xapi_cli.http.flow import FinalResponse, Flow, Send
 from xapi_cli.request.calls import Call
 
 if TYPE_CHECKING:
-    from xapi_cli.batch.connections import ClientConnection
+    from xapi_cli.batch.exchanges import BufferedExchange
 
 # These errors are the result of one line; all others end the batch.
 LINE_ERRORS = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
@@ -29,15 +29,15 @@ Outcome = FinalResponse[BufferedResponse] | LineError
 class InFlight:
     """The request of *entry*, driven by *flow* until it has an outcome."""
 
-    __slots__ = ("connection", "data", "entry", "flow", "memory", "started", "step")
+    __slots__ = ("data", "entry", "exchange", "flow", "memory", "started", "step")
 
     def __init__(self, entry: Entry, flow: Flow[Call, BufferedResponse]) -> None:
         self.entry, self.flow = entry, flow
         self.started = time.monotonic()
-        self.connection: ClientConnection | None = None
+        self.exchange: BufferedExchange | None = None
         self.step: Send[Call] | None = None  # while it is being sent, or waits for a connection
         self.data = b""  # the request as it is sent
-        self.memory = entry.size  # bytes, not counting those of its connection
+        self.memory = entry.size  # bytes, not counting those of its exchange
 
     @property
     def number(self) -> int:

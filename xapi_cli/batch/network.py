@@ -1,18 +1,13 @@
 """Open connections for requests, and format the requests as HTTP/1.1."""
 
 from collections.abc import Mapping
-from threading import Lock
-from typing import TYPE_CHECKING
 
-from xapi_cli.http import proxies, urls
+from xapi_cli.http import proxies, tls, urls
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
-
-if TYPE_CHECKING:
-    import ssl
 
 _LONGEST_SCHEME = len("https://")
 
@@ -27,10 +22,8 @@ class Network:
         self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
     ) -> None:
         self._timeouts = Timeouts(connect=timeout, deadline=deadline)
-        self._ca_bundle, self._environ = ca_bundle, environ
-        self._dialer = Dialer(self._tls, lambda line: None)
-        self._context: ssl.SSLContext | None = None
-        self._lock = Lock()
+        self._environ = environ
+        self._dialer = Dialer(lambda: tls.create_context(ca_bundle, environ))
         self._routes: dict[str, Route] = {}
 
     def route(self, url: str) -> Route:
@@ -46,14 +39,6 @@ class Network:
     def dial(self, route: Route) -> Connection:
         """Open a new connection and return it; blocks until it is established."""
         return self._dialer.open(route, self._timeouts.start_wait(self._timeouts.connect, f"no connection to {route}"))
-
-    def _tls(self) -> "ssl.SSLContext":
-        from xapi_cli.http import tls
-
-        with self._lock:
-            if self._context is None:
-                self._context = tls.create_context(self._ca_bundle, self._environ)
-            return self._context
 
 
 class Composer:

@@ -174,10 +174,14 @@ class Connection:
         """Return whether the connection has carried a request and its response."""
         return self.kind is not None
 
-    def mark_idle(self, method: str, status: int) -> None:
-        """Mark the connection as idle: the response to *method*, with *status*, is complete."""
+    def end_response(self, method: str, status: int, *, has_surplus: bool = False) -> None:
+        """Mark the connection as idle: the response to *method*, with *status*, is complete.
+
+        With *has_surplus*, more bytes arrived after it.
+        """
         self.kind = self.route, method, status
         self.idle_since = time.monotonic()
+        self.has_surplus = self.has_surplus or has_surplus
 
     def is_idle(self) -> bool:
         """Return whether the connection is open and no data has arrived, apart from TLS protocol messages.

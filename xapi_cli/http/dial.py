@@ -6,6 +6,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 import h11
@@ -13,9 +14,9 @@ import h11
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
 from xapi_cli.http.error_text import describe_error
-from xapi_cli.http.http1 import ResponseReader
 from xapi_cli.http.resolver import Address, Resolver
-from xapi_cli.http.response_parser import new_protocol
+from xapi_cli.http.response_parser import ResponseParser, new_protocol
+from xapi_cli.system import forks
 
 if TYPE_CHECKING:
     import ssl
@@ -29,16 +30,19 @@ _IN_PROGRESS = {0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN}
 
 
 class Dialer:
-    """Open connections.
+    """Open connections; thread-safe.
 
-    *tls* returns the TLS context. *trace* is called with a line about each
-    connection.
+    *tls* returns the TLS context; it is called once, for the first https connection. *trace* is called with a line
+    about each connection.
     """
 
-    def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None]) -> None:
-        self._tls = tls
+    def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None] = lambda line: None) -> None:
+        self._create_context = tls
         self._trace = trace
         self._resolver = Resolver()
+        self._lock = Lock()
+        self._context: ssl.SSLContext | None = None
+        forks.register(self)
 
     def open(self, route: Route, wait: "Wait") -> Connection:
         """Return a connection that is ready for a request to the server.
@@ -58,6 +62,17 @@ class Dialer:
             raise
         self._trace(f"* connected to {route} ({', '.join(filter(None, (address, connection.tls)))})")
         return connection
+
+    def after_fork(self) -> None:
+        """Reset the context: another thread may have held this lock, or a lock inside the context, during the fork."""
+        self._lock = Lock()
+        self._context = None
+
+    def _tls(self) -> "ssl.SSLContext":
+        with self._lock:
+            if self._context is None:
+                self._context = self._create_context()
+            return self._context
 
     def _connect(self, route: Route, wait: "Wait") -> socket.socket:
         """Return a socket that is connected to the server, or to the proxy if there is one."""
@@ -162,36 +177,26 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
     headers = [(b"Host", target)]
     if proxy.authorization:
         headers.append((b"Proxy-Authorization", proxy.authorization))
-    protocol = new_protocol()
-    reader = ResponseReader(protocol, connection, f"the proxy {proxy}")
+    request = new_protocol().send(h11.Request(method="CONNECT", target=target, headers=headers))
+    parser = ResponseParser("CONNECT", f"the proxy {proxy}", over_tls=False)
     try:
-        connection.send(protocol.send(h11.Request(method="CONNECT", target=target, headers=headers)), wait)
+        connection.send(request or b"", wait)
     except OSError as error:
         raise _unreachable(connection.route, error) from error
-    response = reader.read_headers(wait)
-    if not 200 <= response.status_code < 300:
-        raise proxy_error(proxy, response.status_code)
-    if protocol.trailing_data[0]:
-        raise NetworkError(f"the proxy {proxy} sent data before the TLS handshake", hint=_proxy_hint(proxy))
-
-
-def proxy_error(proxy: "Proxy", status: int) -> NetworkError:
-    """Return the error for a *status* with which *proxy* itself refuses the request."""
-    if status != 407:
-        return NetworkError(
-            f"the proxy {proxy} refused to connect to the server (status {status})", hint=_proxy_hint(proxy)
-        )
-    what = "another" if proxy.authorization else "a"
-    hint = f"set them in {proxy.variable}, as in http://USER:PASSWORD@{proxy}"
-    return NetworkError(f"the proxy {proxy} requires {what} username and password (status 407)", hint=hint)
-
-
-def _proxy_hint(proxy: "Proxy") -> str:
-    return f"check {proxy.variable}, or add the server to NO_PROXY"
+    while (head := parser.head) is None:
+        try:
+            data = connection.receive(wait)
+        except OSError as error:
+            raise parser.connection_error(error) from error
+        parser.receive(data)
+    if not 200 <= head.status < 300:
+        raise proxy.refusal(head.status)
+    if parser.has_surplus:
+        raise NetworkError(f"the proxy {proxy} sent data before the TLS handshake", hint=proxy.hint)
 
 
 def _unreachable(route: Route, error: OSError) -> NetworkError:
     reason, hint = describe_error(error)
     if route.proxy:
-        return NetworkError(f"no connection to the proxy {route.proxy}: {reason}", hint=_proxy_hint(route.proxy))
+        return NetworkError(f"no connection to the proxy {route.proxy}: {reason}", hint=route.proxy.hint)
     return NetworkError(f"no connection to {route}: {reason}", hint=hint)

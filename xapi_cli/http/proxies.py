@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.hosts import InvalidURL, host_and_port, is_numeric
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ class Proxy:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def hint(self) -> str:
+        """What to do if the proxy does not work."""
+        return f"check {self.variable}, or add the server to NO_PROXY"
+
+    def refusal(self, status: int) -> NetworkError:
+        """Return the error for a *status* with which the proxy itself refuses the request."""
+        if status != 407:
+            return NetworkError(f"the proxy {self} refused to connect to the server (status {status})", hint=self.hint)
+        what = "another" if self.authorization else "a"
+        hint = f"set them in {self.variable}, as in http://USER:PASSWORD@{self}"
+        return NetworkError(f"the proxy {self} requires {what} username and password (status 407)", hint=hint)
 
 
 def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:

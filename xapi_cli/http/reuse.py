@@ -13,8 +13,6 @@ from typing import Protocol
 from xapi_cli.http.connection import Connection, Kind, Route
 
 GRACE_PERIOD = 0.06  # seconds; surplus bytes usually follow the response within a few milliseconds
-MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed which are read to keep the connection
-DISCARD_TIMEOUT = 0.2  # seconds that this may take
 KEEP_ALIVE_TIMEOUT = 5.0  # seconds; many servers close idle connections then, which must not coincide with a POST
 
 

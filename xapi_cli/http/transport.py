@@ -6,19 +6,16 @@ in which they arrive, DNS lookups, or informational responses.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import httpx
 
 from xapi_cli.errors import NetworkError, UsageError
-from xapi_cli.http import reuse
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.dial import Dialer, proxy_error
-from xapi_cli.http.http1 import Exchange, may_resend, request_event
+from xapi_cli.http.dial import Dialer
+from xapi_cli.http.http1 import BlockingExchange, may_resend, request_event
 from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.timeouts import Timeouts
-from xapi_cli.system import forks
 
 if TYPE_CHECKING:
     import ssl
@@ -47,7 +44,7 @@ def _show_nothing(host: str) -> AbstractContextManager[object]:
 class Transport(httpx.BaseTransport):
     """A thread-safe transport that keeps connections open between requests.
 
-    *tls* returns the TLS context; it is called once, for the first https request.
+    *tls* is that of `Dialer`.
     *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
     called with a line about each connection. *waiting* returns a context manager
     for the wait until the response headers of a host arrive. *lender* is asked for
@@ -73,8 +70,8 @@ class Transport(httpx.BaseTransport):
         self._proxy = proxy
         self._waiting = waiting or _show_nothing
         self._trace = trace or _ignore_trace
-        self._dialer = Dialer(_CachedContext(tls), self._trace)
-        self._pool = ConnectionPool()
+        self._dialer = Dialer(tls, self._trace)
+        self._pool: ConnectionPool[Route] = ConnectionPool()
         self._lender = lender
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -96,7 +93,7 @@ class Transport(httpx.BaseTransport):
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
-            exchange = Exchange(connection, request, event, timeouts)
+            exchange = BlockingExchange(connection, request, event, timeouts)
             try:
                 return self._response(exchange, connection)
             except NetworkError as error:
@@ -108,7 +105,7 @@ class Transport(httpx.BaseTransport):
             connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
-            return self._response(Exchange(connection, request, event, timeouts), connection)
+            return self._response(BlockingExchange(connection, request, event, timeouts), connection)
         except httpx.StreamConsumed:
             if first_error is None:
                 raise
@@ -140,25 +137,23 @@ class Transport(httpx.BaseTransport):
             raise UsageError("the URL has a port outside 1-65535")
         return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
 
-    def _response(self, exchange: Exchange, connection: Connection) -> httpx.Response:
+    def _response(self, exchange: BlockingExchange, connection: Connection) -> httpx.Response:
         try:
             is_exposed = connection.is_exposed
             if is_exposed:
                 exchange.request.extensions.get("exposed", _do_nothing)()
-            response = exchange.send()
-            if response.status_code == 407 and connection.route.proxy:
-                raise proxy_error(connection.route.proxy, response.status_code)
+            head = exchange.send()
         except BaseException:
             self._pool.discard(connection)
             raise
         body = _Body(exchange, lambda: self._release(exchange, connection))
         return httpx.Response(
-            response.status_code,
-            headers=response.headers.raw_items(),
+            head.status,
+            headers=head.raw_headers,
             stream=body,
             extensions={
-                "http_version": b"HTTP/" + response.http_version,
-                "reason_phrase": response.reason,
+                "http_version": b"HTTP/" + head.version,
+                "reason_phrase": head.reason,
                 "tls": connection.tls,
                 "exposed": is_exposed,
                 "proxy": str(connection.route.proxy) if connection.route.proxy else None,
@@ -166,10 +161,9 @@ class Transport(httpx.BaseTransport):
             },
         )
 
-    def _release(self, exchange: Exchange, connection: Connection) -> None:
-        exchange.mark_idle()
-        if exchange.is_reusable:
-            self._pool.release(connection)
+    def _release(self, exchange: BlockingExchange, connection: Connection) -> None:
+        if exchange.end():
+            self._pool.release(connection.route, connection)
         else:
             self._pool.discard(connection)
 
@@ -177,7 +171,7 @@ class Transport(httpx.BaseTransport):
 class _Body(httpx.SyncByteStream):
     """The body of a response; *release* is called once, when reading ends."""
 
-    def __init__(self, exchange: Exchange, release: Callable[[], None]) -> None:
+    def __init__(self, exchange: BlockingExchange, release: Callable[[], None]) -> None:
         self._exchange = exchange
         self._release = release
         self._has_ended = False
@@ -188,11 +182,11 @@ class _Body(httpx.SyncByteStream):
 
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
-        self._discard(reuse.DISCARD_TIMEOUT)
+        self._end(self._exchange.discard_body)
 
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
-        self._discard(0)
+        self._end(lambda: self._exchange.discard_body(0))
 
     def _read(self) -> bytes | None:
         if self._has_ended:
@@ -205,34 +199,10 @@ class _Body(httpx.SyncByteStream):
                 self._end()
         return data
 
-    def _discard(self, seconds: float) -> None:
+    def _end(self, discard: Callable[[], None] = lambda: None) -> None:
         if not self._has_ended:
+            self._has_ended = True
             try:
-                self._exchange.discard_body(reuse.MAX_DISCARDED, seconds)
+                discard()
             finally:
-                self._end()
-
-    def _end(self) -> None:
-        self._has_ended = True
-        self._release()
-
-
-class _CachedContext:
-    """Call *create* once for all threads and cache its result; a child process calls it again."""
-
-    def __init__(self, create: "Callable[[], ssl.SSLContext]") -> None:
-        self._create = create
-        self._lock = Lock()
-        self._context: ssl.SSLContext | None = None
-        forks.register(self)
-
-    def __call__(self) -> "ssl.SSLContext":
-        with self._lock:
-            if self._context is None:
-                self._context = self._create()
-            return self._context
-
-    def after_fork(self) -> None:
-        """Reset the state: another thread may have held this lock, or a lock inside the context, during the fork."""
-        self._lock = Lock()
-        self._context = None
+                self._release()

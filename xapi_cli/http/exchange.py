@@ -1,0 +1,208 @@
+"""One request and its response over one connection, without I/O: the rules that every driver shares.
+
+A driver owns a connection. It offers the request as bytes, sends `unsent` as far as the connection takes it, and passes
+on everything that it receives, until `is_done`. `http.http1` is a driver that blocks; `batch.exchanges` is one for many
+exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
+
+The invariants, and why they hold:
+
+- **A connection carries another request only after a complete exchange.** Bytes of a response that is not complete, or
+  that are left over, would be parsed as the response to the next request; a request that is not complete would be
+  continued by the next one. So `allows_reuse` requires that all of the request was sent, and all of the response was
+  received, with no byte after it. Everything else costs a new connection, and nothing more.
+- **A response may arrive before the request is sent.** After a status that is no success, the rest of the request is
+  not sent (RFC 9112, section 9.5). After a success, sending goes on: the server may read the request to its end.
+- **A failure to send is not the result.** The server may have sent a response before it closed the connection;
+  otherwise, receiving reports the cause. So the driver stops sending and goes on receiving.
+- **A request is sent again only if that changes nothing.** If the server has just closed a reused connection, no byte
+  of a response arrives. The request may be sent again if none of it was sent, or if its method is idempotent (RFC 9110,
+  section 9.2.2) and its body can be read again. That is not a retry: `http.flow` does not count it.
+- **A body that is not needed is read only to keep the connection**: for `DISCARD_TIMEOUT` seconds and up to
+  `MAX_DISCARDED` bytes. If it does not end by then, or is not valid, the connection is not reused, and the response
+  counts as complete nevertheless.
+"""
+
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import NetworkError, TimeoutExpired
+from xapi_cli.http.response_parser import ResponseHead, ResponseParser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xapi_cli.http.connection import Route
+
+IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
+MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed
+DISCARD_TIMEOUT = 0.2  # seconds to read them
+
+
+class Exchange:
+    """The exchange of a request with *method* for its response, over a connection for *route*.
+
+    The connection *is_reused* if it has carried an exchange. *needs_body* receives the status and headers and returns
+    whether the body is needed. With *is_safe_to_resend*, no hint warns of resending the request.
+    """
+
+    __slots__ = (
+        "_is_abandoned", "_is_broken", "_is_finished", "_is_reused", "_is_safe_to_resend", "_is_sent", "_method",
+        "_needs_body", "_over_tls", "_parser", "_route", "_size", "head", "is_discarding", "is_replayable", "unsent",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        route: "Route",
+        method: str,
+        *,
+        is_reused: bool = False,
+        over_tls: bool = False,
+        needs_body: "Callable[[ResponseHead], bool] | None" = None,
+        is_safe_to_resend: bool = False,
+    ) -> None:
+        self._route, self._method, self._needs_body = route, method, needs_body
+        self._is_reused, self._over_tls, self._is_safe_to_resend = is_reused, over_tls, is_safe_to_resend
+        self._parser = ResponseParser(method, route, over_tls=over_tls)
+        self.is_replayable = True  # the request can be read again from its start
+        self.head: ResponseHead | None = None
+        self.unsent = memoryview(b"")
+        self.is_discarding = False
+        self._size = 0  # bytes of the body that were discarded
+        self._is_finished = False  # all of the request was offered
+        self._is_sent = False  # at least a part of the request
+        self._is_broken = False  # nothing more can be sent
+        self._is_abandoned = False  # the rest of a body that is not needed
+
+    # the request
+
+    def offer(self, data: bytes, *, is_last: bool = False) -> None:
+        """Make *data* the next part of the request; *is_last* ends the request.
+
+        It has no effect after a part that could not be sent to its end.
+        """
+        if not self.unsent:
+            self.unsent = memoryview(data)
+            self._is_finished = is_last
+
+    def sent(self, count: int) -> None:
+        """Record that the connection took *count* bytes; one with TLS may have sent some even if it took none."""
+        self.unsent = self.unsent[count:]
+        self._is_sent = self._is_sent or bool(count) or self._over_tls
+
+    def cannot_send(self) -> None:
+        """Record that nothing more can be sent; a response, or the cause of the failure, can still be received."""
+        self._is_broken = True
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of the request is to be sent now."""
+        return bool(self.unsent) and not self.stops_sending
+
+    @property
+    def stops_sending(self) -> bool:
+        """Whether the rest of the request is not sent."""
+        return self._is_broken or (self.head is not None and self.head.status >= 300)
+
+    # the response
+
+    def receive(self, data: bytes | OSError) -> None:
+        """Process what the connection delivered: data, b"" at its end, or the error with which it failed.
+
+        Raises NetworkError if there will be no complete response.
+        """
+        try:
+            if isinstance(data, OSError):
+                raise self._parser.connection_error(data) from data
+            self._parser.receive(data)
+        except NetworkError as error:
+            if not self.is_discarding:
+                self.record_sent(error)
+                raise
+            self._is_abandoned = True
+            return
+        if self.head is None and self._parser.head is not None:
+            self._begin_body(self._parser.head)
+        if self.is_discarding:
+            self._discard()
+
+    def body(self) -> bytes:
+        """Return the data of the body that arrived since the last call; raises NetworkError if no more will arrive."""
+        if self.head is None or self.is_discarding:
+            return b""
+        try:
+            return self._parser.body()
+        except NetworkError as error:
+            self.record_sent(error)
+            raise
+
+    def discard(self) -> None:
+        """From now on, discard the body."""
+        self.is_discarding = True
+        self._discard()
+
+    @property
+    def has_response(self) -> bool:
+        """Whether all of the response that is needed was received and taken."""
+        return self._parser.has_ended or self._is_abandoned
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to be sent or received."""
+        return self.has_response and not self.is_sending
+
+    def _begin_body(self, head: ResponseHead) -> None:
+        self.head = head
+        if head.status == 407 and self._route.proxy:
+            raise self._route.proxy.refusal(head.status)
+        if self._needs_body is not None and not self._needs_body(head):
+            self.is_discarding = True
+
+    def _discard(self) -> None:
+        try:
+            while not self.has_response and (block := self._parser.body()):
+                self._size += len(block)
+        except NetworkError:
+            self._is_abandoned = True
+        if self._size > MAX_DISCARDED:
+            self._is_abandoned = True
+
+    # the end
+
+    def expire(self) -> bool:
+        """Record that a wait timed out; return whether the exchange has its response, or goes on, nevertheless."""
+        if self.is_discarding:
+            self._is_abandoned = True
+        elif self.head is None or not self.is_sending:
+            return False
+        self._is_broken = True  # the response has arrived; the server need not read the rest of the request
+        return True
+
+    @property
+    def awaited(self) -> str:
+        """What the exchange waits for, as the start of the message about a timeout."""
+        if self.is_sending:
+            return f"{self._route} accepted no data"
+        return f"no response from {self._route}" if self.head is None else f"no more data from {self._route}"
+
+    def record_sent(self, error: NetworkError | TimeoutExpired) -> None:
+        """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
+        error.sent = self._is_sent or self.head is not None
+        if self.head is None and self._is_sent and self._method not in IDEMPOTENT and not self._is_safe_to_resend:
+            error.hint = f"the {self._method} may have been processed: check before you send it again"
+
+    @property
+    def may_resend(self) -> bool:
+        """Whether the request, which failed, may be sent again over a new connection."""
+        if not self._is_reused or self._parser.has_started or not self.is_replayable:
+            return False
+        return not self._is_sent or self._method in IDEMPOTENT
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether bytes arrived after the end of the response."""
+        return self._parser.has_surplus
+
+    @property
+    def allows_reuse(self) -> bool:
+        """Whether the connection may carry another request."""
+        is_complete = self._is_finished and not self.unsent and not (self._is_broken or self._is_abandoned)
+        return is_complete and self._parser.allows_reuse
