@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from xapi_cli.http import reuse
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.pool import ConnectionPool
+from xapi_cli.http.pool import GRACE_PERIOD, KEEP_ALIVE_TIMEOUT, ConnectionPool
 
 ROUTE = Route("http", "api.test", 80)
 OTHER = Route("http", "other.test", 80)
@@ -55,8 +54,8 @@ def test_a_pool_that_never_waits_yields_a_connection_after_its_grace_period(pair
     pool.release(ROUTE, pairs[0].connection)
 
     assert pool.acquire(ROUTE, waits=False) is None
-    assert pool.next_grace_end(ROUTE) == pairs[0].connection.idle_since + reuse.GRACE_PERIOD
-    age(pairs[0], reuse.GRACE_PERIOD)
+    assert pool.next_grace_end(ROUTE) == pairs[0].connection.idle_since + GRACE_PERIOD
+    age(pairs[0], GRACE_PERIOD)
     assert pool.acquire(ROUTE, waits=False) is pairs[0].connection
 
 
@@ -65,7 +64,7 @@ def test_a_connection_that_the_server_closed_is_closed_and_the_next_one_is_used(
     pool: ConnectionPool[Route] = ConnectionPool(on_close=closed.append)
     for pair in pairs[:2]:
         pool.release(ROUTE, pair.connection)
-        age(pair, reuse.GRACE_PERIOD)
+        age(pair, GRACE_PERIOD)
     pairs[1].server.close()  # the most recent one, which is chosen first
 
     assert pool.acquire(ROUTE) is pairs[0].connection
@@ -94,7 +93,7 @@ def test_connections_that_were_idle_for_too_long_are_closed(pairs: list[Pair]) -
     pool: ConnectionPool[Route] = ConnectionPool()
     for pair in pairs:
         pool.release(ROUTE, pair.connection)
-    age(pairs[1], reuse.KEEP_ALIVE_TIMEOUT + 1)
+    age(pairs[1], KEEP_ALIVE_TIMEOUT + 1)
     pool.close_expired()
     pool.remove(ROUTE, pairs[2].connection)
 

@@ -20,7 +20,7 @@ from tests.program import Outcome, Xapi
 from tests.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
 from tests.surplus import SURPLUS, echo, stray_body
 from xapi_cli.http.client import open_http
-from xapi_cli.http.reuse import GRACE_PERIOD
+from xapi_cli.http.pool import GRACE_PERIOD
 
 Result = TypeVar("Result")
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"

@@ -1,8 +1,8 @@
 """One request and its response over one connection, without I/O: the rules that every driver shares.
 
 A driver owns a connection. It offers the request as bytes, sends `unsent` as far as the connection takes it, and passes
-on everything that it receives, until `is_done`. `http.http1` is a driver that blocks; `batch.exchanges` is one for many
-exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
+on everything that it receives, until `is_done`. `http.transport` has a driver that blocks; `batch.exchanges` is one for
+many exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
 
 The invariants, and why they hold:
 

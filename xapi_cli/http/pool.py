@@ -1,20 +1,27 @@
 """Connections that are kept open between requests: those of a client, of a batch, and of the agent's relay.
 
-A connection is kept under a key, which contains all that two requests must have in common to use it. `http.reuse`
-decides whether it may carry another request. A pool is thread-safe; a connection belongs to one caller at a time.
+A connection is kept under a key, which contains all that two requests must have in common to use it. A pool is
+thread-safe; a connection belongs to one caller at a time.
+
+HTTP/1.1 does not mark which request a response belongs to: surplus bytes after a response would be parsed as the
+response to the next request. So a connection is reused only if it has no unread data. After the first response of a
+kind, no data may arrive for a grace period, which shows that the server does not send surplus bytes after a short
+delay. For a server that has ever sent surplus bytes, each request uses a new connection.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.reuse import GRACE_PERIOD, ReusePolicy
+from xapi_cli.http.connection import Connection, Kind, Route
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
+GRACE_PERIOD = 0.06  # seconds; surplus bytes usually follow the response within a few milliseconds
+KEEP_ALIVE_TIMEOUT = 5.0  # seconds; many servers close idle connections then, which must not coincide with a POST
 _MAX_RECORDED = 1000  # kinds of responses and routes; then none is regarded as safe any more
 
 K = TypeVar("K", bound=Hashable)
@@ -52,7 +59,7 @@ class ConnectionPool(Generic[K]):
     def __init__(self, *, limit: int | None = None, on_close: Callable[[Connection], None] | None = None) -> None:
         self._limit, self._on_close = limit, on_close
         self._lock = Lock()
-        self._reuse = ReusePolicy()
+        self._reuse = _ReusePolicy()
         self._idle: dict[K, list[Connection]] = {}  # in the order in which they became idle
         self._in_use: set[Connection] = set()
         self._is_closed = False
@@ -128,7 +135,7 @@ class ConnectionPool(Generic[K]):
                 kept = {key: [each for each in idle if each not in expired] for key, idle in self._idle.items()}
                 self._idle = {key: idle for key, idle in kept.items() if idle}
             if self._limit is not None and self._reuse.size > _MAX_RECORDED:  # a process that lives long
-                self._reuse = ReusePolicy()
+                self._reuse = _ReusePolicy()
         for connection in expired:
             self.discard(connection)
 
@@ -173,3 +180,57 @@ class ConnectionPool(Generic[K]):
         if self._on_close is not None:
             self._on_close(connection)
         connection.close()
+
+
+class _ReusePolicy:
+    """The reuse policy for all connections of one client; it records which servers send surplus bytes."""
+
+    def __init__(self) -> None:
+        # Kinds of responses after which no data arrived for the grace period; None stands for an unused connection.
+        self._safe_kinds: set[Kind | None] = {None}
+        self._unsafe_routes: set[Route] = set()  # routes on which surplus bytes arrived
+
+    @property
+    def size(self) -> int:
+        """The number of recorded kinds of responses and routes, each of which takes memory."""
+        return len(self._safe_kinds) + len(self._unsafe_routes)
+
+    def choose(self, idle: Sequence[Connection]) -> int | None:
+        """Return the index of the connection in *idle* to reuse first; None if all are in their grace periods.
+
+        *idle* is in the order in which the connections became idle. If some have been idle for the grace period, the
+        most recent of these is chosen: late surplus bytes have most likely arrived already, and the server has least
+        likely closed it. Otherwise, the first one with a kind of response that is known to be safe is chosen.
+        """
+        limit = time.monotonic() - GRACE_PERIOD
+        if idle[0].idle_since > limit:
+            for index, each in enumerate(idle):  # usually returns the first one
+                if each.kind in self._safe_kinds:
+                    return index
+            return None
+        return next(index for index in reversed(range(len(idle))) if idle[index].idle_since <= limit)
+
+    def can_reuse(self, connection: Connection) -> bool:
+        """Return whether *connection* may carry a request now; may wait for the end of its grace period."""
+        idle_time = time.monotonic() - connection.idle_since
+        if connection.kind in self._safe_kinds:
+            is_idle = connection.is_idle()
+        else:
+            is_idle = connection.stays_idle(GRACE_PERIOD - idle_time)
+            if is_idle:
+                self._safe_kinds.add(connection.kind)
+        return is_idle and idle_time <= KEEP_ALIVE_TIMEOUT and connection.route not in self._unsafe_routes
+
+    def is_expired(self, connection: Connection) -> bool:
+        """Return whether *connection* has been idle for so long that it is not reused."""
+        return time.monotonic() - connection.idle_since > KEEP_ALIVE_TIMEOUT
+
+    def may_keep(self, connection: Connection) -> bool:
+        """Return whether *connection*, which has received a complete response, may be kept."""
+        self.record_surplus(connection)
+        return connection.route not in self._unsafe_routes
+
+    def record_surplus(self, connection: Connection) -> None:
+        """Record whether surplus bytes arrived on *connection*."""
+        if connection.has_surplus:
+            self._unsafe_routes.add(connection.route)

@@ -12,7 +12,6 @@ import h11
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.error_text import describe_error
-from xapi_cli.http.headers import joined_headers
 
 MAX_HEADER_SIZE = (
     100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
@@ -72,6 +71,7 @@ class ResponseHead:
     def json(self) -> bytes:
         """Return the headers as a JSON object."""
         if self._json is None:
+            from xapi_cli.http.headers import joined_headers
             from xapi_cli.system.render import json_line
 
             self._json = json_line(joined_headers(self.raw_headers)).encode()

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+import h11
 import httpx
 
-from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.http1 import BlockingExchange, may_resend, request_event
+from xapi_cli.http.exchange import DISCARD_TIMEOUT, IDEMPOTENT, Exchange
 from xapi_cli.http.pool import ConnectionPool, Lender
-from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.response_parser import ResponseHead, new_protocol
+from xapi_cli.http.timeouts import Timeouts, Wait
 
 if TYPE_CHECKING:
     import ssl
@@ -84,16 +86,16 @@ class Transport(httpx.BaseTransport):
             return self._exchange(request, route)
 
     def _exchange(self, request: httpx.Request, route: Route) -> httpx.Response:
-        event = request_event(request, route)
+        event = _request_event(request, route)
         timeouts = Timeouts.of(request.extensions)
         first_error = None
         connection = self._pool.acquire(route)
         if connection is None:
-            is_replayable = may_resend(event) and isinstance(request.stream, httpx.ByteStream)
+            is_replayable = _may_resend(event) and isinstance(request.stream, httpx.ByteStream)
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
-            exchange = BlockingExchange(connection, request, event, timeouts)
+            exchange = _Exchange(connection, request, event, timeouts)
             try:
                 return self._response(exchange, connection)
             except NetworkError as error:
@@ -105,7 +107,7 @@ class Transport(httpx.BaseTransport):
             connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
-            return self._response(BlockingExchange(connection, request, event, timeouts), connection)
+            return self._response(_Exchange(connection, request, event, timeouts), connection)
         except httpx.StreamConsumed:
             if first_error is None:
                 raise
@@ -137,7 +139,7 @@ class Transport(httpx.BaseTransport):
             raise UsageError("the URL has a port outside 1-65535")
         return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
 
-    def _response(self, exchange: BlockingExchange, connection: Connection) -> httpx.Response:
+    def _response(self, exchange: "_Exchange", connection: Connection) -> httpx.Response:
         try:
             is_exposed = connection.is_exposed
             if is_exposed:
@@ -161,7 +163,7 @@ class Transport(httpx.BaseTransport):
             },
         )
 
-    def _release(self, exchange: BlockingExchange, connection: Connection) -> None:
+    def _release(self, exchange: "_Exchange", connection: Connection) -> None:
         if exchange.end():
             self._pool.release(connection.route, connection)
         else:
@@ -171,7 +173,7 @@ class Transport(httpx.BaseTransport):
 class _Body(httpx.SyncByteStream):
     """The body of a response; *release* is called once, when reading ends."""
 
-    def __init__(self, exchange: BlockingExchange, release: Callable[[], None]) -> None:
+    def __init__(self, exchange: "_Exchange", release: Callable[[], None]) -> None:
         self._exchange = exchange
         self._release = release
         self._has_ended = False
@@ -206,3 +208,163 @@ class _Body(httpx.SyncByteStream):
                 discard()
             finally:
                 self._release()
+
+
+class _Exchange:
+    """Send *request*, with the request line and headers *event*, over *connection* and read the response."""
+
+    def __init__(self, connection: Connection, request: httpx.Request, event: h11.Request, timeouts: Timeouts) -> None:
+        self._connection, self.request, self._request_event, self._timeouts = connection, request, event, timeouts
+        self._protocol = new_protocol()
+        self._length = _declared_length(event)
+        self._exchange = Exchange(
+            connection.route,
+            request.method,
+            is_reused=connection.is_used,
+            over_tls=connection.tls is not None,
+            is_safe_to_resend=bool(request.extensions.get("safe_to_resend")),
+        )
+
+    @property
+    def may_resend(self) -> bool:
+        """Whether the request, which failed, may be sent again over a new connection."""
+        return self._exchange.may_resend
+
+    def send(self) -> ResponseHead:
+        """Send the request and return the status line and headers of its response.
+
+        The response may arrive before the request is complete. Raises NetworkError
+        or TimeoutExpired.
+        """
+        if self._connection.is_used and not self._connection.is_idle():
+            raise NetworkError(f"{self._connection.route} closed the connection or sent unsolicited data")
+        try:
+            self._send_request()
+            wait = self._timeouts.start_wait(self._timeouts.read, self._exchange.awaited)
+            while self._exchange.head is None:
+                self._receive(wait)
+        except TimeoutExpired as error:
+            self._exchange.record_sent(error)
+            raise
+        return self._exchange.head
+
+    def read_body(self) -> bytes | None:
+        """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
+        wait = self._timeouts.start_wait(self._timeouts.read, self._exchange.awaited)
+        try:
+            while not self._exchange.has_response:
+                if block := self._exchange.body():
+                    return block
+                if not self._exchange.has_response:
+                    self._receive(wait)
+        except TimeoutExpired as error:
+            self._exchange.record_sent(error)
+            raise
+        return None
+
+    def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
+        """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
+        wait = self._timeouts.start_wait(seconds, "no end")
+        self._exchange.discard()
+        try:
+            while not self._exchange.has_response:
+                self._receive(wait)
+        except TimeoutExpired:
+            self._exchange.expire()
+
+    def end(self) -> bool:
+        """Mark the connection as idle; return whether it may carry another request."""
+        head = self._exchange.head
+        assert head is not None  # noqa: S101 - the body follows the headers
+        self._connection.end_response(self.request.method, head.status, has_surplus=self._exchange.has_surplus)
+        return self._exchange.allows_reuse
+
+    def _send_request(self) -> None:
+        self._send(self._request_event)
+        size = 0
+        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
+            # It could not be detected that the source of a body without a declared length yields less the second time.
+            self._exchange.is_replayable = self._length is not None
+            size += len(chunk)
+            if self._length is not None and size > self._length:
+                raise self._body_changed()
+            self._send(h11.Data(data=chunk))
+            if self._exchange.stops_sending:
+                return
+        if self._length is not None and size < self._length:
+            raise self._body_changed()
+        self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> None:
+        """Send *event*, the request line and headers at once: each send(2) is a packet."""
+        data = self._protocol.send(event) or b""
+        self._exchange.offer(data, is_last=isinstance(event, h11.EndOfMessage))
+        wait = None
+        while self._exchange.is_sending:
+            if self._exchange.head is None:
+                self._receive(None)
+                if self._exchange.stops_sending:
+                    break
+            try:
+                count = self._connection.send_now(self._exchange.unsent)
+            except OSError:
+                self._exchange.cannot_send()
+                break
+            self._exchange.sent(count)
+            if count:
+                wait = None
+            else:
+                wait = wait or self._timeouts.start_wait(self._timeouts.write, self._exchange.awaited)
+                self._wait_to_send(wait)
+
+    def _wait_to_send(self, wait: Wait) -> None:
+        try:
+            self._connection.wait(wait, receiving=self._exchange.head is None, sending=True)
+        except TimeoutExpired:
+            if not self._exchange.expire():
+                raise
+
+    def _receive(self, wait: Wait | None) -> None:
+        """Receive data; without *wait*, only what has arrived."""
+        data: bytes | OSError | None
+        try:
+            data = self._connection.receive(wait) if wait else self._connection.receive_now()
+        except OSError as error:
+            data = error
+        if data is not None:
+            self._exchange.receive(data)
+
+    def _body_changed(self) -> XapiError:
+        return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
+
+
+def _request_event(request: httpx.Request, route: Route) -> h11.Request:
+    """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
+    target, headers = request.url.raw_path, list(request.headers.raw)
+    if route.proxy and route.scheme == "http":
+        target = b"http://" + request.url.netloc + target
+        if route.proxy.authorization:
+            headers.append((b"Proxy-Authorization", route.proxy.authorization))
+    try:
+        event = h11.Request(method=request.method, target=target, headers=headers)
+    except (h11.LocalProtocolError, UnicodeError):
+        event = None  # raising after the handler keeps h11's message, which contains the value, out of a traceback
+    if event is None or event.method == b"CONNECT":
+        raise UsageError(
+            "the request's method, URL or headers are not valid in HTTP",
+            hint="check them for characters that HTTP does not allow",
+        )
+    return event
+
+
+def _may_resend(event: h11.Request) -> bool:
+    """Return whether the request *event* may be resent after a failure at any time; see `Exchange.may_resend`."""
+    return event.method.decode("ascii") in IDEMPOTENT and _declared_length(event) is not None
+
+
+def _declared_length(event: h11.Request) -> int | None:
+    """Return the body length that *event* declares in bytes; None with Transfer-Encoding."""
+    headers = {name: value for name, value in event.headers}  # noqa: C416  # the pairs have a type of h11
+    if b"transfer-encoding" in headers:
+        return None
+    return int(headers.get(b"content-length", b"0"))
