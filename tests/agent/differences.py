@@ -17,6 +17,7 @@ LEFT_OUT = {
         "it sends signals while the program is loading, which takes no time with the agent"
     ),
     "commands/test_api.py::test_yaml_without_the_extra_is_one_error": "it hides a module that the agent has loaded",
+    "commands/test_request_jq_processes.py::test_all_pages_share_one_process": _CHILDREN_OF_A_WORKER,
     "commands/test_request_jq_processes.py::test_a_signal_ends_an_endless_filter_at_once": _CHILDREN_OF_A_WORKER,
     "commands/test_request_jq_processes.py::test_a_filter_ends_when_xapi_is_killed": _CHILDREN_OF_A_WORKER,
     **dict.fromkeys(

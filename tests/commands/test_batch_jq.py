@@ -1,16 +1,16 @@
-"""`xapi batch --jq`, with both engines: libjq, and the program jq."""
+"""`xapi batch --jq`."""
 
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
-from tests.commands.jq_engines import ENDLESS, busy_children, wait_until_ended, without_library
+from tests.commands.jq_processes import ENDLESS, busy_children, wait_until_ended, without_library
 from tests.program import REAL, Xapi
 
 ENDLESS_ON_LINE_2 = f"if .n == 1 then ({ENDLESS}) else .n end"
@@ -30,10 +30,10 @@ def _number(received: ReceivedRequest) -> int:
     return int(received.path.rpartition("/")[2])
 
 
-def test_json_is_the_result_an_array_of_several_or_absent(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_json_is_the_result_an_array_of_several_or_absent(xapi: Xapi) -> None:
     texts = (b'[{"id": "x"}]', b'[{"id": 1},\n {"id": "\xc3\xa9\\u0000"}]', b"[]", b'[{"id": null}]', b'[{"id": [2]}]')
     with Api(bodies(*texts)) as api:
-        code, lines, err = batch(xapi, api, "--ordered", "--jq", ".[].id", input=paths(5), env=engine)
+        code, lines, err = batch(xapi, api, "--ordered", "--jq", ".[].id", input=paths(5))
 
     assert code == 0, err
     assert [line.get("json", "absent") for line in lines] == ["x", [1, "é\0"], "absent", None, [2]]
@@ -42,34 +42,27 @@ def test_json_is_the_result_an_array_of_several_or_absent(xapi: Xapi, engine: Ma
 
 
 @pytest.mark.parametrize("text", [".", "[.[]]", ".[1:][]"])
-def test_numbers_stay_as_sent_or_a_warning_says_that_they_do_not(
-    xapi: Xapi, engine: Mapping[str, str], text: str
-) -> None:
+def test_numbers_stay_as_sent(xapi: Xapi, text: str) -> None:
     with Api(bodies(b"[0, 1.10, 123456789012345678901234567890]")) as api:
-        outcome = xapi("batch", "--jq", text, input=paths(1), env={**api.settings, **engine})
+        outcome = xapi("batch", "--jq", text, input=paths(1), env=api.settings)
 
     assert outcome.code == 0
-    if "changes numbers such as 1.10" not in outcome.err:
-        assert "1.10,123456789012345678901234567890]" in outcome.out
-    else:
-        assert engine  # the program, before version 1.7
+    assert "1.10,123456789012345678901234567890]" in outcome.out
 
 
-def test_other_bodies_and_error_statuses_are_not_filtered(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_other_bodies_and_error_statuses_are_not_filtered(xapi: Xapi) -> None:
     text = (("Content-Type", "text/plain"),)
     replies = [Reply(b'{"a": 1}', 404), Reply(b'{"a": 1}', headers=text), Reply(b"{", 200), Reply(b""), Reply()]
     with Api(lambda received: replies[_number(received)]) as api:
-        code, lines, _ = batch(xapi, api, "--ordered", "--jq", "7", input=paths(5), env=engine)
+        code, lines, _ = batch(xapi, api, "--ordered", "--jq", "7", input=paths(5))
 
     assert code == 4
     assert [line.get("json", line.get("text")) for line in lines] == [{"a": 1}, '{"a": 1}', "{", "", 7]
 
 
 @pytest.mark.parametrize("text", [".[", "unknown_function", ".a) | (.b", "."])
-def test_a_filter_that_cannot_run_exits_with_2_before_the_input_is_read(
-    xapi: Xapi, engine: Mapping[str, str], tmp_path: Path, text: str
-) -> None:
-    env = {**engine, "PATH": str(tmp_path), **without_library(tmp_path)} if text == "." else engine
+def test_a_filter_that_cannot_run_exits_with_2_before_the_input_is_read(xapi: Xapi, tmp_path: Path, text: str) -> None:
+    env = without_library(tmp_path) if text == "." else {}
     with Api() as api:
         process = xapi.start("batch", "--jq", text, stdin=subprocess.PIPE, env={**api.settings, **env})
         assert process.wait(20) == 2  # stdin is still open
@@ -81,10 +74,10 @@ def test_a_filter_that_cannot_run_exits_with_2_before_the_input_is_read(
 
 
 @pytest.mark.parametrize("text", ['error("no")', ".n.n", "input", "halt", "error({a: 1})", '"x" | halt_error'])
-def test_a_filter_that_fails_is_an_error_of_its_line(xapi: Xapi, engine: Mapping[str, str], text: str) -> None:
+def test_a_filter_that_fails_is_an_error_of_its_line(xapi: Xapi, text: str) -> None:
     with Api(numbered) as api:
         args = ("--ordered", "--jq", f"if .n == 1 then {text} else .n end")
-        code, lines, err = batch(xapi, api, *args, input=paths(4), env=engine)
+        code, lines, err = batch(xapi, api, *args, input=paths(4))
 
     assert code == 1
     assert [line.get("json") for line in lines] == [0, None, 2, 3]
@@ -100,10 +93,10 @@ def test_fail_fast_stops_after_a_filter_that_fails(xapi: Xapi) -> None:
         assert (code, len(api.requests)) == (1, 1)
 
 
-def test_an_endless_filter_delays_no_other_line(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_an_endless_filter_delays_no_other_line(xapi: Xapi) -> None:
     with Api(numbered) as api:
         args = ("batch", "-j", "4", "--timeout", "60", "--jq", ENDLESS_ON_LINE_2)
-        process = xapi.start(*args, stdin=subprocess.PIPE, env={**api.settings, **engine})
+        process = xapi.start(*args, stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(paths(40).encode())
@@ -127,42 +120,38 @@ def test_an_endless_filter_delays_no_other_line(xapi: Xapi, engine: Mapping[str,
         ("--max-time", 12, "timeout", "no response before --max-time expired; raise --max-time"),
     ],
 )
-def test_a_time_limit_ends_an_endless_filter(
-    xapi: Xapi, engine: Mapping[str, str], option: str, code: int, kind: str, message: str
-) -> None:
+def test_a_time_limit_ends_an_endless_filter(xapi: Xapi, option: str, code: int, kind: str, message: str) -> None:
     with Api(numbered) as api:
         args = ("--ordered", "--jq", ENDLESS_ON_LINE_2, option, "3")
-        result = batch(xapi, api, *args, input=paths(3), env=engine)
+        result = batch(xapi, api, *args, input=paths(3))
 
     assert (result[0], result[1][1]["error"]) == (code, {"kind": kind, "message": message})
 
 
 @pytest.mark.parametrize("text", ['"x" * 11000000', "[range(1e12)]"])
-def test_an_unlimited_result_is_an_error_of_its_line(xapi: Xapi, engine: Mapping[str, str], text: str) -> None:
+def test_an_unlimited_result_is_an_error_of_its_line(xapi: Xapi, text: str) -> None:
     with Api(numbered) as api:
         args = ("--ordered", "--timeout", "20", "--jq", f"if .n == 1 then {text} else .n end")
-        code, lines, _ = batch(xapi, api, *args, input=paths(3), env=engine)
+        code, lines, _ = batch(xapi, api, *args, input=paths(3))
 
     assert (code, lines[0]["json"], lines[2]["json"]) == (1, 0, 2)
     assert lines[1]["error"]["kind"] == "filter"
 
 
-def test_a_large_body_and_a_large_result(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_large_body_and_a_large_result(xapi: Xapi) -> None:
     values = [{"id": number, "name": f"é {number}"} for number in range(100_000)]
     body = json.dumps(values, indent=1, ensure_ascii=False).encode()
     with Api(lambda received: Reply(body if _number(received) % 2 else b"[]")) as api:
-        code, lines, err = batch(xapi, api, "--ordered", "--jq", "[.[].id], .", input=paths(4), env=engine)
+        code, lines, err = batch(xapi, api, "--ordered", "--jq", "[.[].id], .", input=paths(4))
 
     assert code == 0, err
     assert [line["json"] for line in lines] == [[[], []], [list(range(100_000)), values]] * 2
 
 
 @pytest.mark.parametrize("text", [b"[" * 300 + b"]" * 300, b"[" * 20_000 + b"]" * 20_000])
-def test_a_deep_body_has_a_result_or_is_an_error_of_its_line(
-    xapi: Xapi, engine: Mapping[str, str], text: bytes
-) -> None:
+def test_a_deep_body_has_a_result_or_is_an_error_of_its_line(xapi: Xapi, text: bytes) -> None:
     with Api(bodies(b"1", text, b"3")) as api:
-        outcome = xapi("batch", "--ordered", "--jq", "length", input=paths(3), env={**api.settings, **engine})
+        outcome = xapi("batch", "--ordered", "--jq", "length", input=paths(3), env=api.settings)
 
     lines = out_lines(outcome.out)
     assert (lines[0]["json"], lines[2]["json"]) == (1, 3)
@@ -198,10 +187,10 @@ def test_the_outputs_of_shards_can_be_merged(xapi: Xapi, tmp_path: Path) -> None
     assert (refused.code, refused.err) == (2, "xapi: error: --merge and --jq cannot be combined; omit --jq\n")
 
 
-def _endless(xapi: Xapi, api: Api, engine: Mapping[str, str]) -> tuple["subprocess.Popen[bytes]", list[int]]:
+def _endless(xapi: Xapi, api: Api) -> tuple["subprocess.Popen[bytes]", list[int]]:
     """Start a batch with an endless filter; return it with the processes that run the filter."""
     args = ("batch", "--timeout", "60", "--jq", ENDLESS)
-    process = xapi.start(*args, stdin=subprocess.PIPE, env={**api.settings, **engine}, argv=REAL)
+    process = xapi.start(*args, stdin=subprocess.PIPE, env=api.settings, argv=REAL)
     assert process.stdin is not None
     process.stdin.write(jsonl({"path": "/n/1"}).encode())
     process.stdin.flush()
@@ -210,9 +199,9 @@ def _endless(xapi: Xapi, api: Api, engine: Mapping[str, str]) -> tuple["subproce
     return process, children
 
 
-def test_the_filters_end_when_xapi_is_killed(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_the_filters_end_when_xapi_is_killed(xapi: Xapi) -> None:
     with Api(numbered) as api:
-        process, children = _endless(xapi, api, engine)
+        process, children = _endless(xapi, api)
         process.kill()
         process.communicate(timeout=10)
 
@@ -220,9 +209,9 @@ def test_the_filters_end_when_xapi_is_killed(xapi: Xapi, engine: Mapping[str, st
         wait_until_ended(child)
 
 
-def test_a_second_interrupt_ends_the_filters(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_second_interrupt_ends_the_filters(xapi: Xapi) -> None:
     with Api(numbered) as api:
-        process, children = _endless(xapi, api, engine)
+        process, children = _endless(xapi, api)
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
         while b"finishing 1 request in flight" not in process.stderr.readline():
@@ -235,17 +224,9 @@ def test_a_second_interrupt_ends_the_filters(xapi: Xapi, engine: Mapping[str, st
         wait_until_ended(child)
 
 
-def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi) -> None:
     with Api(numbered) as api:
-        _, lines, _ = batch(xapi, api, "--jq", "$ENV", input=paths(1), env={**engine, "MINE": "yes"})
+        _, lines, _ = batch(xapi, api, "--jq", "$ENV", input=paths(1), env={"MINE": "yes"})
 
     assert lines[0]["json"]["MINE"] == "yes"
     assert "canary" not in json.dumps(lines)
-
-
-def test_what_the_filter_prints_on_stderr_is_reported(xapi: Xapi, tmp_path: Path) -> None:
-    with Api(numbered) as api:
-        code, _, err = batch(xapi, api, "--jq", "debug | .n", input=paths(1), env=without_library(tmp_path))
-
-    assert code == 0
-    assert 'xapi: ["DEBUG:",{"n":0}]\n' in err

@@ -1,17 +1,16 @@
-"""`xapi batch --jq` with filters that are slow on some lines, with both engines: they delay no other line."""
+"""`xapi batch --jq` with filters that are slow on some lines: they delay no other line."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, batch, out_lines, paths
-from tests.commands.jq_engines import ENDLESS, without_library
+from tests.commands.jq_processes import ENDLESS
 from tests.program import PROGRAM, Xapi
 
 COUNT = 40  # slow lines, more than there are --jobs or processes
@@ -25,11 +24,11 @@ def numbered(received: ReceivedRequest) -> Reply:
 
 
 @contextmanager
-def endless_filters(xapi: Xapi, engine: Mapping[str, str], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+def endless_filters(xapi: Xapi, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a batch with COUNT lines whose filters do not end."""
     with Api(numbered) as api:
         args = ("batch", "--timeout", "100", "--jq", FILTER, *options)
-        process = xapi.start(*args, stdin=subprocess.PIPE, env={**api.settings, **engine})
+        process = xapi.start(*args, stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
         try:
             process.stdin.write(paths(COUNT).encode())
@@ -51,10 +50,10 @@ def _send(process: "subprocess.Popen[bytes]", number: int, count: int = 1) -> No
     process.stdin.flush()
 
 
-def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi) -> None:
     """On an idle machine, a line is complete within 0.3 s, however many filters are running or waiting."""
     waits = []
-    with endless_filters(xapi, engine) as process:
+    with endless_filters(xapi) as process:
         _send(process, COUNT, 60)  # all in one write
         numbers = {_read_one(process) for _ in range(60)}
         for number in range(100, 120):  # one at a time
@@ -67,45 +66,35 @@ def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi, engine: M
     assert min(waits) < 0.3
 
 
-def test_with_one_job_each_line_waits_for_the_one_before(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_with_one_job_each_line_waits_for_the_one_before(xapi: Xapi) -> None:
     with Api(numbered) as api:
         text = f"if .n % 2 == 0 then {SLOW} else .n end"
-        code, lines, _ = batch(xapi, api, "-j", "1", "--jq", text, input=paths(6), env=engine)
+        code, lines, _ = batch(xapi, api, "-j", "1", "--jq", text, input=paths(6))
 
     assert (code, [line["id"] for line in lines]) == (0, [0, 1, 2, 3, 4, 5])
     assert api.most_under_way == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--ordered",)])
-def test_all_slow_lines_end_with_their_results(xapi: Xapi, engine: Mapping[str, str], options: tuple[str, ...]) -> None:
+def test_all_slow_lines_end_with_their_results(xapi: Xapi, options: tuple[str, ...]) -> None:
     with Api(numbered) as api:
         args = (*options, "--timeout", "100", "--jq", f'[.n, ({SLOW}), "x" * 1000]')
-        code, lines, err = batch(xapi, api, *args, input=paths(COUNT), env=engine, timeout=100)
+        code, lines, err = batch(xapi, api, *args, input=paths(COUNT), timeout=100)
 
     assert code == 0, err
     results = {line["id"]: line["json"] for line in lines}
     assert results == {number: [number, 59_999, "x" * 1000] for number in range(COUNT)}
 
 
-def test_what_a_filter_prints_is_reported_once_even_if_it_runs_again(xapi: Xapi, tmp_path: Path) -> None:
-    with Api(numbered) as api:
-        args = ("--timeout", "100", "--jq", f"debug | ({SLOW})")
-        code, lines, err = batch(xapi, api, *args, input=paths(COUNT), env=without_library(tmp_path), timeout=100)
-
-    assert (code, len(lines)) == (0, COUNT)
-    notes = sorted(line for line in err.splitlines() if "DEBUG" in line)
-    assert notes == sorted(f'xapi: ["DEBUG:",{{"n":{number}}}]' for number in range(COUNT))
-
-
 @pytest.mark.slow
-def test_large_results_wait_in_bounded_memory_for_a_slow_first_line(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_large_results_wait_in_bounded_memory_for_a_slow_first_line(xapi: Xapi) -> None:
     peak, out = xapi.home / "peak", xapi.home / "out"
     (xapi.home / "in").write_text(paths(60))
     text = 'if .n == 0 then last(range(2000000)) else "x" * 2000000 end'
     command = (sys.executable, "-c", MEASURED, str(peak), str(PROGRAM), "batch", str(xapi.home / "in"))
     with Api(numbered) as api, out.open("wb") as file:
         args = ("--ordered", "-j", "32", "--timeout", "100", "--jq", text)
-        process = xapi.start(*args, stdout=file, env={**api.settings, **engine}, argv=command)
+        process = xapi.start(*args, stdout=file, env=api.settings, argv=command)
         _, err = process.communicate(timeout=100)
 
     assert process.returncode == 0, err

@@ -1,8 +1,7 @@
-"""`xapi request --jq`: the language of the filter, its results, and where they go; with both engines."""
+"""`xapi request --jq`: the language of the filter, its results, and where they go."""
 
 import json
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, numbered, page
 from tests.program import Xapi
 from tests.servers import Server, request, send, serve, wait_for
-from xapi_cli.request import filter_engine
 from xapi_cli.sandbox import Sandbox
 
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
@@ -30,11 +28,9 @@ NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
         ("keys", '{"b": 1, "a": 1}', '["a","b"]\n'),
     ],
 )
-def test_the_results_are_printed_one_per_line(
-    xapi: Xapi, engine: Mapping[str, str], text: str, body: str, out: str
-) -> None:
+def test_the_results_are_printed_one_per_line(xapi: Xapi, text: str, body: str, out: str) -> None:
     with PageServer(lambda target: page(body.encode())) as server:
-        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", text, env=bearing(server))
 
     assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
 
@@ -48,89 +44,34 @@ def test_the_results_are_printed_one_per_line(
         ("[.[1]]", "[123456789012345678901234567890]\n"),
     ],
 )
-def test_numbers_stay_as_sent_or_a_warning_says_that_they_do_not(
-    xapi: Xapi, engine: Mapping[str, str], text: str, out: str
-) -> None:
+def test_numbers_stay_as_sent(xapi: Xapi, text: str, out: str) -> None:
     with PageServer(lambda target: page(NUMBERS.encode())) as server:
-        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", text, env=bearing(server))
 
-    assert outcome.code == 0
-    if engine and outcome.err:  # the program, before version 1.7
-        assert "changes numbers such as 1.10" in outcome.err
-        assert "pip install 'xapi-cli[jq]'" in outcome.err
-    else:
-        assert (outcome.out, outcome.err) == (out, "")
+    assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
 
 
-@pytest.mark.parametrize("body", ["1.10", "[1.10]", "-2.0", "0.12345678901234567", " 12345678901234567\n", "[2.50\n]"])
-def test_a_number_that_an_old_program_changes_is_warned_of_wherever_it_is(
-    xapi: Xapi, engine: Mapping[str, str], body: str
-) -> None:
-    with PageServer(lambda target: page(body.encode())) as server:
-        outcome = xapi("request", "/", "--jq", "tojson", env={**bearing(server), **engine})
-
-    assert outcome.code == 0
-    if outcome.out != body.replace("\n", "").strip() + "\n":
-        assert "changes numbers such as 1.10" in outcome.err
-
-
-def test_a_filter_may_be_a_negated_expression(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_filter_may_be_a_negated_expression(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1, 2])) as server:
-        outcome = xapi("request", "/", "--jq", "-length", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", "-length", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (0, "-2\n")
 
 
-_TEXT_WITH_NUMBERS = (
-    '{"at": "2026-12-22T20:43:16.500Z", "ip": "10.0.0.10", "by": "xapi/0.1.0",'
-    ' "q": "\\"1.10\\" \\\\", "\\"": [12345678901234567]}'
-)
-
-
-def test_numbers_within_strings_are_not_warned_of(xapi: Xapi, engine: Mapping[str, str]) -> None:
-    body = _TEXT_WITH_NUMBERS.replace("12345678901234567", "1.5").encode()
-    with PageServer(lambda target: page(body)) as server:
-        outcome = xapi("request", "/", "--jq", '.["\\""][0]', env={**bearing(server), **engine})
-
-    assert (outcome.code, outcome.out, outcome.err) == (0, "1.5\n", "")
-
-
-@pytest.mark.parametrize(("number", "count"), [("1.10", 1), ("1.5", 0), ("12345678901234567", 1), ('"1.10"', 0)])
-def test_numbers_are_found_wherever_a_chunk_begins(number: str, count: int) -> None:
-    body = _TEXT_WITH_NUMBERS.replace("12345678901234567", number).encode()
-    for first in range(len(body)):
-        for second in range(first, min(first + 5, len(body))):
-            warnings: list[str] = []
-            check = filter_engine.NumberCheck("1.6", warnings.append)
-            for chunk in (body[:first], body[first:second], body[second:]):
-                check.add(chunk)
-            assert bool(warnings) == bool(count), (first, second)
-
-
-@pytest.mark.parametrize("text", ["\\u001e", "\\u001ex\\n\\u001e"])
-def test_a_result_may_contain_the_character_before_the_end(xapi: Xapi, engine: Mapping[str, str], text: str) -> None:
-    with PageServer(lambda target: page(f'["{text}"]'.encode())) as server:
-        outcome = xapi("request", "/", "--jq", ".[]", env={**bearing(server), **engine})
-
-    assert (outcome.code, outcome.out, outcome.err) == (0, json.loads(f'"{text}"') + "\n", "")
-
-
 @pytest.mark.parametrize("text", ["", "# a comment", "def f: 1;", 'import "m" as m {search: "MODULES"}; m::f'])
-def test_filters_without_an_expression_and_with_modules_are_accepted(
-    xapi: Xapi, engine: Mapping[str, str], tmp_path: Path, text: str
-) -> None:
+def test_filters_without_an_expression_and_with_modules_are_accepted(xapi: Xapi, tmp_path: Path, text: str) -> None:
     (tmp_path / "m.jq").write_text("def f: .;\n")
     text = text.replace("MODULES", str(tmp_path))
     with PageServer(lambda target: page([1])) as server:
-        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", text, env=bearing(server))
 
     assert (outcome.code, outcome.out, outcome.err) == (0, "[1]\n", "")
 
 
-def test_the_output_file_is_complete_or_unchanged(xapi: Xapi, engine: Mapping[str, str], out: Path) -> None:
+def test_the_output_file_is_complete_or_unchanged(xapi: Xapi, out: Path) -> None:
     out.write_text("old")
     with PageServer(lambda target: page(b'{"a": "x"} [2]')) as server:
-        env = {**bearing(server), **engine}
+        env = bearing(server)
         failed = xapi("request", "/", "--jq", ".a", "-o", str(out), env=env)
         assert (failed.code, failed.out, out.read_text()) == (1, "", "old")
         outcome = xapi("request", "/", "--jq", ".a?", "-o", str(out), env=env)
@@ -139,16 +80,16 @@ def test_the_output_file_is_complete_or_unchanged(xapi: Xapi, engine: Mapping[st
 
 
 @pytest.mark.parametrize("reply", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
-def test_without_a_body_there_are_no_results(xapi: Xapi, engine: Mapping[str, str], reply: bytes) -> None:
+def test_without_a_body_there_are_no_results(xapi: Xapi, reply: bytes) -> None:
     with Server([serve(reply)]) as server:
-        outcome = xapi("request", "/", "--jq", ".", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", ".", env=bearing(server))
 
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
 
 
-def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi) -> None:
     with PageServer(numbered(3)) as server:
-        outcome = xapi("request", "/items", "--paginate", "--jq", ".id", env={**bearing(server), **engine})
+        outcome = xapi("request", "/items", "--paginate", "--jq", ".id", env=bearing(server))
 
     assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n3\n4\n5\n6\n", "")
 
@@ -163,9 +104,7 @@ def test_meta_counts_the_bytes_of_the_items_not_those_of_the_results(xapi: Xapi,
     assert json.loads(meta.read_text())["bytes"] == len(plain.out)
 
 
-def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(
-    xapi: Xapi, engine: Mapping[str, str]
-) -> None:
+def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(xapi: Xapi) -> None:
     printed = threading.Event()
     pages = numbered(2)
 
@@ -174,7 +113,7 @@ def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(
         return pages(target)
 
     with PageServer(respond) as server:
-        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env={**bearing(server), **engine})
+        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env=bearing(server))
         assert process.stdout is not None
         first = process.stdout.readline() + process.stdout.readline()
         printed.set()
@@ -193,10 +132,10 @@ def test_control_characters_of_results_are_shown_on_a_terminal(xapi: Xapi) -> No
     assert terminal.text == "a\\x1b[31mb\r\né\r\n"
 
 
-def test_a_large_document_is_filtered_completely(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_large_document_is_filtered_completely(xapi: Xapi) -> None:
     body = json.dumps([{"id": number, "name": f"é {number}"} for number in range(100_000)], ensure_ascii=False).encode()
     with PageServer(lambda target: page(body)) as server:
-        outcome = xapi("request", "/", "--jq", ".[].id", env={**bearing(server), **engine}, timeout=60)
+        outcome = xapi("request", "/", "--jq", ".[].id", env=bearing(server), timeout=60)
 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.split() == [str(number) for number in range(100_000)]

@@ -1,14 +1,10 @@
-"""`xapi request --jq`: filters that fail, responses that are not filtered, and invalid options; with both engines."""
+"""`xapi request --jq`: filters that fail, responses that are not filtered, and invalid options."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.commands.jq_engines import (
-    without_library,
-)
 from tests.commands.page_server import PageServer, numbered, page
 from tests.program import Xapi
 from tests.servers import Server, serve
@@ -16,55 +12,51 @@ from xapi_cli.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("option", ["-r", "-c", "-rc", "--raw-output", "--arg"])
-def test_an_option_of_jq_in_place_of_the_filter_is_a_usage_error(
-    xapi: Xapi, engine: Mapping[str, str], option: str
-) -> None:
+def test_an_option_of_jq_in_place_of_the_filter_is_a_usage_error(xapi: Xapi, option: str) -> None:
     error = (
         f"xapi: error: --jq takes a filter, not an option of jq such as {option}; "
         f"omit {option}: each result is one line, and strings are printed without quotes\n"
     )
     with PageServer(numbered(1)) as server:
-        outcome = xapi("request", "/items", "--jq", option, ".id", env={**bearing(server), **engine})
-        batch = xapi("batch", "--jq", option, input="/items\n", env={**bearing(server), **engine})
+        outcome = xapi("request", "/items", "--jq", option, ".id", env=bearing(server))
+        batch = xapi("batch", "--jq", option, input="/items\n", env=bearing(server))
 
     assert (outcome.code, outcome.out, outcome.err, batch.code, batch.err) == (2, "", error, 2, error)
     assert not server.targets
 
 
-def test_a_filter_that_reads_more_input_than_there_is_says_so(xapi: Xapi, tmp_path: Path) -> None:
+def test_a_filter_that_reads_more_input_than_there_is_says_so(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
-        outcome = xapi("request", "/", "--jq", "input", env={**bearing(server), **without_library(tmp_path)})
+        outcome = xapi("request", "/", "--jq", "input", env=bearing(server))
 
     assert outcome.code == 1
     assert "the filter of --jq failed: no more input" in outcome.err.lower()
 
 
 @pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
-def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(
-    xapi: Xapi, engine: Mapping[str, str], text: str
-) -> None:
+def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(xapi: Xapi, text: str) -> None:
     with PageServer(numbered(1)) as server:
-        outcome = xapi("request", "/items", "--jq", text, env={**bearing(server), **engine})
+        outcome = xapi("request", "/items", "--jq", text, env=bearing(server))
 
     assert (outcome.code, outcome.out, server.targets) == (2, "", [])
     assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
     assert outcome.err.count("\n") == 1
 
 
-def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi) -> None:
     """A pipe does not hold them: libjq repeats the filter in each."""
     text = ", ".join(f"{{name: .name, id: .id, created: (.created | to_date({number}))}}" for number in range(60))
     with PageServer(numbered(1)) as server:
-        outcome = xapi("request", "/items", "--jq", f".items | [{text}]", env={**bearing(server), **engine})
+        outcome = xapi("request", "/items", "--jq", f".items | [{text}]", env=bearing(server))
 
     assert (outcome.code, outcome.out, server.targets) == (2, "", [])
     assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
     assert "to_date/1 is not defined" in outcome.err
 
 
-def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi) -> None:
     with PageServer(lambda target: page(b'{"a": 1}\n[2]\n{"a": 3}')) as server:
-        outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, "1\n")
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot index array with string ")
@@ -74,11 +66,9 @@ def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi, e
 @pytest.mark.parametrize(
     "body, out", [(b'{"a": 1} <html>', "1\n"), (b"<html>", ""), (b"[1,", ""), (b'{"a": 1}\n{"a"', "1\n")]
 )
-def test_a_body_that_is_not_json_is_named_as_the_cause(
-    xapi: Xapi, engine: Mapping[str, str], body: bytes, out: str
-) -> None:
+def test_a_body_that_is_not_json_is_named_as_the_cause(xapi: Xapi, body: bytes, out: str) -> None:
     with PageServer(lambda target: page(body)) as server:
-        outcome = xapi("request", "/", "--jq", ".a", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, out)
     assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: ")
@@ -95,15 +85,13 @@ def test_a_body_that_is_not_json_is_named_as_the_cause(
         ("., halt", "halt is not supported"),
         ('error("")', "no reason given"),
         ('error("first\\nsecond")', "first second"),
-        ('error("a at line 1, column 2")', "a at line 1, column 2"),
+        ('error("parse error: a at line 1, column 2")', "parse error: a at line 1, column 2"),
     ],
 )
-def test_a_filter_that_halts_fails_and_does_not_change_the_file(
-    xapi: Xapi, engine: Mapping[str, str], out: Path, text: str, reason: str
-) -> None:
+def test_a_filter_that_halts_fails_and_does_not_change_the_file(xapi: Xapi, out: Path, text: str, reason: str) -> None:
     out.write_text("old")
     with PageServer(lambda target: page(b'{"a": "lost"} {"a": 2}')) as server:
-        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env=bearing(server))
 
     assert outcome.code == 1
     assert outcome.err == f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
@@ -121,12 +109,12 @@ def stopping_module(xapi: Xapi, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("function", ["m::stop", "m::stop_silently", "stop_too", "stop_too_silently"])
 def test_a_module_that_halts_is_an_error_and_does_not_change_the_file(
-    xapi: Xapi, engine: Mapping[str, str], out: Path, stopping_module: str, function: str
+    xapi: Xapi, out: Path, stopping_module: str, function: str
 ) -> None:
     out.write_text("old")
     text = f"{stopping_module} if .n == 2 then .n, {function}, 3 else .n end"
     with PageServer(lambda target: page(b'{"n": 1}{"n": 2} {"n": 3}')) as server:
-        env = {**bearing(server), **engine}
+        env = bearing(server)
         printed = xapi("request", "/", "--jq", text, env=env)
         saved = xapi("request", "/", "--jq", text, "-o", str(out), env=env)
 
@@ -137,11 +125,9 @@ def test_a_module_that_halts_is_an_error_and_does_not_change_the_file(
 
 
 @pytest.mark.parametrize("text", ["[limit(3000; repeat(.)) | debug] | error", "if .n == 1 then error else . end"])
-def test_an_error_before_other_documents_or_after_many_messages_is_not_lost(
-    xapi: Xapi, engine: Mapping[str, str], out: Path, text: str
-) -> None:
+def test_an_error_before_other_documents_or_after_many_messages_is_not_lost(xapi: Xapi, out: Path, text: str) -> None:
     with PageServer(lambda target: page(b'{"n": 1} {"n": 2}')) as server:
-        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", text, "-o", str(out), env=bearing(server))
 
     assert outcome.code == 1
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
@@ -191,9 +177,9 @@ def test_the_body_of_a_redirect_or_a_401_is_not_filtered(
     assert out.read_text() == "old"
 
 
-def test_a_truncated_body_is_a_network_error(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_truncated_body_is_a_network_error(xapi: Xapi) -> None:
     with PageServer(lambda target: response("200 OK", b"[1, 2]", "Content-Length: 99", "Connection: close")) as server:
-        outcome = xapi("request", "/", "--jq", ".[]", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", ".[]", env=bearing(server))
 
     assert outcome.code == 11
     assert "was truncated after 6 bytes" in outcome.err
@@ -208,13 +194,11 @@ def test_a_truncated_body_is_a_network_error(xapi: Xapi, engine: Mapping[str, st
         (".items[].id", ""),
     ],
 )
-def test_a_filter_for_the_page_instead_of_an_item_says_so(
-    xapi: Xapi, engine: Mapping[str, str], text: str, hint: str
-) -> None:
+def test_a_filter_for_the_page_instead_of_an_item_says_so(xapi: Xapi, text: str, hint: str) -> None:
     items = b'[{"id": 1}]' if "items" in text else b"[1, 2]"
     with PageServer(lambda target: page(items)) as server:
-        outcome = xapi("request", "/", "--paginate", "--jq", text, env={**bearing(server), **engine})
-        single = xapi("request", "/", "--jq", f"[.][0] | .x | {text}", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--paginate", "--jq", text, env=bearing(server))
+        single = xapi("request", "/", "--jq", f"[.][0] | .x | {text}", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.endswith(f"; with --paginate, the filter is applied to each item, not to the page{hint}\n")

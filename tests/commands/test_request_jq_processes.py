@@ -1,97 +1,41 @@
-"""`xapi request --jq`: the engines, libjq and the program jq, and the limits of their processes."""
+"""`xapi request --jq`: libjq, and the limits of its process."""
 
 import json
+import os
 import signal
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.commands.api import TOKEN, bearing
-from tests.commands.jq_engines import (
+from tests.commands.jq_processes import (
     ENDLESS,
     busy_children,
-    program,
-    wait_for_end_of,
+    children,
     wait_until_ended,
     without_library,
     without_signals_of_pipes,
 )
-from tests.commands.page_server import PageServer, page
+from tests.commands.page_server import PageServer, numbered, page
 from tests.program import REAL, Xapi
 from xapi_cli.errors import UsageError
-from xapi_cli.request import filter_engine
-from xapi_cli.request.filter_child import MAX_BODY
+from xapi_cli.request.jq import engine
+from xapi_cli.request.jq.child import MAX_DOCUMENT
 from xapi_cli.sandbox import Sandbox
 
 
-@pytest.mark.parametrize("output", ["", "1\\n", "1\\036", "\\036"])
-def test_a_program_that_ends_without_an_error_before_the_last_result_is_an_error(
-    xapi: Xapi, tmp_path: Path, output: str
-) -> None:
-    env = program(tmp_path, f"printf '{output}'")
-    with PageServer(lambda target: page([1])) as server:
-        outcome = xapi("request", "/", "--jq", ".", env={**bearing(server), **env})
-
-    assert (outcome.code, outcome.out) == (1, output.encode().decode("unicode_escape"))
-    assert "the filter of --jq failed: it ended early" in outcome.err
-
-
-def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
         text = '.[0], (reduce range(40) as $_ ("x"; . + .))'
-        outcome = xapi("request", "/", "--jq", text, env={**bearing(server), **engine}, timeout=60)
+        outcome = xapi("request", "/", "--jq", text, env=bearing(server), timeout=60)
 
     assert outcome.code == 1
     assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
     assert "memory" in outcome.err
 
 
-def test_a_program_that_is_gone_after_the_request_exits_with_1(xapi: Xapi, tmp_path: Path) -> None:
-    def respond(target: str) -> bytes:
-        (tmp_path / "program" / "jq").unlink()
-        return page([1])
-
-    env = program(tmp_path, "exit 0")
-    with PageServer(respond) as server:
-        outcome = xapi("request", "POST", "/", "--jq", ".", env={**bearing(server), **env})
-
-    assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err == ("xapi: error: jq cannot be run: No such file or directory; check the installation of jq\n")
-
-
-@pytest.mark.parametrize("script", ["exec cat /dev/zero >&2", "echo broken >&2; exit 9"])
-def test_a_program_that_is_not_jq_exits_with_2(xapi: Xapi, tmp_path: Path, sandbox: Sandbox, script: str) -> None:
-    outcome = xapi("request", "/x-api/me", "--jq", ".", env={**bearing(sandbox), **program(tmp_path, script)})
-
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith("xapi: error: jq cannot be run: ")
-    assert outcome.err.count("\n") == 1
-
-
-def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(filter_engine, "_TIME_LIMIT", 0.5)
-    monkeypatch.setattr(filter_engine, "_library_directory", lambda: None)
-    env = program(tmp_path, 'echo $$ >"$0.pid"; sleep 1000; :')
-    with pytest.raises(UsageError, match="the filter was not compiled within"):
-        filter_engine.FilterEngine(".", env, warn=print)
-
-    group = int((tmp_path / "program" / "jq.pid").read_text())
-    wait_for_end_of(group)
-
-
-def test_max_time_ends_the_child_processes_of_the_program(xapi: Xapi, tmp_path: Path) -> None:
-    env = program(tmp_path, 'echo $$ >"$0.pid"; /usr/bin/jq "$@"; exit $?')
-    with PageServer(lambda target: page([1])) as server:
-        process = xapi.start(
-            "request", "/", "--jq", f"1, ({ENDLESS})", "--max-time", "3", env={**bearing(server), **env}
-        )
-        assert process.wait(30) == 12
-    group = int((tmp_path / "program" / "jq.pid").read_text())
-    wait_for_end_of(group)
-
-
+_HOW_TO_INSTALL = "; run `pip install 'xapi-cli[jq]'`, or omit --jq and append `| jq`\n"
 _OLD_LIBRARY = """
 class compile:
     def __init__(self, text): pass
@@ -100,22 +44,73 @@ class compile:
 
 
 @pytest.mark.parametrize(
-    "code", [None, "raise ImportError('wrong architecture')\n", "def compile(text): return text\n", _OLD_LIBRARY]
+    ("code", "reason"),
+    [
+        (None, "--jq requires libjq, which is not installed"),
+        ("raise ImportError('wrong architecture')\n", "libjq cannot be used: wrong architecture"),
+        ("raise OSError('first\\nsecond')\n", "libjq cannot be used: first second"),
+        ("def compile(text): return text\n", "libjq cannot be used: 'str' object has no attribute 'input_text'"),
+        (_OLD_LIBRARY, "libjq cannot be used: the package jq is older than 1.6"),
+        ("import os; os._exit(9)\n", "libjq cannot be used: its process ended with exit code 9"),
+    ],
 )
-def test_a_library_that_cannot_be_used_is_replaced_by_the_program(xapi: Xapi, tmp_path: Path, code: str | None) -> None:
+def test_without_a_usable_library_the_error_says_how_to_install_it(
+    xapi: Xapi, tmp_path: Path, sandbox: Sandbox, code: str | None, reason: str
+) -> None:
     (tmp_path / "jq").mkdir()
     (tmp_path / "jq" / "README").write_text("a directory without code")
-    if code is not None:
+    env = {**bearing(sandbox), "PYTHONPATH": str(tmp_path)}
+    if code is None:
+        env |= without_library(tmp_path)
+    else:
         (tmp_path / "jq" / "__init__.py").write_text(code)
-    with PageServer(lambda target: page([1])) as server:
-        env = {**bearing(server), "PYTHONPATH": str(tmp_path)}
-        outcome = xapi("request", "/", "--jq", ".[]", env=env)
+    outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
+    batch = xapi("batch", "--jq", ".", input="/x-api/me\n", env=env)
 
-    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
+    error = f"xapi: error: {reason}{_HOW_TO_INSTALL}"
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", error)
+    assert (batch.code, batch.out, batch.err) == (2, "", error)
+
+
+def test_a_module_in_the_current_directory_is_not_the_library(xapi: Xapi, sandbox: Sandbox) -> None:
+    (xapi.home / "jq.py").write_text("raise ImportError('hostile')\n")
+    process = xapi.start("request", "/x-api/me", "--jq", "empty", env=bearing(sandbox), argv=REAL)
+
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine, "_TIME_LIMIT", 0.5)
+    monkeypatch.setattr(engine, "_library_directory", lambda: str(tmp_path))
+    code = "import os, time; open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(99)"
+    (tmp_path / "jq.py").write_text(code)
+    with pytest.raises(UsageError, match="the filter of --jq was not compiled within"):
+        engine.compile_filter(".", os.environ, encode="tostring", memory=2**30)
+
+    wait_until_ended(int((tmp_path / "jq.py.pid").read_text()))
+
+
+def test_all_pages_share_one_process(xapi: Xapi) -> None:
+    processes = []
+    pages = numbered(3)
+
+    def respond(target: str) -> bytes:
+        processes.append(children(process.pid))
+        return pages(target)
+
+    with PageServer(respond) as server:
+        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env=bearing(server), argv=REAL)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out, err) == (0, b"1\n2\n3\n4\n5\n6\n", b"")
+    assert len(processes) == 3
+    assert len(processes[0]) == 1
+    assert processes[0] == processes[1] == processes[2]
 
 
 def test_a_document_that_is_too_large_for_libjq_exits_with_11(xapi: Xapi) -> None:
-    body = b"1\n[" + b" " * MAX_BODY + b"]"
+    body = b"1\n[" + b" " * MAX_DOCUMENT + b"]"
     with PageServer(lambda target: page(body)) as server:
         outcome = xapi("request", "/", "--jq", ".", env=bearing(server), timeout=60)
 
@@ -123,27 +118,8 @@ def test_a_document_that_is_too_large_for_libjq_exits_with_11(xapi: Xapi) -> Non
     assert "the body contains a document larger than 64 MiB, the limit of --jq with libjq; omit --jq" in outcome.err
 
 
-def test_without_an_engine_the_error_names_both(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
-    env = {**bearing(sandbox), **without_library(tmp_path), "PATH": str(tmp_path)}
-    outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
-
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == (
-        "xapi: error: --jq requires libjq or the program jq; run `pip install 'xapi-cli[jq]'`, or install jq\n"
-    )
-
-
-def test_the_program_is_not_searched_for_in_the_current_directory(xapi: Xapi, tmp_path: Path, sandbox: Sandbox) -> None:
-    (xapi.home / "jq").write_text("#!/bin/sh\necho hostile\n")
-    (xapi.home / "jq").chmod(0o755)
-    env = {**bearing(sandbox), **without_library(tmp_path), "PATH": "."}
-    outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
-
-    assert (outcome.code, outcome.out) == (2, "")
-
-
-def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping[str, str], sandbox: Sandbox) -> None:
-    env = {**bearing(sandbox), **engine, "XAPI_PASSWORD": "canary-password", "MINE": "yes", "NO_PROXY": "*"}
+def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**bearing(sandbox), "XAPI_PASSWORD": "canary-password", "MINE": "yes", "NO_PROXY": "*"}
     env |= {"ALL_PROXY": "http://user:canary@127.0.0.1:9"}
     outcome = xapi("request", "/x-api/me", "--jq", "$ENV", env=env)
 
@@ -155,7 +131,7 @@ def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, engine: Mapping
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str, str], number: int, code: int) -> None:
+def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, number: int, code: int) -> None:
     served = threading.Event()
 
     def respond(target: str) -> bytes:
@@ -163,7 +139,7 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str
         return page([1])
 
     with PageServer(respond) as server:
-        env = {**bearing(server), **engine}
+        env = bearing(server)
         process = xapi.start("request", "/", "--jq", f'., ("x" | {ENDLESS})', env=env, argv=REAL)
         assert served.wait(20)
         while not (children := busy_children(process.pid)):
@@ -177,10 +153,8 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, engine: Mapping[str
 
 
 @pytest.mark.parametrize("has_signals", [True, False])
-def test_a_filter_ends_when_xapi_is_killed(
-    xapi: Xapi, engine: Mapping[str, str], tmp_path: Path, has_signals: bool
-) -> None:
-    env = engine if has_signals else without_signals_of_pipes(tmp_path)
+def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, tmp_path: Path, has_signals: bool) -> None:
+    env = {} if has_signals else without_signals_of_pipes(tmp_path)
     with PageServer(lambda target: page([1])) as server:
         process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env}, argv=REAL)
         while not (children := busy_children(process.pid)):
@@ -192,16 +166,16 @@ def test_a_filter_ends_when_xapi_is_killed(
         wait_until_ended(child)
 
 
-def test_max_time_ends_an_endless_filter(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_max_time_ends_an_endless_filter(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
-        outcome = xapi("request", "/", "--jq", ENDLESS, "--max-time", "3", env={**bearing(server), **engine})
+        outcome = xapi("request", "/", "--jq", ENDLESS, "--max-time", "3", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, "")
 
 
-def test_a_closed_stdout_ends_an_endless_output(xapi: Xapi, engine: Mapping[str, str]) -> None:
+def test_a_closed_stdout_ends_an_endless_output(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
-        process = xapi.start("request", "/", "--jq", "range(1e12)", env={**bearing(server), **engine})
+        process = xapi.start("request", "/", "--jq", "range(1e12)", env=bearing(server))
         assert process.stdout is not None
         process.stdout.read(5)
         process.stdout.close()

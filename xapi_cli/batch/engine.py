@@ -16,9 +16,9 @@ from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.fair_queue import FairQueue
-from xapi_cli.batch.filter_job import FilterJob
-from xapi_cli.batch.filter_pool import FilterPool
 from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
+from xapi_cli.batch.jq.job import FilterJob
+from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Composer, Network
@@ -33,7 +33,7 @@ from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
-    from xapi_cli.request.filter_engine import FilterEngine
+    from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
 
@@ -69,7 +69,7 @@ class Engine:
         ordered: bool = False,
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
-        jq: "FilterEngine | None" = None,
+        jq: "CompiledFilter | None" = None,
     ) -> None:
         self._network, self._policy, self._tokens = network, policy, tokens
         self._budget, self._is_ordered = budget, ordered
@@ -91,7 +91,7 @@ class Engine:
         self._unsent = SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
-        self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, note=policy.note, oldest=oldest)
+        self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
         self._long_responses: FairQueue[InFlight] = FairQueue(self._filter)
         self._is_stopping = False
         self._next_timeout_check = 0.0

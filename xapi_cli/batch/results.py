@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 
 from xapi_cli import errors
 from xapi_cli.batch import bodies
 from xapi_cli.batch.entries import Entry
-from xapi_cli.batch.filter_job import FilterJob
+from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
 from xapi_cli.errors import (
     AuthenticationError,
@@ -91,21 +91,19 @@ def filtered_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> 
     if member is not None:
         if not member.startswith(bodies.JSON_KEY):
             return line.with_member(member)
-        text = member.removeprefix(bodies.JSON_KEY) + b"\n"
+        text = member.removeprefix(bodies.JSON_KEY)
         job = FilterJob(entry.number, len(text), lambda: iter((text,)))
     else:
         chunks = yield from bodies.long_member(response)
         if next(chunks()) != bodies.JSON_KEY:
             return line.with_chunks(chunks, len(response.body))
-        job = FilterJob(
-            entry.number, len(response.body), lambda: chain(filter(None, islice(chunks(), 1, None)), (b"\n",))
-        )
+        job = FilterJob(entry.number, len(response.body), lambda: filter(None, islice(chunks(), 1, None)))
     yield job
     count, value = job.result()
     if not count:
         return line.with_member(None)
     if len(value) > _SHORT:
-        return line.with_chunks(lambda: iter((bodies.JSON_KEY, bytes(value))), len(value))
+        return line.with_chunks(lambda: iter((bodies.JSON_KEY, value)), len(value))
     return line.with_member(bodies.JSON_KEY + value)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.request.atomic_file import AtomicFile
-    from xapi_cli.request.filter import Filter
+    from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.partial_file import PartialFile
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli import errors
 from xapi_cli.auth.token_source import MAX_REPLAYS
-from xapi_cli.batch import entries, filter_pool, rate_limiter, results, shards
+from xapi_cli.batch import entries, rate_limiter, results, shards
 from xapi_cli.batch.engine import Engine, Steps
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.jq.pool import line_filter
 from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
@@ -49,7 +50,7 @@ class Batch:
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
         self._tokens = runtime.tokens()
-        self._jq = filter_pool.line_filter(options.filter, runtime.environ, runtime.terminal.warn)
+        self._jq = line_filter(options.filter, runtime.environ)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.calls import Call
-    from xapi_cli.request.filter import Filter
+    from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
     from xapi_cli.request.partial_file import PartialFile
     from xapi_cli.request.send import Outcome, Sender
@@ -49,7 +49,7 @@ class Request:
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         self._runtime, self._options = runtime, options
         if options.filter is not None:
-            from xapi_cli.request.filter_engine import check_text
+            from xapi_cli.request.jq.engine import check_text
 
             check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
@@ -264,16 +264,9 @@ class Request:
         """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""
         if self._options.filter is None:
             return None
-        from xapi_cli.request.filter import Filter
+        from xapi_cli.request.jq.filter import Filter
 
-        terminal = self._runtime.terminal
-        found = Filter(
-            self._options.filter,
-            self._runtime.environ,
-            warn=terminal.warn,
-            note=terminal.note,
-            for_items=self._options.pages is not None,
-        )
+        found = Filter(self._options.filter, self._runtime.environ, for_items=self._options.pages is not None)
         stack.callback(found.close)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.filter_child import parts
+from xapi_cli.request.jq.child import parts
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('ab"\\\\{}[],:\\n\u00e9', max_size=4),

@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from xapi_cli.request.jq.child import BLOCK, LENGTH
+
+_HEADER = 1 + LENGTH  # bytes
 _PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
 _CPU_TIME = 2  # of all threads of a process, user and system
 _KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
@@ -16,12 +19,13 @@ _KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
 class FilterProcess(subprocess.Popen[bytes]):
     """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
 
-    It is killed if this process is killed. On Linux, *memory* limits its address space, in bytes.
+    It reads blocks and writes frames, as the module `child` describes. It is killed if this one is killed. On Linux,
+    *memory* limits its address space, in bytes.
     """
 
-    def __init__(
-        self, command: list[str], environ: Mapping[str, str], *, memory: int, stdin: int, stdout: int = subprocess.PIPE
-    ) -> None:
+    def __init__(self, command: list[str], environ: Mapping[str, str], *, memory: int) -> None:
+        self._memory = memory
+        self._received = bytearray()  # the beginning of a frame
         self._lifeline: int | None = None
         source: int | None = None
         if os.name != "nt":
@@ -30,9 +34,9 @@ class FilterProcess(subprocess.Popen[bytes]):
         try:
             super().__init__(
                 command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=subprocess.PIPE,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # libjq prints that there is no more memory, and then ends the process
                 env=environ,
                 pass_fds=() if source is None else (source,),
                 process_group=0 if source is not None else None,  # Ctrl-C reaches xapi only, which kills it
@@ -49,6 +53,33 @@ class FilterProcess(subprocess.Popen[bytes]):
             _enlarge(self.stdin)
             _enlarge(self.stdout)
 
+    def read_frames(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the kind and the data of each frame, as they arrive, until the process ends."""
+        assert self.stdout is not None  # noqa: S101 - it is a pipe
+        while data := self.stdout.read1(BLOCK):  # type: ignore[attr-defined]  # a BufferedReader
+            yield from self.received(data)
+
+    def received(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the kind and the data of each frame that is complete with *data*, which the process has written."""
+        received = self._received
+        received += data
+        while len(received) >= _HEADER:
+            end = _HEADER + int.from_bytes(received[1:_HEADER], "big")
+            if len(received) < end:
+                return
+            frame = bytes(received[:1]), bytes(received[_HEADER:end])
+            del received[:end]
+            yield frame
+
+    def reason_of_end(self) -> str:
+        """Return why the process has ended by itself."""
+        code = self.wait()
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        is_limited = sys.platform == "linux"
+        cause = f"exceeded the memory limit of {self._memory // 2**30} GiB" if is_limited else "used too much memory"
+        return f"jq was killed, possibly because it {cause}"
+
     def cpu_seconds(self) -> float | None:
         """Return the CPU time that the process has used, or None if the system does not tell."""
         if sys.platform != "linux" or self.returncode is not None:
@@ -58,30 +89,11 @@ class FilterProcess(subprocess.Popen[bytes]):
         except OSError:
             return None
 
-    def unread(self) -> int:
-        """Return how many bytes in the pipe to its stdin the process has not read; 0 if the system does not tell."""
-        if self.stdin is None or os.name == "nt":
-            return 0
-        import fcntl
-        import termios
-
-        try:
-            return int.from_bytes(fcntl.ioctl(self.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
-        except OSError:
-            return 0
-
     def lower_priority(self, steps: int) -> None:
-        """Give the process and its child processes a niceness *steps* above that of xapi; there is no way back."""
+        """Give the process a niceness *steps* above that of xapi; there is no way back."""
         if os.name != "nt":
             with suppress(OSError):  # it has ended
-                os.setpriority(os.PRIO_PGRP, self.pid, os.getpriority(os.PRIO_PROCESS, 0) + steps)
-
-    def kill(self) -> None:
-        """Kill the process and its child processes, unless it has ended: a jq may be a shell script."""
-        if os.name != "nt" and self.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
-                os.killpg(self.pid, signal.SIGKILL)
-        super().kill()
+                os.setpriority(os.PRIO_PROCESS, self.pid, os.getpriority(os.PRIO_PROCESS, 0) + steps)
 
     def try_end(self) -> bool:
         """Do what `end` does without waiting for the process; return whether it has ended."""
@@ -93,15 +105,16 @@ class FilterProcess(subprocess.Popen[bytes]):
         return True
 
     def end(self) -> None:
-        """Kill the process if it is still running, and close its stdin."""
+        """Kill the process if it is still running, and close its pipes."""
         self._end_guard()
         if self.returncode is None:
             self.kill()
             self.wait()
         self._close_lifeline()
-        if self.stdin is not None:
-            with suppress(OSError):  # it did not read the rest
-                self.stdin.close()
+        for pipe in (self.stdin, self.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # it did not read the rest
+                    pipe.close()
 
     def _end_guard(self) -> None:
         """End the guard, before the process: it must not kill another one that gets the same id later."""

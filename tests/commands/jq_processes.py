@@ -1,7 +1,6 @@
-"""The engines of --jq, and the processes that they run."""
+"""The processes of --jq."""
 
 import os
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,18 +9,9 @@ ENDLESS = "def f: f; f"
 
 
 def without_library(directory: Path) -> dict[str, str]:
-    """Return the environment in which xapi uses the program jq instead of libjq; *directory* is on sys.path."""
+    """Return the environment in which libjq is not installed; *directory* is on sys.path."""
     (directory / "sitecustomize.py").write_text("import sys; sys.modules['jq'] = None\n")
     return {"PYTHONPATH": str(directory)}
-
-
-def program(directory: Path, script: str) -> dict[str, str]:
-    """Make *script* the program jq; return the environment in which xapi uses it."""
-    places = directory / "program"
-    places.mkdir()
-    (places / "jq").write_text(f"#!/bin/sh\n{script}\n")
-    (places / "jq").chmod(0o755)
-    return {**without_library(directory), "PATH": f"{places}:/usr/bin:/bin"}
 
 
 def without_signals_of_pipes(directory: Path) -> dict[str, str]:
@@ -31,13 +21,18 @@ def without_signals_of_pipes(directory: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(directory)}
 
 
-def busy_children(pid: int) -> list[int]:
-    """Return the child processes of *pid* that have used more CPU time than it takes to start."""
+def children(pid: int) -> set[int]:
+    """Return the child processes of *pid*."""
     found = set[int]()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found.update(map(int, task.read_text().split()))
-    return [child for child in found if _cpu_seconds(child) > 0.5]
+    return found
+
+
+def busy_children(pid: int) -> list[int]:
+    """Return the child processes of *pid* that have used more CPU time than it takes to start."""
+    return [child for child in children(pid) if _cpu_seconds(child) > 0.5]
 
 
 def wait_until_ended(pid: int, seconds: float = 10) -> None:
@@ -46,14 +41,6 @@ def wait_until_ended(pid: int, seconds: float = 10) -> None:
     while _state(pid) not in ("", "Z"):
         assert time.monotonic() < end, f"process {pid} is still running"
         time.sleep(0.02)
-
-
-def wait_for_end_of(group: int) -> None:
-    """Wait until no process of *group* is left; the watchdog of the test ends the wait."""
-    with suppress(ProcessLookupError):
-        while True:
-            os.killpg(group, 0)
-            threading.Event().wait(0.01)
 
 
 def _cpu_seconds(pid: int) -> float:

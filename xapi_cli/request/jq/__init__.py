@@ -1,0 +1,1 @@
+"""The filter of --jq, which runs in a child process."""

@@ -1,0 +1,222 @@
+"""A program of its own: applies a jq filter to JSON documents, with libjq.
+
+Its arguments are the directory of the module jq, the filter, and the function of jq that makes a result a line:
+`tostring`, which leaves strings as they are, or `tojson`. It imports nothing of xapi, and only what it needs, so that
+it starts faster.
+
+It reads bodies: text with any number of documents, in blocks. A block is its length (4 bytes, the most significant
+first) and that many bytes; an empty block ends the body. It writes frames: a kind (1 byte), a length, and that many
+bytes. The first frame is END when the filter is compiled, or says why it is not. For each body, there are RESULTS, any
+number of complete lines, as soon as documents have arrived, and then either END or a failure. A failure ends only its
+body: the next one is filtered as if nothing had happened.
+"""
+
+import io
+import os
+import re
+import sys
+
+TYPE_CHECKING = False  # the module typing takes a fifth of the time to start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import IO, Any
+
+RESULTS, END = b"+", b"."
+FAILED, INVALID, TOO_LARGE = b"!", b"?", b">"  # the filter failed; the body is not JSON; a document is too large
+NOT_COMPILED, NO_LIBRARY = b"c", b"l"
+LENGTH = 4  # bytes
+BLOCK = 1024 * 1024  # bytes, at most
+MAX_DOCUMENT = 64 * 1024 * 1024  # bytes parsed in one piece
+TUNABLES = "glibc.malloc.mxfast=0"  # libjq then frees documents in a fraction of the time
+_ENDED_EARLY = "it ended early, possibly because of halt, which is not supported"
+_NO_PROGRAM = "Top-level program not given"  # the filter is empty, a comment, or only defines functions
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_DIRECTIVES = re.compile(
+    r'(?:\s|#[^\n]*(?:\n|\Z)|(?:module|import|include)\b(?:"(?:[^"\\]|\\.)*"|#[^\n]*\n|[^";#])*;)*', re.DOTALL
+)
+# A document yields 0, the lines of its results, which are strings, or an object with an error, and null. Python objects
+# would lose the notation of numbers. Without null, the filter has ended early: halt is not an error of libjq. There is
+# no further input, because each document is filtered by itself.
+_BEFORE = """def input: error("No more inputs"); def inputs: empty; \
+def halt_error($code): error(if type == "string" then . else tojson end); \
+def halt_error: halt_error(5); def halt: error("halt is not supported"); 0, (try (("""
+_AFTER = """
+) | %s) catch {error: (if type == "string" then . else tojson end)}), null"""
+
+
+class _TooLarge(Exception):
+    """A document is too large."""
+
+
+class _Text:
+    """Bytes that the module jq takes as text: it calls `encode`, so the bytes need not be decoded before."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def encode(self, encoding: str) -> bytes:
+        """Return the bytes."""
+        return self._data
+
+
+def main(directory: str, text: str, encode: str) -> None:
+    """Apply the filter *text* to the bodies on stdin."""
+    if os.environ.get("GLIBC_TUNABLES") == TUNABLES:
+        del os.environ["GLIBC_TUNABLES"]  # it is not for the filter
+    sys.path.append(directory)
+    with io.BufferedReader(io.FileIO(0, closefd=False), BLOCK) as source, open(1, "wb", BLOCK, closefd=False) as out:
+        try:
+            compile_filter = _library()
+        except Exception as error:  # noqa: BLE001 - it is code of another project, or of nobody
+            _write(out, NO_LIBRARY, str(error))
+            return
+        try:
+            program = _compiled(compile_filter, text, encode)
+        except ValueError as error:
+            _write(out, NOT_COMPILED, str(error))
+            return
+        _write(out, END)
+        out.flush()
+        while source.peek(1):
+            blocks = _blocks(source, out)
+            _write(out, *_filtered(program, blocks, out))
+            for _ in blocks:  # after a failure
+                pass
+            out.flush()
+
+
+def _library() -> "Callable[[str], Any]":
+    """Return the function that compiles a filter; raises an exception if libjq is missing or changes numbers."""
+    import jq
+
+    if str(next(iter(jq.compile("tostring").input_text("1.10")))) != "1.10":
+        raise ImportError("the package jq is older than 1.6")
+    found: Callable[[str], Any] = jq.compile
+    return found
+
+
+def _compiled(compile_filter: "Callable[[str], Any]", text: str, encode: str) -> "Any":
+    """Return the program for the filter *text*, which is compiled alone before: errors are about what the user wrote.
+
+    It is placed after its directives, which must be the first.
+    """
+    try:
+        compile_filter(text)
+    except ValueError as error:
+        if _NO_PROGRAM not in str(error):
+            raise
+        text += "\n."
+        compile_filter(text)
+    found = _DIRECTIVES.match(text)
+    start = found.end() if found else 0
+    return compile_filter(f"{text[:start]}{_BEFORE}{text[start:]}{_AFTER % encode}")
+
+
+def _blocks(source: "IO[bytes]", out: "IO[bytes]") -> "Iterator[bytes]":
+    """Yield the blocks of a body; flush *out* before each, because it may take long to arrive."""
+    while True:
+        out.flush()
+        size = int.from_bytes(source.read(LENGTH), "big")
+        if not size:
+            return
+        yield source.read(size)
+
+
+def parts(blocks: "Iterator[bytes]") -> "Iterator[bytes]":
+    """Yield the text in *blocks* in parts of complete documents; raises _TooLarge if a part is too large.
+
+    As long as the documents end at the ends of lines, the lines that have arrived are a part. The rest is one part, and
+    so is text with a first line of more than 1 MiB: it is usually the only one, and not worth a check.
+    """
+    pending: list[bytes] = []
+    size, by_line, has_lines = 0, True, False
+    for block in blocks:
+        end = block.rfind(b"\n") + 1 if by_line else 0
+        pending.append(block[:end] if end else block)
+        size += len(pending[-1])
+        if size > MAX_DOCUMENT:
+            raise _TooLarge
+        by_line = by_line and (has_lines or size <= BLOCK)
+        if not end:
+            continue
+        data = b"".join(pending)
+        by_line = has_lines = by_line and _is_complete(data)
+        if by_line:
+            yield data
+        pending = [block[end:]] if by_line else [data, block[end:]]
+        size = sum(map(len, pending))
+    yield b"".join(pending)
+
+
+def _is_complete(data: bytes) -> bool:
+    """Return whether no string, array or object is open at the end of *data*, which need not be valid."""
+    structure = _STRING.sub(b"", data)
+    counts = (structure.count(character) for character in (b"{", b"}", b"[", b"]"))
+    return b'"' not in structure and next(counts) == next(counts) and next(counts) == next(counts)
+
+
+def _filtered(program: "Any", blocks: "Iterator[bytes]", out: "IO[bytes]") -> tuple[bytes, str]:
+    """Write the results for the body in *blocks*; return the kind and the text of the last frame."""
+    try:
+        for data in parts(blocks):
+            error = _write_results(program, data, out)
+            if error is not None:
+                return FAILED, error
+    except _TooLarge:
+        return TOO_LARGE, ""
+    except ValueError as error:
+        return INVALID, str(error)
+    except MemoryError:
+        return FAILED, "not enough memory"
+    return END, ""
+
+
+def _write_results(program: "Any", data: bytes, out: "IO[bytes]") -> str | None:
+    """Write the results for the documents in *data*; return the error of the filter; raises ValueError."""
+    lines: list[str] = []
+    size, is_complete = 0, True
+    try:
+        for result in _results(program, data):
+            if result.__class__ is str:
+                lines.append(result)
+                size += len(result) + 1
+                if size > BLOCK:
+                    _write_lines(out, lines)
+                    size = 0
+            elif result is None:
+                is_complete = True
+            elif result.__class__ is dict:
+                return str(result["error"])
+            elif is_complete:
+                is_complete = False
+            else:
+                break
+    finally:
+        _write_lines(out, lines)
+    return None if is_complete else _ENDED_EARLY
+
+
+def _results(program: "Any", data: bytes) -> "Iterator[Any]":
+    try:
+        return iter(program.input_text(_Text(data)))
+    except TypeError:  # a future version may require str
+        return iter(program.input_text(str(data, "utf-8", "replace")))
+
+
+def _write_lines(out: "IO[bytes]", lines: list[str]) -> None:
+    """Write a frame with *lines*, if there are any, and remove them."""
+    if lines:
+        lines.append("")
+        _write(out, RESULTS, "\n".join(lines))
+        lines.clear()
+
+
+def _write(out: "IO[bytes]", kind: bytes, text: str = "") -> None:
+    """Write a frame."""
+    data = text.encode("utf-8", "replace")
+    out.write(b"%b%b%b" % (kind, len(data).to_bytes(LENGTH, "big"), data))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    os._exit(0)  # without freeing the documents, which takes long
