@@ -43,18 +43,6 @@ def test_printable_text_is_unchanged_and_one_line(text: str) -> None:
     once.encode()
 
 
-def test_pretty_json_returns_none_for_invalid_json() -> None:
-    for text in ("", "{", "text", "[1,]", "{'a':1}", "[" * 100_000):
-        assert render.pretty_json(text, colors=True) is None
-
-
-def test_duplicate_names_and_unusual_whitespace_are_preserved() -> None:
-    pretty = render.pretty_json('\r\n{ "a" :1 ,\t"a":2,"b":[ ] , "c":{ }}', colors=False)
-
-    assert pretty is not None
-    assert "".join(pretty) == '{\n  "a": 1,\n  "a": 2,\n  "b": [],\n  "c": {}\n}'
-
-
 def test_json_line_keeps_text_readable_and_is_one_line() -> None:
     assert render.json_line({"a": "é\n", "b": [1, None]}) == '{"a": "é\\n", "b": [1, null]}'
     assert json.loads(render.json_line(["\x1b"])) == ["\x1b"]

@@ -11,12 +11,11 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
-from typing import Any
 
 from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
 from xapi_cli.http.content_coding import decode_steps
 from xapi_cli.http.response_parser import ResponseHead
-from xapi_cli.request.json_stream import encode_string, validated
+from xapi_cli.request.json import check, encode_string, validated
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
 _TEXT_TYPE = re.compile(
@@ -38,13 +37,6 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 JSON_KEY = b'"json": '  # the first chunk of the member for a body that is JSON
 
 Chunks = Iterator[bytes]
-
-
-def _reject_constant(word: str) -> Any:
-    raise ValueError(word)
-
-
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_reject_constant)
 
 
 def short_member(response: BufferedResponse) -> bytes | None:
@@ -116,7 +108,7 @@ def _json(body: bytes | bytearray) -> bytes | None:
     """Return *body* as JSON on one line, with all values unchanged, or None if it is not valid JSON."""
     try:
         text = body.decode("utf-8-sig")
-        _DECODER.decode(text)
+        check(text)
     except (ValueError, RecursionError):  # ValueError: also raised for invalid UTF-8
         return None
     return text.strip().replace("\r", " ").replace("\n", " ").encode()  # only outside strings, as whitespace
@@ -192,7 +184,7 @@ class _LongBody:
             if self._size <= _MAX_PARSED_BYTES and self._steps <= _MAX_PARSED_STEPS:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
                 if len(text) <= _MAX_PARSED:
-                    _DECODER.decode(text)
+                    check(text)
                     return True
                 del text
             yield

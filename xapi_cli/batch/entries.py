@@ -3,10 +3,7 @@
 The text of `id` and `json` is passed through verbatim, so that the notation of numbers does not change.
 """
 
-import json
-import re
 from dataclasses import dataclass
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import Any
 
 from xapi_cli.batch.line_reader import MAX_LINE, Line
@@ -16,34 +13,16 @@ from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
-from xapi_cli.request.json_stream import InvalidJSON, validated
+from xapi_cli.request.json import InvalidJSON, Number
+from xapi_cli.request.json.members import DuplicateName, ExtraData, TooDeep, members
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
-_WHITESPACE = re.compile(r"[ \t\r\n]*")
-_USUAL_NAME = re.compile(r'"([a-z_]*)"[ \t\r\n]*:[ \t\r\n]*')  # the fast path of a member name and its colon
 
 
 class InvalidLine(Exception):
     """The line is not valid; the message contains no values, because they may be secrets."""
-
-
-class _Number(str):
-    """A JSON number in its original notation."""
-
-    __slots__ = ()
-
-
-class _TooDeep:
-    """A JSON value with more levels than Python's decoder supports."""
-
-
-def _reject_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is not valid JSON")
-
-
-_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_reject_constant)
 
 
 @dataclass(slots=True)
@@ -70,7 +49,7 @@ def parse(line: Line, base_url: str) -> Entry:
     entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
-        if not isinstance(values.get("id"), _TooDeep):  # the reader of the output could not decode it
+        if not isinstance(values.get("id"), TooDeep):  # the reader of the output could not decode it
             entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
         entry.call = _call(values, texts, base_url)
@@ -89,84 +68,27 @@ def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise InvalidLine(f"the line is not valid UTF-8 (byte {error.start + 1})") from None
-    values: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-    at = _skip(text, 0)
-    if not text.startswith("{", at):
+    if not text.startswith("{") and not text.lstrip(" \t\r\n").startswith("{"):
         raise InvalidLine("the line is not a JSON object")
     try:
-        end = _read_members(text, _skip(text, at + 1), values, texts)
-    except json.JSONDecodeError as error:
-        raise InvalidLine(
-            f"the line is not valid JSON ({error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1})"
-        ) from None
-    except ValueError:
-        raise InvalidLine("the line is not valid JSON (NaN and Infinity are not allowed)") from None
-    if end != len(text):
-        raise InvalidLine(f"the line has data after its object (character {end + 1})")
-    return values, texts
-
-
-def _read_members(text: str, at: int, values: dict[str, Any], texts: dict[str, str]) -> int:
-    """Parse the members of the object from position *at*; return the position after the object."""
-    while not text.startswith("}", at):
-        if values:
-            at = _expect(text, at, ",")
-        usual = _USUAL_NAME.match(text, at)
-        if usual is not None:
-            name, at = usual[1], usual.end()
-        else:
-            name, at = _name(text, at)
-            at = _expect(text, at, ":")
-        value, end = _value(text, at)
-        if name in values:
-            raise InvalidLine(f"the key {printable(name)[:60]!r} appears twice")
-        values[name], texts[name] = value, text[at:end]
-        at = _skip(text, end)
-    return _skip(text, at + 1)
-
-
-def _value(text: str, at: int) -> tuple[Any, int]:
-    """Return the value at position *at* and the position after it; a deeply nested one is not converted."""
-    try:
-        return _DECODER.raw_decode(text, at)
-    except RecursionError:
-        from xapi_cli.request.json_spans import end_of_container
-
-        end = end_of_container(text, at) or len(text)
-    try:
-        for _ in validated([text[at:end]]):
-            pass
+        return members(text)
+    except DuplicateName as error:
+        raise _duplicate(error) from None
+    except ExtraData as error:
+        raise InvalidLine(f"the line has data after its object (character {error.position})") from None
     except InvalidJSON as error:
-        raise InvalidLine(f"the line is not valid JSON ({error}, counted from character {at + 1})") from None
-    return _TooDeep(), end
+        raise InvalidLine(f"the line is not valid JSON ({error})") from None
 
 
-def _name(text: str, at: int) -> tuple[str, int]:
-    if not text.startswith('"', at):
-        raise json.JSONDecodeError('a name in " is expected', text, at)
-    name, end = scanstring(text, at + 1)
-    return name, _skip(text, end)
-
-
-def _expect(text: str, at: int, character: str) -> int:
-    if not text.startswith(character, at):
-        raise json.JSONDecodeError(f"{character!r} is expected", text, at)
-    return _skip(text, at + 1)
-
-
-def _skip(text: str, at: int) -> int:
-    if text[at : at + 1] > " ":  # the usual case: no whitespace
-        return at
-    match = _WHITESPACE.match(text, at)
-    return match.end() if match else at
+def _duplicate(error: DuplicateName) -> InvalidLine:
+    return InvalidLine(f"the key {printable(error.name)[:60]!r} appears twice")
 
 
 def _check_keys(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if name not in KEYS:
             raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(KEYS)}")
-        if isinstance(value, _TooDeep) and name != "json":
+        if isinstance(value, TooDeep) and name != "json":
             raise InvalidLine(f'"{name}" is nested too deeply')
     if "path" not in values:
         raise InvalidLine('"path" is missing')
@@ -196,7 +118,7 @@ def _body(values: dict[str, Any], texts: dict[str, str]) -> Text | None:
 
 def _string(values: dict[str, Any], key: str) -> str:
     value = values[key]
-    if not isinstance(value, str) or isinstance(value, _Number):
+    if not isinstance(value, str) or isinstance(value, Number):
         raise InvalidLine(f'"{key}" is not a string')
     _check_text(value, key)
     return value
@@ -215,9 +137,10 @@ def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tup
         return []
     if not isinstance(values[key], dict):
         raise InvalidLine(f'"{key}" is not an object')
-    members: dict[str, Any] = {}
-    _read_members(texts[key], _skip(texts[key], 1), members, {})
-    return list(members.items())
+    try:
+        return list(members(texts[key])[0].items())
+    except DuplicateName as error:
+        raise _duplicate(error) from None
 
 
 def _parameters(name: str, value: Any) -> list[str]:

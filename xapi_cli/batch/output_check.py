@@ -1,8 +1,8 @@
 """Check that a line of the output of a batch is complete: one JSON object with one member `line`."""
 
-import json
 import re
-from typing import Any
+
+from xapi_cli.request.json import Number, strict
 
 _MAX_PARSED = 1024 * 1024  # bytes; parsing a longer line would take too much memory
 _NUMBER = rb"[1-9]\d{0,14}"
@@ -15,10 +15,7 @@ class NotOutput(Exception):
     """The line is not output of a batch, whether damaged or not."""
 
 
-class _Digits(str):
-    """An integer in JSON, which may have more digits than int() accepts."""
-
-    __slots__ = ()
+_DECODER = strict(Number, object_pairs_hook=tuple)
 
 
 def number_in(line: bytes) -> int | None:
@@ -28,7 +25,7 @@ def number_in(line: bytes) -> int | None:
     """
     text = line.strip(b" \t\r\n")
     try:
-        values = _scanned(text) if len(text) > _MAX_PARSED else _parsed(text)
+        values = _scanned(text) if len(text) > _MAX_PARSED else _parsed(text.decode())
     except RecursionError:
         values = _scanned(text)
     except ValueError:
@@ -44,16 +41,16 @@ def number_in(line: bytes) -> int | None:
     return values[0]
 
 
-def _parsed(text: bytes) -> list[int]:
+def _parsed(text: str) -> list[int]:
     """Return the values of the members `line` of the object *text*, 0 for an invalid one; raises ValueError."""
-    members: Any = json.loads(text.decode(), object_pairs_hook=tuple, parse_int=_Digits)
+    members = _DECODER.decode(text)
     if not isinstance(members, tuple):  # an object, because an array is a list
         return []
     return [_valid(value) for name, value in members if name == "line"]
 
 
 def _valid(value: object) -> int:
-    return int(value) if isinstance(value, _Digits) and re.fullmatch(_NUMBER.decode(), value) else 0
+    return int(value) if isinstance(value, Number) and re.fullmatch(_NUMBER.decode(), value) else 0
 
 
 def _scanned(text: bytes) -> list[int] | None:

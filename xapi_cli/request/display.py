@@ -5,8 +5,9 @@ from codecs import IncrementalDecoder, getincrementaldecoder, lookup
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from xapi_cli.request.json_stream import InvalidJSON, validated
-from xapi_cli.system.render import pretty_json, printable, size
+from xapi_cli.request.json import InvalidJSON, validated
+from xapi_cli.request.json.pretty import pretty
+from xapi_cli.system.render import printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
 _MAX_PROBED = 64 * 1024  # bytes; a body that is valid JSON up to here is buffered
@@ -29,9 +30,9 @@ def displayed(
     """
     source, buffer = iter(chunks), bytearray()
     if _starts_as_json(source, buffer) and _buffer_rest(source, buffer):
-        pretty = pretty_json(buffer.decode("utf-8-sig", "replace"), colors=colors) if _is_text(buffer) else None
-        if pretty is not None:
-            yield from pretty
+        indented = pretty(buffer.decode("utf-8-sig", "replace"), colors=colors) if _is_text(buffer) else None
+        if indented is not None:
+            yield from indented
             yield "\n"
             return
     yield from _stream(chain([bytes(buffer)], source), _charset(content_type), note)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.json_stream import InvalidJSON, validated
+from xapi_cli.request.json import InvalidJSON, validated
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 

@@ -10,7 +10,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # public name
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field
-from xapi_cli.request.json_stream import encode_string
+from xapi_cli.request.json import encode_string
 from xapi_cli.system.render import printable
 
 _TOKEN = re.compile(r"[\[\]]|(?:\\[\\\[\]=:@]|[^\[\]])+", re.DOTALL)
@@ -184,12 +184,12 @@ def _expanded(node: Node, field: Field) -> Node:
     text = _json_text(node)
     if not isinstance(node, Field) or not text.startswith(("[", "{")):
         return node
-    from xapi_cli.request import json_spans
+    from xapi_cli.request.json import spans
 
-    span = json_spans.whole(text)
+    span = spans.whole(text)
     if text.startswith("["):
-        return [Part(node.name, text[slice(*element)], is_json=True) for element in json_spans.elements(text, span)]
-    found = list(json_spans.members(text, span))
+        return [Part(node.name, text[slice(*element)], is_json=True) for element in spans.elements(text, span)]
+    found = list(spans.members(text, span))
     expanded: dict[str, Node] = {
         scanstring(text, name[0] + 1)[0]: Part(node.name, text[slice(*value)], is_json=True) for name, value in found
     }

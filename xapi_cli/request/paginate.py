@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import urls
-from xapi_cli.request import json_spans as json
 from xapi_cli.request.calls import Call, displayed
-from xapi_cli.request.json_stream import InvalidJSON
+from xapi_cli.request.json import InvalidJSON
+from xapi_cli.request.json import spans as json
 from xapi_cli.request.link_header import next_target
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded

@@ -2,16 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import chain, pairwise
 
-_RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
 _SHELL_WORD = re.compile(r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+")
-_MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
@@ -37,53 +32,6 @@ def _escaped(char: str) -> str:
 def json_line(value: object) -> str:
     """Return *value* as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-
-
-def pretty_json(text: str, *, colors: bool) -> Iterator[str] | None:
-    """Return an iterator over the indented JSON document *text*, or None if it is not valid JSON.
-
-    Numbers, escapes, the order of keys and duplicate keys do not change;
-    control characters become JSON escapes. *colors* adds color.
-    """
-    try:
-        json.loads(text, parse_int=str, parse_float=str)  # only validates; huge integers are not converted
-    except (ValueError, RecursionError):
-        return None
-    return _indented((match[0] for match in _JSON_TOKEN.finditer(text)), colors)
-
-
-def _indented(tokens: Iterable[str], colors: bool) -> Iterator[str]:
-    depth, previous = 0, ""
-    for token, following in pairwise(chain(tokens, [""])):
-        if token in ("{", "["):
-            yield token
-            if following not in ("}", "]"):
-                depth += 1
-                yield _line_break(depth)
-        elif token in ("}", "]"):
-            if previous not in ("{", "["):
-                depth -= 1
-                yield _line_break(depth)
-            yield token
-        elif token == ",":
-            yield "," + _line_break(depth)
-        elif token == ":":
-            yield ": "
-        else:
-            yield _scalar(token, is_key=following == ":", colors=colors)
-        previous = token
-
-
-def _line_break(depth: int) -> str:
-    return "\n" + "  " * min(depth, _MAX_INDENT)
-
-
-def _scalar(token: str, *, is_key: bool, colors: bool) -> str:
-    shown = token if token.isprintable() else "".join(c if _is_safe(c) else _json_escape(c) for c in token)
-    if not colors:
-        return shown
-    color = _KEY if is_key else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
-    return f"{color}{shown}{_RESET}"
 
 
 def _json_escape(char: str) -> str:

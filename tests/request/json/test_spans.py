@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request import json_spans
-from xapi_cli.request.json_stream import InvalidJSON
+from xapi_cli.request.json import InvalidJSON, spans
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -18,14 +17,14 @@ JSON = st.recursive(
 
 
 def _elements(data: bytes) -> list[bytes]:
-    text = json_spans.document(data)
-    return [b"".join(json_spans.compact(text, span)) for span in json_spans.elements(text, json_spans.whole(text))]
+    text = spans.document(data)
+    return [b"".join(spans.compact(text, span)) for span in spans.elements(text, spans.whole(text))]
 
 
 def _field(data: bytes, path: str) -> bytes | None:
-    text = json_spans.document(data)
-    span = json_spans.field(text, json_spans.whole(text), path)
-    return None if span is None else b"".join(json_spans.compact(text, span))
+    text = spans.document(data)
+    span = spans.field(text, spans.whole(text), path)
+    return None if span is None else b"".join(spans.compact(text, span))
 
 
 @given(st.lists(JSON), st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
@@ -80,7 +79,7 @@ def test_a_path_names_nested_fields(path: str, value: bytes | None) -> None:
 @pytest.mark.parametrize("data", [b"", b"[1,]", b"[1] 2", b'["\xff"]', b'["\xc3', b"[" * 100_001, b"NaN", b'{"a":1'])
 def test_invalid_documents_are_rejected(data: bytes) -> None:
     with pytest.raises(InvalidJSON):
-        json_spans.document(data)
+        spans.document(data)
 
 
 def test_deep_nesting_needs_no_recursion() -> None:
@@ -92,9 +91,9 @@ _LONG = "é😀" * 100_000
 
 @pytest.mark.parametrize("value", [[1] * 300_000, [_LONG] * 3, {_LONG: [_LONG, {"a": [" " * 200_000] * 2}]}])
 def test_a_large_value_is_compact_in_blocks(value: Any) -> None:
-    text = json_spans.document(json.dumps(value, ensure_ascii=False, indent=1).encode())
+    text = spans.document(json.dumps(value, ensure_ascii=False, indent=1).encode())
 
-    blocks = list(json_spans.compact(text, json_spans.whole(text)))
+    blocks = list(spans.compact(text, spans.whole(text)))
 
     assert max(map(len, blocks)) <= 64 * 1024
     assert b"".join(blocks).decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -105,10 +104,10 @@ SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")])
 
 def _parts(text: str) -> list[str]:
     """Return the text of each element, or of the names and values of each member, of *text*."""
-    span = json_spans.whole(text)
+    span = spans.whole(text)
     if text[span[0]] == "[":
-        return [text[slice(*each)] for each in json_spans.elements(text, span)]
-    return [text[slice(*part)] for member in json_spans.members(text, span) for part in member]
+        return [text[slice(*each)] for each in spans.elements(text, span)]
+    return [text[slice(*part)] for member in spans.members(text, span) for part in member]
 
 
 @given(st.lists(JSON), SEPARATORS, st.booleans())
@@ -130,7 +129,7 @@ def test_the_members_of_any_text_are_found(values: dict[str, object], separators
 def test_the_end_of_a_container_is_found(value: object, before: str, after: str) -> None:
     text = json.dumps(value)
 
-    assert json_spans.end_of_container(before + text + after, len(before)) == len(before) + len(text)
+    assert spans.end_of_container(before + text + after, len(before)) == len(before) + len(text)
 
 
 def test_repeated_names_are_preserved() -> None:
@@ -142,10 +141,10 @@ def test_repeated_names_are_preserved() -> None:
 def test_depth_is_not_limited() -> None:
     deep = "[" * 100_000 + "]" * 100_000
 
-    assert json_spans.end_of_container(deep + ",1", 0) == len(deep)
+    assert spans.end_of_container(deep + ",1", 0) == len(deep)
     assert _parts(f"[{deep},1]") == [deep, "1"]
 
 
 @pytest.mark.parametrize("text", ["[", "[[]", '["]', '{"a": [}', '["\\"]'])
 def test_a_container_that_is_not_closed_has_no_end(text: str) -> None:
-    assert json_spans.end_of_container(text, 0) is None
+    assert spans.end_of_container(text, 0) is None

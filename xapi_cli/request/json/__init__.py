@@ -1,18 +1,19 @@
-"""Validate and write JSON as text: numbers are preserved as written, and input of any size can be processed.
+"""What is valid JSON (RFC 8259), and JSON as text: numbers stay as they were written.
 
-`json.loads` would convert 1e400 to infinity, reject integers of 5000 digits,
-accept NaN, and use many times the memory of the text.
+`json.loads` would convert 1e400 to infinity, reject integers of 5000 digits, and accept NaN, so decoders come from
+`strict`. They need many times the memory of the text and have a limit of levels, so `validated` processes input of any
+size in chunks.
 """
 
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
-_WHITESPACE = re.compile(r"[ \t\r\n]*")
+WHITESPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*')
 _LITERAL = re.compile(r'[^ \t\r\n{}\[\],:"]+')
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -29,6 +30,22 @@ _KEY_MAY_START = (_KEY, _KEY_OR_END)
 
 class InvalidJSON(ValueError):
     """The text is not valid JSON; the message states the error and its position, but does not quote the text."""
+
+
+class Number(str):
+    """A number in its original notation."""
+
+    __slots__ = ()
+
+
+def strict(number: Callable[[str], Any], **options: Any) -> json.JSONDecoder:
+    """Return a decoder with *options* that accepts only valid JSON, and calls *number* with the text of each number."""
+    return json.JSONDecoder(parse_int=number, parse_float=number, parse_constant=_reject_constant, **options)
+
+
+def check(text: str) -> None:
+    """Raise ValueError unless *text* is a JSON value; raise RecursionError for more levels than a decoder supports."""
+    _CHECKER.decode(text)
 
 
 def validated(chunks: Iterable[str], depth: int = 0) -> Iterator[str]:
@@ -83,7 +100,7 @@ class _Parser:
         """Parse one token; return False if the text is exhausted or ends within a token."""
         if self._in_string:
             return self._string(last=last)
-        self._at = self._match(_WHITESPACE)
+        self._at = self._match(WHITESPACE)
         if self._at == len(self._text):
             return False
         if self._skip_run():
@@ -137,7 +154,7 @@ class _Parser:
 
     def _skip_nested(self) -> None:
         with suppress(ValueError, StopIteration, RecursionError):
-            _, self._at = _scan(self._text, self._at)
+            _, self._at = _CHECKER.raw_decode(self._text, self._at)
             self._value_ended()
 
     def _string(self, *, last: bool) -> bool:
@@ -220,7 +237,7 @@ def _runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _reject_constant(word: str) -> NoReturn:
-    raise ValueError(word)
+    raise InvalidJSON("NaN and Infinity are not allowed")
 
 
-_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_reject_constant).raw_decode
+_CHECKER = strict(len)  # the fastest function that does not convert a number

@@ -1,0 +1,60 @@
+"""Values of members, and their texts."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xapi_cli.request.json import InvalidJSON, Number
+from xapi_cli.request.json.members import TooDeep, members
+
+_VALUES: Any = st.recursive(
+    st.none() | st.booleans() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), _VALUES), st.sampled_from([None, 1]))
+def test_each_member_has_its_value_and_its_text(document: dict[str, Any], indent: int | None) -> None:
+    values, texts = members(json.dumps(document, indent=indent))
+
+    assert values == document
+    assert {name: json.loads(text) for name, text in texts.items()} == document
+
+
+def test_numbers_keep_their_notation() -> None:
+    values, texts = members(' { "a" : 1.10 ,"b":[1e400, "1"]}\t')
+
+    assert (values, texts) == ({"a": "1.10", "b": ["1e400", "1"]}, {"a": "1.10", "b": '[1e400, "1"]'})
+    assert [type(each) for each in (values["a"], *values["b"])] == [Number, Number, str]
+
+
+def test_a_deep_value_is_not_decoded() -> None:
+    deep = "[" * 5000 + "]" * 5000
+    values, texts = members(f'{{"a": {deep}}}')
+
+    assert isinstance(values["a"], TooDeep)
+    assert texts["a"] == deep
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", 'a name in " is expected, character 2'),
+        ('{"a" 1}', "':' is expected, character 6"),
+        ('{"a": 1 "b": 2}', "',' is expected, character 9"),
+        ('{"a": }', "expecting value, character 7"),
+        ('{"a": "x', "unterminated string starting at, character 7"),
+        ('{"a": [NaN]}', "NaN and Infinity are not allowed"),
+        ('{"a": 1, "\\u0061": 2}', "a name appears twice"),
+        ('{"a": 1} x', "extra data, character 10"),
+        (f'{{"a": {"[" * 5000},', "a value or ] is expected at character 5001, counted from character 7"),
+    ],
+)
+def test_an_object_that_is_not_valid_is_an_error(text: str, reason: str) -> None:
+    with pytest.raises(InvalidJSON) as caught:
+        members(text)
+    assert str(caught.value) == reason
