@@ -1,9 +1,12 @@
-"""The options of a batch."""
+"""The options of a batch; each field with a Flag is a flag of the command, as in `request.options`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from xapi_cli.errors import UsageError
+from xapi_cli.http.retry import STATUS_LIST, TOO_MANY_REQUESTS
+from xapi_cli.request.options import Flag
 
 
 @dataclass(frozen=True)
@@ -11,17 +14,48 @@ class BatchOptions:
     """The arguments and options of `xapi batch`."""
 
     files: Sequence[str] = ()
-    jobs: int = 16
-    ordered: bool = False
-    retries: int = 0
-    fail_fast: bool = False
-    journal: str | None = None
-    shard: str | None = None
-    rate: str | None = None
-    pauses: bool = True
-    merge: bool = False
-    input: str | None = None
-    filter: str | None = None
+    jobs: Annotated[
+        int, Flag(("--jobs", "-j"), "Maximum number of requests in flight.", metavar="N", min=1, max=500)
+    ] = 16
+    ordered: Annotated[bool, Flag(("--ordered",), "Print the responses in the order of the input.")] = False
+    retries: Annotated[
+        int,
+        Flag(
+            ("--retry",),
+            f"Retry a line up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
+            metavar="N",
+            min=0,
+            max=100,
+        ),
+    ] = 0
+    fail_fast: Annotated[bool, Flag(("--fail-fast",), "Stop sending after the first line that fails.")] = False
+    journal: Annotated[
+        str | None,
+        Flag(("--journal",), "Store the responses in FILE, so that the batch can be resumed.", metavar="FILE"),
+    ] = None
+    shard: Annotated[
+        str | None,
+        Flag(("--shard",), "Send only shard I of N; each line belongs to exactly one shard.", metavar="I/N"),
+    ] = None
+    rate: Annotated[
+        str | None,
+        Flag(("--rate",), "Send at most N requests per second or minute, retries included.", metavar="N[/s|/m]"),
+    ] = None
+    pauses: Annotated[
+        bool,
+        Flag(
+            ("--no-pause",),
+            f"With --retry: let a {TOO_MANY_REQUESTS} with Retry-After delay only its own line, not all lines.",
+        ),
+    ] = True
+    filter: Annotated[
+        str | None,
+        Flag(("--jq",), "Apply a jq filter to each JSON body with a status below 400.", metavar="FILTER"),
+    ] = None
+    merge: Annotated[bool, Flag(("--merge",), "Merge outputs: print the lines of all FILEs in input order.")] = False
+    input: Annotated[
+        str | None, Flag(("--input",), "With --merge: the input, to detect every missing line.", metavar="FILE")
+    ] = None
 
     def check(self) -> None:
         """Raise UsageError if options are combined that exclude each other."""

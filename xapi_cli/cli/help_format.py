@@ -102,7 +102,7 @@ class Group(TyperGroup):
         if name in self.summaries:
             return self.summaries[name]
         command = self.get_command(ctx, name)
-        return split_examples(command.help)[0].partition("\n\n")[0].replace("\n", " ") if command is not None else ""
+        return summary(command.help) if command is not None else ""
 
 
 @contextmanager
@@ -126,6 +126,11 @@ def topic_page(formatter: Any, topic: "Topic") -> str:
             formatter.write_paragraph()
             formatter.write_text(topic.after)
     return str(formatter.getvalue()).rstrip("\n")
+
+
+def summary(text: str | None) -> str:
+    """Return the first paragraph of the help *text* of a command, in one line."""
+    return split_examples(text)[0].partition("\n\n")[0].replace("\n", " ")
 
 
 def split_examples(text: str | None) -> tuple[str, list[str]]:

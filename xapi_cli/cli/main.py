@@ -93,16 +93,25 @@ def _program() -> Any:
 
 def _command(name: str, subcommands: tuple[str, ...]) -> typer.Typer:
     """Return the command *name* with its *subcommands*, if any."""
-    module = import_module(f"xapi_cli.commands.{name.replace('-', '_')}")
+    module = _module(name)
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if subcommands:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)
     for subcommand in subcommands or (name,):
-        # A function whose name would shadow a builtin, such as `list`, has a trailing underscore.
-        function = getattr(module, f"{subcommand}_" if hasattr(builtins, subcommand) else subcommand)
+        function = _function(module, subcommand)
+        with_flags = getattr(function, "with_flags", None)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
-        command.command(subcommand, cls=Command, context_settings=settings)(function)
+        command.command(subcommand, cls=Command, context_settings=settings)(with_flags() if with_flags else function)
     return command
+
+
+def _module(name: str) -> Any:
+    return import_module(f"xapi_cli.commands.{name.replace('-', '_')}")
+
+
+def _function(module: Any, name: str) -> Any:
+    """Return the function *name* of *module*; it has an underscore if it would shadow a builtin, such as `list`."""
+    return getattr(module, f"{name}_" if hasattr(builtins, name) else name)
 
 
 def _print_help(ctx: typer.Context) -> None:

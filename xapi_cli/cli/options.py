@@ -1,20 +1,21 @@
-"""Options that commands share: the flags of the settings, made from the table of settings, and others."""
+"""The flags of commands, made from the table of settings and from options classes, and others that commands share."""
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
-from xapi_cli.cli import help_format
-from xapi_cli.cli.completion import setting_values
-from xapi_cli.errors import XapiError
+from xapi_cli.cli import completion, help_format
+from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
 from xapi_cli.system import signals
 
 if TYPE_CHECKING:
+    from xapi_cli.request.options import Flag
     from xapi_cli.runtime import Runtime
 
 ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
@@ -29,34 +30,96 @@ MinTtl = Annotated[
 
 
 def settings_flags(
-    *names: str, may_create_profile: bool = False
+    *names: str, may_create_profile: bool = False, options: Callable[[], Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
 
     The command does not declare the flags: it reads the resulting values from `runtime.settings`. If
-    *may_create_profile*, the selected profile does not have to exist.
+    *may_create_profile*, the selected profile does not have to exist. *options* returns a class whose fields with a
+    Flag are flags too; the command takes their values as `**flags`.
+
+    The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then.
     """
     ordered = [name for name in SETTINGS if name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own, added = inspect.signature(command), [_parameter(name) for name in ordered]
+        def with_flags() -> Callable[..., None]:
+            rows = _rows(options()) if options is not None else {}
+            own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
+            added = [*(_flag(*row) for row in rows.items()), *(_parameter(name) for name in ordered)]
 
-        @wraps(command)
-        def with_settings(ctx: typer.Context, **given: Any) -> None:
-            runtime: Runtime = ctx.obj
-            runtime.flags = {name: _text(given.pop(name)) for name in ordered}
-            runtime.may_create_profile = may_create_profile
-            runtime.terminal.is_quiet = resolve.is_quiet(runtime.flags, runtime.environ)
-            if set(ACCOUNT) <= set(names):
-                _limit_time(runtime)
-            command(ctx, **given)
+            @wraps(command)
+            def with_settings(ctx: typer.Context, **given: Any) -> None:
+                runtime: Runtime = ctx.obj
+                runtime.flags = {name: _text(given.pop(name)) for name in ordered}
+                runtime.may_create_profile = may_create_profile
+                runtime.terminal.is_quiet = resolve.is_quiet(runtime.flags, runtime.environ)
+                if set(ACCOUNT) <= set(names):
+                    _limit_time(runtime)
+                command(ctx, **given | {name: _value(given[name], field) for name, field in rows.items()})
 
-        with_settings.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]  # for inspect
-        with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in added}
-        del with_settings.__wrapped__  # inspect would otherwise use the signature of the command
-        return with_settings
+            with_settings.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]  # for inspect
+            with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in added}
+            del with_settings.__wrapped__  # inspect would otherwise use the signature of the command
+            return with_settings
+
+        command.with_flags = with_flags  # type: ignore[attr-defined]  # for cli.main
+        return command
 
     return decorate
+
+
+class _Field(NamedTuple):
+    """A field of an options class with its row, its type and its default value."""
+
+    row: "Flag"
+    type: Any
+    default: Any
+
+    @property
+    def is_inverted(self) -> bool:
+        """Whether the flag makes a field False."""
+        return self.default is True
+
+
+def _rows(options: Any) -> dict[str, _Field]:
+    """Return the fields of the class *options* that have a Flag."""
+    defaults = getattr(options, "_field_defaults", vars(options))  # of a NamedTuple or a dataclass
+    return {
+        name: _Field(annotation.__metadata__[0], annotation.__origin__, defaults[name])
+        for name, annotation in options.__annotations__.items()
+        if hasattr(annotation, "__metadata__")
+    }
+
+
+def _flag(name: str, field: _Field) -> inspect.Parameter:
+    row, default, type_ = field.row, field.default, field.type
+    if choices := [value for each in get_args(type_) for value in get_args(each)]:
+        enum: Any = StrEnum  # mypy knows only the ones that are written as a class
+        type_ = enum(name, {each.upper(): each for each in choices}) | None
+    elif default == () or row.once:
+        type_, default = list[str], []
+    option = typer.Option(
+        *row.names,
+        help=row.help,
+        metavar=row.metavar,
+        min=row.min,
+        max=row.max,
+        show_default=row.show_default,
+        autocompletion=getattr(completion, row.complete) if row.complete else None,
+        rich_help_panel=row.heading,
+    )
+    value = False if field.is_inverted else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[type_, option])
+
+
+def _value(given: Any, field: _Field) -> Any:
+    """Return the value of *field* for what was *given*; raise UsageError for an option that is given twice."""
+    if field.row.once is None:
+        return not given if field.is_inverted else given
+    if len(given) > 1:
+        raise UsageError(f"{field.row.names[-1]} is given twice", hint=field.row.once)
+    return given[0] if given else None
 
 
 def _parameter(name: str) -> inspect.Parameter:
@@ -65,7 +128,7 @@ def _parameter(name: str) -> inspect.Parameter:
         *setting.flags,
         help=_help(name, setting),
         metavar=setting.metavar,
-        autocompletion=None if setting.is_switch else lambda incomplete: setting_values(name, incomplete),
+        autocompletion=None if setting.is_switch else lambda incomplete: completion.setting_values(name, incomplete),
         rich_help_panel=help_format.SETTINGS,
     )
     type_: Any = bool if setting.is_switch else str | None

@@ -122,7 +122,7 @@ class _Completion:
     def _parameters(
         self, method: str | None, path: str, rest: Sequence[str], incomplete: str, option: str | None
     ) -> Iterator[str]:
-        query, headers = self._params.get("query") or (), self._params.get("header") or ()
+        query, headers = self._params.get("query") or (), self._params.get("headers") or ()
         given = [*rest, *query, *headers]
         for operation in self._operations(method, path):
             for parameter in operation.parameters:

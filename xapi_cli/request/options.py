@@ -1,11 +1,33 @@
-"""The options of a request: one object for sending it and for showing it as a curl command."""
+"""The options of a request: one object for sending it and for showing it as a curl command.
+
+Each field with a Flag is a row: `cli.options` makes the flag of the command from it.
+"""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from xapi_cli.errors import UsageError
+from xapi_cli.http.retry import STATUS_LIST
 
 ErrorBody = Literal["stdout", "stderr", "none"]
+_REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
+
+
+class Flag(NamedTuple):
+    """How users give one option of a command; the type and the default are those of its field.
+
+    A bool that is True by default is a flag that makes it False, and a sequence is a flag that can be repeated.
+    """
+
+    names: Sequence[str]
+    help: str
+    heading: str | None = None
+    metavar: str | None = None
+    complete: str | None = None  # the function of `cli.completion` that completes the value; None: files
+    min: int | None = None
+    max: int | None = None
+    show_default: bool = True
+    once: str | None = None  # the hint of the error if it is given twice; None: the last one applies
 
 
 class PageOptions(NamedTuple):
@@ -25,61 +47,173 @@ class RequestOptions(NamedTuple):
     """The arguments and options of `xapi request`."""
 
     arguments: Sequence[str]
-    query: Sequence[str] = ()
-    headers: Sequence[str] = ()
-    data: str | None = None
-    form: bool = False
-    include: bool = False
-    output: str | None = None
-    retries: int = 0
-    error_body: ErrorBody = "stdout"
-    resume: bool = False
-    meta: str | None = None
-    check_status: bool = True
-    follow: bool = True
-    pages: PageOptions | None = None
-    validate: bool = True
-    filter: str | None = None
-    automatic: bool = True
+    query: Annotated[
+        Sequence[str],
+        Flag(
+            ("--query", "-q"),
+            "Add a query parameter; repeatable.",
+            _REQUEST,
+            metavar="NAME=VALUE",
+            complete="query_parameters",
+        ),
+    ] = ()
+    headers: Annotated[
+        Sequence[str],
+        Flag(
+            ("--header", "-H"),
+            "Add a header; without a value, remove it; repeatable.",
+            _REQUEST,
+            metavar="NAME:VALUE",
+            complete="headers",
+        ),
+    ] = ()
+    data: Annotated[
+        str | None,
+        Flag(
+            ("--data", "-d"),
+            "Send TEXT, FILE or stdin (@-) as the body, verbatim.",
+            _REQUEST,
+            metavar="TEXT|@FILE|@-",
+            complete="data_files",
+            once="give the whole body once, or its fields as ITEMs",  # curl joins the values
+        ),
+    ] = None
+    form: Annotated[bool, Flag(("--form",), "Send the fields as a form instead of JSON.", _REQUEST)] = False
+    include: Annotated[
+        bool, Flag(("--include", "-i"), "Print the status line and headers before the body.", _RESPONSE)
+    ] = False
+    output: Annotated[
+        str | None,
+        Flag(("--output", "-o"), "Write the body to FILE; complete or not at all.", _RESPONSE, metavar="FILE"),
+    ] = None
+    resume: Annotated[
+        bool,
+        Flag(
+            ("--continue",),
+            "With -o: keep an interrupted download in FILE.part (and FILE.part.json), and resume it.",
+            _RESPONSE,
+        ),
+    ] = False
+    errors_to: Annotated[
+        ErrorBody | None,
+        Flag(
+            ("--error-body",),
+            "Where to write the body of a 4xx or 5xx response [default: stdout; stderr with --jq or --paginate].",
+            _RESPONSE,
+            show_default=False,
+        ),
+    ] = None
+    meta: Annotated[
+        str | None,
+        Flag(("--meta",), "Write status, headers and times as JSON to FILE; - is stderr.", _RESPONSE, metavar="FILE"),
+    ] = None
+    filter: Annotated[
+        str | None,
+        Flag(
+            ("--jq",),
+            "Apply a jq filter to the response, or to each item with --paginate; print strings without quotes.",
+            _RESPONSE,
+            metavar="FILTER",
+            complete="nothing",
+        ),
+    ] = None
+    follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
+    paginate: Annotated[
+        bool, Flag(("--paginate",), "Request all pages, and print each item as one line of JSON.", _PAGES)
+    ] = False
+    items: Annotated[
+        str | None,
+        Flag(
+            ("--items",),
+            "Field that contains the array of items, such as data.items.",
+            _PAGES,
+            metavar="FIELD",
+            complete="nothing",
+        ),
+    ] = None
+    slurp: Annotated[bool, Flag(("--slurp",), "Print a single JSON array of all items.", _PAGES)] = False
+    next_field: Annotated[
+        str | None,
+        Flag(
+            ("--next",),
+            "Field that contains the URL of the next page  [default: the Link header].",
+            _PAGES,
+            metavar="FIELD",
+            complete="nothing",
+        ),
+    ] = None
+    next_parameter: Annotated[
+        str | None,
+        Flag(
+            ("--next-param",),
+            "Request the next page with the query parameter PARAM set to the value of FIELD.",
+            _PAGES,
+            metavar="PARAM=FIELD",
+            complete="nothing",
+        ),
+    ] = None
+    max_pages: Annotated[
+        int | None,
+        Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", min=1, show_default=False),
+    ] = None
+    retries: Annotated[
+        int,
+        Flag(
+            ("--retry",),
+            f"Retry up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
+            _ERRORS,
+            metavar="N",
+            min=0,
+            max=100,
+        ),
+    ] = 0
+    check_status: Annotated[
+        bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS)
+    ] = True
+    validate: Annotated[
+        bool, Flag(("--no-validate",), "Do not compare the request with the API description.", _ERRORS)
+    ] = True
+    automatic: Annotated[bool, Flag(("--no-login",), "Do not log in automatically; exit with code 10.", _ERRORS)] = True
+    verbose: Annotated[
+        bool, Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies and secrets.")
+    ] = False
+    curl: Annotated[bool, Flag(("--curl",), "Print the equivalent curl command instead of sending.")] = False
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
 
+    @property
+    def error_body(self) -> ErrorBody:
+        """Where to write the body of a 4xx or 5xx response."""
+        return self.errors_to or ("stderr" if self.paginate or self.filter is not None else "stdout")
 
-def page_options(
-    *,
-    paginate: bool,
-    items: str | None = None,
-    slurp: bool = False,
-    next_field: str | None = None,
-    next_parameter: str | None = None,
-    max_pages: int | None = None,
-) -> PageOptions | None:
-    """Return the options of `--paginate`, None without *paginate*; raises UsageError if they are not valid."""
-    given = {
-        "--items": items,
-        "--slurp": slurp or None,
-        "--next": next_field,
-        "--next-param": next_parameter,
-        "--max-pages": max_pages,
-    }
-    for name, value in given.items():
-        if value is not None and not paginate:
-            raise UsageError(f"{name} requires --paginate", hint="add --paginate")
-        if value == "":
-            raise UsageError(f"{name} is empty", hint="write the name of a field")
-    if not paginate:
-        return None
-    if next_field is not None and next_parameter is not None:
-        raise UsageError("--next cannot be combined with --next-param", hint="use one of them")
-    return PageOptions(items, slurp, next_field, _parameter(next_parameter), max_pages)
+    @property
+    def pages(self) -> PageOptions | None:
+        """The options of `--paginate`, None without it."""
+        if not self.paginate:
+            return None
+        parameter, _, name = (self.next_parameter or "").partition("=")
+        pair = (parameter, name) if parameter else None
+        return PageOptions(self.items, self.slurp, self.next_field, pair, self.max_pages)
 
-
-def _parameter(text: str | None) -> tuple[str, str] | None:
-    """Return *text*, `PARAM=NAME`, as a pair; raises UsageError if a part is missing."""
-    if text is None:
-        return None
-    parameter, _, name = text.partition("=")
-    if not parameter or not name:
-        raise UsageError("--next-param is not PARAM=NAME", hint="write it like cursor=meta.cursor")
-    return parameter, name
+    def check_pages(self) -> None:
+        """Raise UsageError if the options of `--paginate` are not valid."""
+        given = {
+            "--items": self.items,
+            "--slurp": self.slurp or None,
+            "--next": self.next_field,
+            "--next-param": self.next_parameter,
+            "--max-pages": self.max_pages,
+        }
+        for name, value in given.items():
+            if value is not None and not self.paginate:
+                raise UsageError(f"{name} requires --paginate", hint="add --paginate")
+            if value == "":
+                raise UsageError(f"{name} is empty", hint="write the name of a field")
+        if self.next_parameter is None:
+            return
+        if self.next_field is not None:
+            raise UsageError("--next cannot be combined with --next-param", hint="use one of them")
+        parameter, _, name = self.next_parameter.partition("=")
+        if not parameter or not name:
+            raise UsageError("--next-param is not PARAM=NAME", hint="write it like cursor=meta.cursor")

@@ -30,11 +30,12 @@ _METHOD_REJECTED = frozenset({405, 501})
 _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give another METHOD before PATH"
 
 
-def run(runtime: "Runtime", options: RequestOptions, *, print_curl: bool = False) -> None:
+def run(runtime: "Runtime", options: RequestOptions) -> None:
     """Send the request of *options* or print it as a curl command; raises XapiError as `Request` does."""
+    options.check_pages()
     request = Request(runtime, options)
     request.warn_of_difference()
-    if print_curl:
+    if options.curl:
         request.print_curl()
     else:
         request.run()
