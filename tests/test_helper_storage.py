@@ -68,32 +68,67 @@ def test_the_password_is_stored_only_with_consent(
     assert fake_helper.stored == []
 
 
-def test_a_logout_is_not_undone_by_a_helper_that_outlives_its_killed_process(
-    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+# how a helper waits for `finish`: by itself, in a child process, without the descriptors that it has inherited
+_WAITS = {
+    "itself": "open({finish!r}).close()",
+    "a child process": "import subprocess; subprocess.run(['sh', '-c', 'read line <' + {finish!r}], close_fds=False)",
+    "without descriptors": "import os; os.closerange(3, 100); open({finish!r}).close()",
+}
+
+
+@pytest.mark.parametrize("waits", _WAITS)
+def test_a_helper_does_not_outlive_its_killed_process_and_undoes_no_logout(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path, waits: str
 ) -> None:
     assert xapi("login", env=env).code == 0
     started, finish = tmp_path / "started", tmp_path / "finish"
     os.mkfifo(started)
     os.mkfifo(finish)
-    code = fake_helper.path.read_text()
-    wait = f'open({str(started)!r}, "w").close(); open({str(finish)!r}).close()'
-    start = 'if action == "store":\n'
-    assert start in code
-    fake_helper.path.write_text(
-        code.replace(start, f'if action == "store" and "//probe." not in text: {wait}\n{start}')
-    )
+    working = fake_helper.path.read_text()
+    wait = f'open({str(started)!r}, "w").close(); {_WAITS[waits].format(finish=str(finish))}'
+    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
     process = xapi.start("login", env=env)
     started.open().close()
     process.kill()
     process.wait(30)
-    refused = xapi("logout", env=env)
-    finish.open("w").close()
+    fake_helper.path.write_text(working)
 
-    assert refused.code == 13
-    assert "docker-credential-fake does not respond to another xapi process, which uses it; " in refused.err
-    assert "stop docker-credential-fake if it hangs" in refused.err
     assert xapi("logout", env=env).code == 0
+    with pytest.raises(OSError, match="No such device or address"):  # no process waits
+        os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
     assert fake_helper.stored == []
+    assert (xapi.state / "locks" / "helper.lock").read_bytes() == b""
+
+
+def test_on_a_terminal_too_a_helper_does_not_outlive_its_killed_process(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+) -> None:
+    """It is in the process group of xapi, and so is the process that it waits for."""
+    assert xapi("login", env=env).code == 0
+    finish = tmp_path / "finish"
+    os.mkfifo(finish)
+    working = fake_helper.path.read_text()
+    command = ["sh", "-c", f"echo waits >/dev/tty; read line <{finish}"]
+    wait = f"import subprocess; subprocess.run({command}, close_fds=False)"
+    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
+    with xapi.on_terminal("login", "--no-remember", env=env) as terminal:
+        terminal.expect("waits")
+        terminal.process.kill()
+        terminal.process.wait(30)
+        fake_helper.path.write_text(working)
+
+        assert xapi("logout", env=env).code == 0
+        with pytest.raises(OSError, match="No such device or address"):
+            os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
+    assert fake_helper.stored == []
+
+
+def _change(helper: FakeHelper, code: str) -> None:
+    """Insert *code* into *helper*, where it has read its stdin."""
+    start = 'if action == "store":\n'
+    working = helper.path.read_text()
+    assert start in working
+    helper.path.write_text(working.replace(start, code + start))
 
 
 def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(

@@ -95,7 +95,7 @@ class Questions:
             "data": program.data.decode(),
             "limit": left(),
         }
-        reply = self._ask(b"G", question, inherited=program.inherited, meanwhile=left)
+        reply = self._ask(b"G", question, inherited=program.lifeline, meanwhile=left)
         if "expired" in reply:
             raise subprocess.TimeoutExpired(program.command, 0)
         if "number" in reply:
@@ -189,7 +189,7 @@ def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[
 
 
 def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
-    """Run the program in *question*, which inherits a descriptor of the worker."""
+    """Run the program in *question*, which inherits a pipe that ends with the worker."""
     import base64
     import errno
     import math
@@ -207,7 +207,7 @@ def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:
             without_secrets(os.environ),
             question["max_output"],
             data=question["data"].encode(),
-            inherited=inherited,
+            lifeline=inherited,
         )
         output, code = programs.run(program, left)
     except subprocess.TimeoutExpired:

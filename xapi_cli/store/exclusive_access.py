@@ -70,8 +70,8 @@ class ExclusiveAccess:
     def locked(self, watchdog: Watchdog) -> Iterator[int | None]:
         """Hold the lock of the service; it is touched at every activity, which waiting processes check for.
 
-        Returns the descriptor of the lock file, see `lock.locked`, or None if it cannot be locked. Raises AccessTimeout
-        if another process holds the lock without activity.
+        Returns the descriptor of the lock file, or None if it cannot be locked. Raises AccessTimeout if another process
+        holds the lock without activity.
         """
         descriptor = None
         activity = private_files.modified_at(self._lock)

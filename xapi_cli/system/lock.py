@@ -1,8 +1,7 @@
 """Mutual exclusion of processes by a lock file, which is never deleted and is unlocked when its holder exits.
 
 The lock itself is filelock's. This module opens the file so that no symbolic link is followed, no file of another user
-is used, and no child process inherits it, unless the lock must outlive this process. Two threads of one process exclude
-each other as two processes do.
+is used, and no child process inherits it. Two threads of one process exclude each other as two processes do.
 
 A waiting process blocks in flock(), in a separate thread, because flock() has no timeout. Linux serves the waiting
 processes in order of arrival. Waiting uses no processor time, however many processes wait, and a process that is
@@ -40,7 +39,7 @@ class _Descriptors:
             os.close(descriptor)
 
     def unlock(self, descriptor: int) -> None:
-        """Unlock the file, also if a child process has inherited the descriptor, and close it."""
+        """Unlock the file and close it; a child process that another thread just starts may have a copy."""
         if descriptor in self._open and os.name != "nt":
             import fcntl  # not on Windows
 
@@ -86,7 +85,7 @@ def locked(
 ) -> Iterator[int]:
     """Acquire the lock on the file *path* for a `with` block; creates a missing parent directory.
 
-    Returns the descriptor of the file. A child process that inherits it prolongs the lock if this process is killed.
+    Returns the descriptor of the file, which is empty unless the caller writes to it.
 
     *timeout* is the timeout in seconds, or a function that returns the remaining seconds. *on_wait* is called once,
     before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from xapi_cli.system.lifeline import kept
+
 _SLICE = 0.05  # seconds between two checks of the remaining time
 
 
@@ -18,7 +20,7 @@ class Invocation(NamedTuple):
 
     It is killed if it prints more than *max_output* bytes. If it is *in_background*, it must not read from the
     terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*. It inherits the
-    descriptor *inherited*, not on Windows.
+    end of a pipe, *lifeline*, and is killed at the end of that pipe.
     """
 
     command: Sequence[str]
@@ -27,7 +29,7 @@ class Invocation(NamedTuple):
     data: bytes = b""
     in_background: bool = False
     show_stderr: bool = False
-    inherited: int | None = None
+    lifeline: int | None = None
 
 
 TimeLimit = float | Callable[[], float]  # the time in seconds, or a function that returns the remaining seconds
@@ -80,7 +82,7 @@ def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
                 stdout=pipe,
                 stderr=None if program.show_stderr else subprocess.DEVNULL,
                 env=program.environ,
-                pass_fds=() if program.inherited is None else (program.inherited,),
+                pass_fds=() if program.lifeline is None else (program.lifeline,),
                 process_group=0 if program.in_background and os.name != "nt" else None,
             )
         except BaseException:
@@ -88,9 +90,10 @@ def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
             raise
         reader = _Reader(source, mark, program.max_output, lambda: _kill(process, group=program.in_background))
         try:
-            if program.data:
-                _start(lambda: _write(process, program.data))
-            _wait(process, limit)
+            with kept(program.lifeline, -process.pid if program.in_background else process.pid):
+                if program.data:  # now that it cannot outlive this process
+                    _start(lambda: _write(process, program.data))
+                _wait(process, limit)
         finally:
             if process.poll() is None:
                 _kill(process, group=program.in_background)

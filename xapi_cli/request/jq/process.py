@@ -1,7 +1,6 @@
 """A child process that runs a jq filter: it can be killed at any time, and ends with xapi, even if xapi is killed."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from xapi_cli.request.jq.child import BLOCK, LENGTH
+from xapi_cli.system import lifeline
 
 _HEADER = 1 + LENGTH  # bytes
 _PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
 _CPU_TIME = 2  # of all threads of a process, user and system
-_KILL_AT_END_OF_FILE = 'read -r _; kill -9 "-$1"'
 
 
 class FilterProcess(subprocess.Popen[bytes]):
@@ -45,8 +44,8 @@ class FilterProcess(subprocess.Popen[bytes]):
             _close(source)
             self._close_lifeline()
             raise
-        if source is not None and not _killed_at_end_of_file(source, self.pid):
-            self._guard = _guard(source, self.pid)
+        if source is not None:
+            self._guard = lifeline.kill_at_end(source, -self.pid)
         _close(source)
         if sys.platform == "linux":
             _limit_memory(self.pid, memory)
@@ -131,40 +130,6 @@ class FilterProcess(subprocess.Popen[bytes]):
 def _close(descriptor: int | None) -> None:
     if descriptor is not None:
         os.close(descriptor)
-
-
-def _killed_at_end_of_file(source: int, group: int) -> bool:
-    """Make the kernel kill the process group *group* at the end of the pipe *source*; return whether it can.
-
-    Only this process holds the other end open, so the pipe ends with it. The group inherits *source*, which keeps the
-    setting in force. Unlike prctl(2), it needs no code in the child process, and does not depend on a thread.
-    """
-    if sys.platform != "linux":  # other systems send SIGIO, which they ignore by default
-        return False
-    import fcntl
-
-    try:
-        fcntl.fcntl(source, fcntl.F_SETOWN, -group)
-        fcntl.fcntl(source, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC)
-    except (OSError, AttributeError):  # the system, or the Python, does not support the signal
-        return False
-    return True
-
-
-def _guard(source: int, group: int) -> "subprocess.Popen[bytes] | None":
-    """Start a process that kills the process group *group* at the end of the pipe *source*; return None if it fails."""
-    try:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _KILL_AT_END_OF_FILE, "sh", str(group)],
-            stdin=source,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={},
-            process_group=0,
-        )
-    except OSError:
-        return None
 
 
 if sys.platform == "linux":

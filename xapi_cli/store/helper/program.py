@@ -38,8 +38,8 @@ class Program:
     """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
 
     Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
-    *run* replaces `programs.run`. The helper inherits the descriptor `lock`: if this process is killed, no other uses
-    the helper before it has exited.
+    *run* replaces `programs.run`. The helper is killed at the end of the pipe `lifeline`: it does not outlive this
+    process, so that the next one can use the helper, and the helper stores nothing afterwards.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Program:
     ) -> None:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.name = printable(os.path.basename(self._path))
-        self.lock: int | None = None
+        self.lifeline: int | None = None
         self._environ, self._in_background = environ, not is_user_present
         self._run = run or programs.run
 
@@ -81,7 +81,7 @@ class Program:
                 _MAX_SIZE,
                 data=text.encode("ascii"),
                 in_background=self._in_background,
-                inherited=None if os.name == "nt" else self.lock,
+                lifeline=self.lifeline,
             )
             output, code = self._run(helper, left)
         except subprocess.TimeoutExpired:

@@ -14,6 +14,7 @@ from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.helper.program import HelperFailed, Program
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.watchdog import Watchdog
+from xapi_cli.system import lifeline
 from xapi_cli.tokens import Identity, Record
 
 T = TypeVar("T")
@@ -103,9 +104,17 @@ class HelperStore:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
         name = self._program.name
         try:
-            with self._access.limited() as watchdog, self._access.locked(watchdog) as lock:
-                self._program.lock = lock
+            with (
+                self._access.limited() as watchdog,
+                self._access.locked(watchdog) as lock,
+                lifeline.recorded(lock, watchdog.left) as self._program.lifeline,
+            ):
                 return operation(_Items(self._program, identity, self._access, watchdog))
+        except lifeline.LeftRunning:
+            raise StoreError(
+                f"{name} was left running by a process that was killed, and cannot be killed itself",
+                hint=f"stop {name}, or use another --storage",
+            ) from None
         except AccessTimeout as error:
             end_it = f", stop {name} if it hangs" if error.is_in_use else ""
             raise StoreError(
