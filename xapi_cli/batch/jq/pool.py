@@ -14,15 +14,16 @@ The invariants:
   use gets a turn: it runs as soon as another has used `_TURN` seconds. The one that has used the least of them is
   ended, because that loses the least, and runs again when no line is left that had no turn. So an endless line delays
   one of 30 ms for a moment only, and is ended only if others follow.
-- A process whose job has used `_TURN` seconds has a lower priority for the rest of its life: a process cannot raise it
-  again. One that has not can return to the quick lane.
+- Slow jobs have a lower priority, for the rest of the life of their process: a process cannot raise it again. One that
+  has moved keeps its priority for `_TURN` seconds, and can return to the quick lane meanwhile: if all filters take a
+  little longer than `_QUICK`, a new process for each would take longer than the filters.
 - The results in memory are limited: a job begins only if the budget has room, or if its line is the one for which the
   output waits. A job that has begun is always read to its end, so no process waits for room, and that line finds one.
 
 With one line in flight, nothing waits for another, and there is only the quick lane, with one process and no limit.
 
 What was tried: limits that adapt to the filters, a delay before a job is given to a process that is still starting, and
-three groups of slow jobs. They saved a few processes and needed twice the code; nobody could predict what it would do.
+three groups of slow jobs. They saved a few processes, but what they did was hard to predict.
 """
 
 import os
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _QUICK = 0.01  # seconds of CPU time of a job in the quick lane
 _PER_BYTE = 2e-7  # seconds that are added to that, to parse the document
 _LARGE = 64 * 1024  # bytes of a document that begins in the slow lane
-_TURN = 0.1  # seconds of CPU time that each job in the slow lane can use before it may be ended for another
+_TURN = 0.05  # seconds of CPU time that each job in the slow lane can use before it may be ended for another
 _PAUSE = 0.002  # seconds, at least, between two looks at the processes
 _SPARE_AFTER = 16  # jobs, after which the quick lane has a second process: fewer end before it has started
 _MAX_SLOW = 1000  # lines that do not count as in flight, because their filter is slow
@@ -213,6 +214,8 @@ class FilterPool:
         except FilterError as error:
             self._cannot_start(lane, str(error))
             return False
+        if lane is self.slow:
+            worker.lower_priority(_NICENESS)
         lane.workers.append(worker)
         return True
 
@@ -233,7 +236,7 @@ class FilterPool:
         for worker in (*self.quick.workers, *self.slow.workers):
             if worker.job is not None:
                 self._look_at(now + max(_PAUSE, self._check(worker, worker.job, now)))
-        self._give_turns()
+        self._give_turns(now)
         self._run()
 
     def _check(self, worker: "FilterWorker", job: FilterJob, now: float) -> float:
@@ -271,13 +274,16 @@ class FilterPool:
         waiting.insert(sum(not each.had_turn for each in waiting), job)
         self._look_at(0.0)
 
-    def _give_turns(self) -> None:
-        """End runs that had their turn, as many as there are jobs that wait for one."""
+    def _give_turns(self, now: float) -> None:
+        """End runs that have used the time of a turn, as many as there are jobs that wait for one."""
         lane = self.slow
-        if len(lane.workers) < lane.most or lane.jobs - len(lane.waiting) < len(lane.workers):
-            return
         new = sum(not job.had_turn for job in lane.waiting)
-        ended = sorted((worker for worker in lane.workers if worker.is_lowered), key=lambda worker: worker.used())[:new]
+        if len(lane.workers) < lane.most or lane.jobs - len(lane.waiting) < len(lane.workers):
+            return  # a job can begin without that
+        used = sorted((worker.used(), number) for number, worker in enumerate(lane.workers))
+        ended = [lane.workers[number] for seconds, number in used if seconds >= _TURN][:new]
+        if len(ended) < new:
+            self._look_at(now + max(_PAUSE, *(_TURN - seconds for seconds, _ in used)))
         for worker in ended:
             job = worker.take_back()
             job.had_turn = True
