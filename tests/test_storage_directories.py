@@ -1,6 +1,8 @@
 """Disks and directories in which tokens and settings are stored."""
 
+import contextlib
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -183,3 +185,24 @@ def test_names_that_the_locale_cannot_encode_are_stored(xapi: Xapi, env: dict[st
 
     assert (login.code, shown, logout.code) == (0, Outcome(0, "abc\n"), 0), (login, shown, logout)
     assert b"password=%C3%A9%FF" in server.received[0]
+
+
+@pytest.mark.parametrize("kind", ["directory", "named pipe", "symbolic link", "socket"])
+def test_what_is_in_place_of_a_lock_file_is_named(xapi: Xapi, sandbox: Sandbox, kind: str) -> None:
+    assert xapi("login", env=sandbox.settings).code == 0
+    locks = list((xapi.state / "locks").glob("*.login.lock"))
+    assert len(locks) == 1
+    locks[0].unlink()
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(locks[0].parent):
+            listener.bind(locks[0].name)  # a short path
+    else:
+        make = {"directory": os.mkdir, "named pipe": os.mkfifo, "symbolic link": lambda path: path.symlink_to("x")}
+        make[kind](locks[0])
+
+    with_file = xapi("token", "show", "--fresh", env=sandbox.settings)
+    without = xapi("token", "show", env={**sandbox.settings, "XAPI_STORAGE": "none"})
+
+    problem = f"the lock file {locks[0]} is a {kind}"
+    assert with_file == Outcome(13, "", f"xapi: error: {problem}; remove it\n")
+    assert (without.code, f"xapi: warning: {problem}; continuing without locks\n" in without.err) == (0, True)

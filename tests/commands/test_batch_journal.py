@@ -355,3 +355,16 @@ def test_the_request_of_a_damaged_entry_is_resent_and_counted(xapi: Xapi, tmp_pa
     assert (second[0], third[0], len(api.requests)) == (0, 0, sent)
     assert "1 damaged line in the journal; its request was sent again" in second[2]
     assert "damaged" not in third[2]
+
+
+@pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS"])
+def test_a_file_system_without_locks_is_named(xapi: Xapi, tmp_path: Path, error: str) -> None:
+    strace = ("strace", "-f", "-qq", "-o", os.devnull, "-e", f"inject=flock:error={error}", str(PROGRAM))
+    with Api() as api:
+        process = xapi.start("batch", "--journal", str(tmp_path / "j"), os.devnull, env=api.settings, argv=strace)
+        out, err = process.communicate(timeout=60)
+
+    problem = f"the file system of the journal {tmp_path}/j does not support locks ("
+    assert (process.returncode, out) == (14, b"")
+    assert err.decode().startswith(f"xapi: error: {problem}")
+    assert err.decode().endswith("; pass a --journal on a local file system\n")

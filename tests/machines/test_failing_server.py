@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.machines.fleet import MACHINES, ME, Env, Grants, ended, exit_codes, fleet, on
+from tests.machines.fleet import MACHINES, ME, Env, Grants, ended, exit_codes, fleet, keys_like, on
 from tests.program import Xapi
 from tests.redis_server import RedisServer
 from tests.servers import Server, Stopwatch
@@ -186,3 +186,18 @@ def test_a_server_that_fails_during_a_login_costs_an_automatic_login_a_warning_o
         assert (outcome.code, outcome.out) == (0, "token1\n")
         assert f"xapi: warning: the new token could not be stored: Redis at {redis_server.socket} " in outcome.err
     assert grants.number == 1
+
+
+def test_a_key_of_another_type_is_named(xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer) -> None:
+    env: Env = {**sandbox.settings, **redis_server.environ}
+    assert xapi("login", env=env).code == 0
+    (key,) = [name.decode() for name in keys_like(redis_server, "*:account")]
+    redis_server.execute("DEL", key)
+    redis_server.execute("SET", key, "value of another program")
+    attempts = sandbox.login_attempts
+
+    for args in (ME, ("login",), ("logout",)):
+        outcome = xapi(*args, env=env)
+        problem = f"has a value of another type at the key {key}; delete it if nothing else uses it, or set another "
+        assert (outcome.code, outcome.err.count("\n"), problem in outcome.err) == (13, 1, True), outcome
+    assert sandbox.login_attempts == attempts

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system import private_files
+from xapi_cli.system.lock import is_unsupported
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import anchored_path
 
@@ -180,7 +181,16 @@ class JournalFile:
     def _lock(self) -> None:
         import filelock
 
-        if not filelock.lock_descriptor(self._descriptor, blocking=False):
+        try:
+            is_locked = filelock.lock_descriptor(self._descriptor, blocking=False)
+        except OSError as error:
+            if not is_unsupported(error):
+                raise
+            raise OutputError(
+                f"the file system of the journal {self._shown} does not support locks ({error.strerror})",
+                hint="pass a --journal on a local file system",
+            ) from error
+        if not is_locked:
             raise UsageError(
                 f"another xapi is writing to the journal {self._shown}", hint="wait for it, or pass another --journal"
             )

@@ -11,6 +11,7 @@ killed or stopped while it waits does not block the others.
 import contextlib
 import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,10 @@ from pathlib import Path
 
 from xapi_cli.system import forks, private_files
 from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import is_trusted
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+_KINDS = {stat.S_IFDIR: "directory", stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 _POLL_INTERVAL = 0.1  # seconds between two checks of the remaining time or, on Windows, of the lock
 
 
@@ -55,6 +58,11 @@ class _Descriptors:
 _descriptors = _Descriptors()
 
 
+def is_unsupported(error: OSError) -> bool:
+    """Return whether *error* shows that the file system does not support locks."""
+    return error.errno in _UNSUPPORTED
+
+
 class LockTimeout(Exception):
     """The lock was not acquired before the timeout."""
 
@@ -65,7 +73,8 @@ class LockUnavailable(Exception):
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
         self.reason = error.strerror or type(error).__name__
-        self.is_unsupported = error.errno in _UNSUPPORTED
+        self.is_unsupported = is_unsupported(error)
+        self.obstacle = _obstacle(path)  # what is in place of the lock file
         super().__init__(f"cannot lock {path}: {self.reason}")
 
 
@@ -74,9 +83,22 @@ def describe_state_error(state: Path, error: OSError | LockUnavailable) -> tuple
     if isinstance(error, LockUnavailable) and error.is_unsupported:
         problem = f"the file system of the state directory {printable(str(state))} does not support locks"
         return f"{problem} ({error.reason})", "set XAPI_STATE_DIR to a directory on a local file system"
+    if isinstance(error, LockUnavailable) and error.obstacle:
+        return f"the lock file {printable(str(error.path))} {error.obstacle}", "remove it"
     reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
     remedy = "make it writable, or set XAPI_STATE_DIR to a directory that is"
     return f"the state directory {printable(str(state))} cannot be written: {reason}", remedy
+
+
+def _obstacle(path: Path) -> str:
+    """Return the predicate of a sentence about what is at *path*, an empty text if it may be a lock file."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode):
+        return f"is a {_KINDS.get(stat.S_IFMT(status.st_mode), 'special file')}"
+    return "" if is_trusted(status) else "belongs to another user"
 
 
 @contextlib.contextmanager

@@ -47,7 +47,16 @@ def _command() -> Step:
 @pytest.mark.parametrize(
     "reply, message",
     [
-        (b"-ERR unknown command 'AUTH', with args beginning with: '%b'\r\n" % CANARY.encode(), "an unknown error"),
+        (
+            b"-ERR unknown command 'AUTH', with args beginning with: '%b'\r\n" % CANARY.encode(),
+            "does not know a command that xapi needs",
+        ),
+        (b"-ERR wrong number of arguments for 'auth' command\r\n", "does not know a command that xapi needs"),
+        (b"-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n", "was told to stop the script"),
+        (
+            b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+            f"has a value of another type at the key test:{{{ME.key}}}:account",
+        ),
         (b"-%b\r\n" % CANARY.encode(), "an unknown error"),
         (b"-NOAUTH Authentication required.\r\n", "requires a password"),
         (b"-DENIED Redis is running in protected mode\r\n", "runs in protected mode"),

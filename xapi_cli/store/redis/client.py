@@ -19,6 +19,7 @@ from xapi_cli.errors import StoreError, TimeoutExpired
 from xapi_cli.store.redis.address import Address
 from xapi_cli.store.redis.replies import Redirect, ServerError, T, as_is, checked, store_error
 from xapi_cli.system import forks
+from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
     import ssl
@@ -118,7 +119,7 @@ class Client:
                     redirects += 1
                     self._follow(redirect)
                     continue
-                failure, is_transient = self._described(error)
+                failure, is_transient = self._described(error, arguments)
             node, is_outdated = self._node, self._node != self._address and not redirects  # of an earlier redirect
             if redirects and elsewhere is None:  # the configured server replies; later attempts have less time
                 elsewhere = (node, failure)
@@ -150,12 +151,14 @@ class Client:
         if failure is not None and time.monotonic() < failure.expires:
             raise copy(failure.error)
 
-    def _described(self, error: "ServerError | StoreError | _ConnectionFailed") -> tuple[StoreError, bool]:
+    def _described(
+        self, error: "ServerError | StoreError | _ConnectionFailed", arguments: tuple[Argument, ...]
+    ) -> tuple[StoreError, bool]:
         """Return *error* as an error of the store, and whether another attempt may succeed."""
         if isinstance(error, StoreError):
             return error, False
         if isinstance(error, ServerError):
-            return store_error(self._node, error), error.is_transient
+            return store_error(self._node, error, _key(arguments)), error.is_transient
         return StoreError(f"Redis at {self._node} cannot be reached: {error}", hint=_HINT), True
 
     def _attempt(self, arguments: tuple[Argument, ...], end: float) -> Any:
@@ -246,6 +249,12 @@ class Client:
 
 
 _pack: Any = hiredis.pack_command  # annotated as if it took a single argument
+
+
+def _key(arguments: tuple[Argument, ...]) -> str:
+    """Return the key that a command uses, fit for messages, or an empty text."""
+    place = 3 if arguments[0] == "EVAL" else 1
+    return printable(str(arguments[place])) if len(arguments) > place else ""
 
 
 def _check_size(received: bytearray) -> None:

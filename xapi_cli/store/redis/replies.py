@@ -59,6 +59,15 @@ class Redirect(NamedTuple):
 
 
 _PROBLEMS = {
+    "WRONGTYPE": (
+        "has a value of another type at the key {key}",
+        "delete it if nothing else uses it, or set another redis_prefix",
+    ),
+    "unknown command": (
+        "does not know a command that xapi needs",
+        "use Redis 6 or later, or Valkey, in which no command is renamed",
+    ),
+    "killed": ("was told to stop the script of xapi (SCRIPT KILL)", "try again"),
     "NOAUTH": ("requires a password", "add it to XAPI_REDIS_URL, or set redis_password_command"),
     "WRONGPASS": ("rejected the username or password", "correct XAPI_REDIS_URL or redis_password_command"),
     "NOPASSWORD": ("has no password for this user", "omit it in XAPI_REDIS_URL, or give the username too"),
@@ -86,7 +95,7 @@ _PROBLEMS = {
     "DENIED": ("runs in protected mode", "set a password for it"),
     "max number of clients": ("has reached its maximum number of clients", "raise maxclients"),
 }
-_OTHER = ("replied with an unknown error", "is it Redis 6 or later, or Valkey?")
+_OTHER = ("replied with an unknown error", "see the log of the Redis server; xapi needs Redis 6 or later, or Valkey")
 _CODE = re.compile("|".join(rf"\b{code}\b" for code in _PROBLEMS))
 _WORDS = {  # the first one applies
     "permissions to access a key": "key pattern",
@@ -96,13 +105,18 @@ _WORDS = {  # the first one applies
     "without any password configured": "NOPASSWORD",
     "SELECT is not allowed": "CLUSTERDB",
     "DB index is out of range": "NODB",
+    "unknown command": "unknown command",
+    "Unknown Redis command": "unknown command",  # in a script
+    "wrong number of arguments": "unknown command",  # such as AUTH with a username
+    "after non deterministic commands": "unknown command",  # scripts of old servers
+    "Script killed by user": "killed",
 }
 
 
-def store_error(server: object, error: ServerError) -> StoreError:
-    """Return *error*, from the Redis server *server*, as an error of the store."""
+def store_error(server: object, error: ServerError, key: str) -> StoreError:
+    """Return *error*, from the Redis server *server* for a command with *key*, as an error of the store."""
     problem, hint = _PROBLEMS.get(error.code, _OTHER)
-    return StoreError(f"Redis at {server} {problem}", hint=hint)
+    return StoreError(f"Redis at {server} {problem.replace('{key}', key)}", hint=hint)
 
 
 def checked(server: object, form: Callable[[Any], T], reply: Any) -> T:
