@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.engine import CompiledFilter
     from xapi_cli.request.jq.process import FilterProcess
 
-_QUICK = 0.01  # seconds of CPU time of a job in the quick lane
+_QUICK = 0.005  # seconds of CPU time of a job in the quick lane
 _PER_BYTE = 2e-7  # seconds that are added to that, to parse the document
 _LARGE = 64 * 1024  # bytes of a document that begins in the slow lane
 _TURN = 0.05  # seconds of CPU time that each job in the slow lane can use before it may be ended for another
@@ -262,10 +262,11 @@ class FilterPool:
         """Move *worker* with its job or, if all processes of the slow lane are in use, only the job."""
         if len(self.slow.workers) >= self.slow.most:
             free = next((each for each in self.slow.workers if each.job is None), None)
-            if free is None:
+            if free is not None:
+                free.end()
+            elif any(not job.had_turn for job in self.slow.waiting) or not self._end_turns(1):
                 self._wait_for_turn(worker.take_back())
                 return
-            free.end()
         _move(worker, self.quick, self.slow)
 
     def _wait_for_turn(self, job: FilterJob) -> None:
@@ -280,14 +281,18 @@ class FilterPool:
         new = sum(not job.had_turn for job in lane.waiting)
         if len(lane.workers) < lane.most or lane.jobs - len(lane.waiting) < len(lane.workers):
             return  # a job can begin without that
-        used = sorted((worker.used(), number) for number, worker in enumerate(lane.workers))
-        ended = [lane.workers[number] for seconds, number in used if seconds >= _TURN][:new]
-        if len(ended) < new:
-            self._look_at(now + max(_PAUSE, *(_TURN - seconds for seconds, _ in used)))
+        if self._end_turns(new) < new:
+            self._look_at(now + max(_PAUSE, *(_TURN - worker.used() for worker in lane.workers)))
+
+    def _end_turns(self, most: int) -> int:
+        """End up to *most* runs that have used the time of a turn, those with the least first; return how many."""
+        used = sorted((worker.used(), number) for number, worker in enumerate(self.slow.workers))
+        ended = [self.slow.workers[number] for seconds, number in used if seconds >= _TURN][:most]
         for worker in ended:
             job = worker.take_back()
             job.had_turn = True
-            lane.waiting.append(job)
+            self.slow.waiting.append(job)
+        return len(ended)
 
     def _look_at(self, moment: float) -> None:
         self._next_look = min(self._next_look, moment)
