@@ -96,6 +96,7 @@ class Master:
         """
         signal.set_wakeup_fd(self._signal_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         for number in _STOP_SIGNALS:
             signal.signal(number, self._request_stop)
         try:

@@ -8,9 +8,10 @@ import json
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from xapi_cli import errors
 from xapi_cli.agent import protocol
@@ -152,6 +153,7 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
     Raises ValueError if it is not a question, TimeoutError if the worker does not read the reply.
     """
     question = json.loads(content)
+    ends = time.monotonic() + question["alarm"]
     process_hardening.apply()
     with _Interruptible():
         try:
@@ -162,14 +164,14 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
             reply = {"signal": _number(error)}
         except (EOFError, OSError):
             reply = {"end": True}
-        reply["alarm"] = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+        reply["alarm"] = ends - time.monotonic()
     with suppress(ConnectionError):  # the worker was killed; the next message is how it ended
         protocol.send(connection, b"A", json.dumps(reply).encode())
 
 
 def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
     if question["alarm"]:
-        signal.setitimer(signal.ITIMER_REAL, question["alarm"])
+        signals.start_timer(_raise_alarm, question["alarm"])
     if kind == b"Q":
         read = prompts.read_hidden if question["hidden"] else prompts.read
         return {"text": read(question["question"])}
@@ -233,19 +235,18 @@ class _Interruptible:
     """Signals interrupt the client, as they interrupt a cold command, instead of being forwarded to the worker."""
 
     def __enter__(self) -> None:
-        numbers = (*_SIGNALS, signal.SIGTSTP, signal.SIGALRM)
+        numbers = (*_SIGNALS, signal.SIGTSTP)
         self._previous = {number: signal.getsignal(number) for number in numbers}
         for number in numbers:
             if self._previous[number] != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         signals.install_handlers()
-        signal.signal(signal.SIGALRM, _raise_alarm)
 
     def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signals.restore()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
 
-def _raise_alarm(*_: object) -> None:
+def _raise_alarm(*_: object) -> NoReturn:
     raise _Alarm

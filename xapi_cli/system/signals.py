@@ -1,4 +1,9 @@
-"""Signal handling: terminate a command on Ctrl-C and other signals, and on the alarm for --max-time."""
+"""Signal handling: terminate a command on Ctrl-C and other signals, and on the alarm for --max-time.
+
+A process inherits ignored and blocked signals, and a timer if it replaces another program. xapi changes only what its
+own work depends on: with SIGCHLD ignored, the exit status of a child process is lost; with SIGALRM blocked, --max-time
+has no effect. What the caller had is recorded, and is given to child processes and to the COMMAND of `exec`.
+"""
 
 import os
 import signal
@@ -7,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from xapi_cli.errors import Interrupted, TimeoutExpired, XapiError
 
@@ -16,6 +21,8 @@ _ALARM_INTERVAL = 1.0  # seconds; Python ignores exceptions in a finalizer, so o
 _CLEANUP_TIMEOUT = 0.4  # seconds that cleanup may take after a signal
 _RERAISE_DELAY = 0.01  # seconds
 _MAX_TIMER = 1e8  # seconds; the maximum of a timer
+
+Handler = Callable[[int, FrameType | None], object] | int | None  # as `signal.getsignal` returns it
 
 
 class Terminated(BaseException):
@@ -29,15 +36,72 @@ class Terminated(BaseException):
         self.failure = failure
 
 
-def install_handlers() -> None:
-    """Install handlers for SIGINT, SIGTERM and SIGHUP that terminate the command.
+class _CallersAlarm(NamedTuple):
+    """The state of SIGALRM that the caller left: its disposition, and its timer, which *expires* on a monotonic clock.
 
-    A signal that the parent process set to be ignored, as nohup does, remains ignored.
+    *is_pending* is whether the signal has arrived while it *is_blocked*.
     """
+
+    disposition: Handler
+    is_blocked: bool
+    is_pending: bool
+    expires: float | None
+    interval: float
+
+
+_callers_alarm: _CallersAlarm | None = None  # while SIGALRM and the timer are used for a limit of xapi
+_is_sigchld_ignored = False  # by the caller
+
+
+def install_handlers() -> None:
+    """Install handlers for SIGINT, SIGTERM and SIGHUP that terminate the command; make exit statuses readable.
+
+    A signal that the parent process set to be ignored, as nohup does, remains ignored, except SIGCHLD.
+    """
+    global _is_sigchld_ignored  # noqa: PLW0603  # the signals belong to the process, and so does their previous state
     for number in _termination_signals():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _terminate)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _is_sigchld_ignored = True
     sys.unraisablehook = _reraise
+
+
+def restore() -> None:
+    """Restore the signal state and the timer of the caller, for a program that replaces xapi, except handlers."""
+    global _is_sigchld_ignored  # noqa: PLW0603  # see above
+    cancel_alarm()
+    if sys.platform != "win32" and _is_sigchld_ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        _is_sigchld_ignored = False
+
+
+@contextmanager
+def of_caller() -> Iterator[Callable[[], None] | None]:
+    """Let a child process that is started within inherit the blocked signals of the caller.
+
+    Yields what the child process must call before it executes a program to ignore what the caller ignored, if anything:
+    in this process, a moment in which SIGCHLD is ignored would lose the exit status of another child process.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    alarm = _callers_alarm
+    ignored = [signal.SIGCHLD] if _is_sigchld_ignored else []
+    if alarm is not None and alarm.disposition == signal.SIG_IGN:
+        ignored.append(signal.SIGALRM)
+
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    is_blocked = alarm is not None and alarm.is_blocked
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM] if is_blocked else [])
+    try:
+        yield ignore if ignored else None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager
@@ -69,15 +133,54 @@ def set_alarm(seconds: float, started: float) -> None:
     def on_alarm(number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated(TimeoutExpired(f"the command did not finish within {seconds:g} s", hint="raise --max-time"))
 
-    signal.signal(signal.SIGALRM, on_alarm)
     remaining = started + seconds + _ALARM_DELAY - time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, min(max(remaining, 0.001), _MAX_TIMER), _ALARM_INTERVAL)
+    start_timer(on_alarm, min(max(remaining, 0.001), _MAX_TIMER), _ALARM_INTERVAL)
 
 
 def cancel_alarm() -> None:
-    """Cancel the alarm, because the command has finished or another program replaces it."""
-    if sys.platform != "win32":
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    """Cancel the alarm, because the command has finished or another program replaces it; the caller's is restored."""
+    global _callers_alarm
+    if sys.platform == "win32" or _callers_alarm is None:
+        return
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    alarm, _callers_alarm = _callers_alarm, None
+    if alarm.is_blocked:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    signal.signal(signal.SIGALRM, alarm.disposition)
+    now, expires = time.monotonic(), alarm.expires
+    has_expired = expires is not None and expires <= now
+    if alarm.is_pending or has_expired:
+        import threading
+
+        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)  # one for the process could reach another thread
+    if expires is not None and (alarm.interval or not has_expired):
+        left = (expires - now) % alarm.interval if has_expired else expires - now
+        signal.setitimer(signal.ITIMER_REAL, max(left, 0.000_001), alarm.interval)
+
+
+if sys.platform != "win32":
+
+    def start_timer(handler: Handler, seconds: float, interval: float = 0.0) -> None:
+        """Call *handler* after *seconds*, and then in each *interval*, in place of an earlier timer of xapi.
+
+        The timer of the caller is kept for `cancel_alarm`. It is not replaced if it terminates this process before.
+        """
+        global _callers_alarm  # noqa: PLW0603  # see above
+        if _callers_alarm is None:
+            left, callers_interval = signal.getitimer(signal.ITIMER_REAL)
+            disposition = signal.getsignal(signal.SIGALRM)
+            is_blocked = signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            if 0 < left <= seconds and disposition == signal.SIG_DFL and not is_blocked:
+                return
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            is_pending = signal.SIGALRM in signal.sigpending()
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)  # discards the pending one
+            left = left or callers_interval  # after a signal that is pending, the timer starts again
+            expires = time.monotonic() + left if left else None
+            _callers_alarm = _CallersAlarm(disposition, is_blocked, is_pending, expires, callers_interval)
+        signal.signal(signal.SIGALRM, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        signal.setitimer(signal.ITIMER_REAL, seconds, interval)
 
 
 def _termination_signals() -> list[int]:
@@ -90,8 +193,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     if sys.platform != "win32":
         for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(handled, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + number))
-        signal.setitimer(signal.ITIMER_REAL, _CLEANUP_TIMEOUT)
+        start_timer(lambda *_: os._exit(128 + number), _CLEANUP_TIMEOUT)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Terminated(Interrupted(number))
@@ -106,9 +208,7 @@ def _reraise(ignored: "sys.UnraisableHookArgs") -> None:
     previous = signal.getsignal(signal.SIGALRM)
 
     def on_alarm(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGALRM, previous)
-        signal.setitimer(signal.ITIMER_REAL, _CLEANUP_TIMEOUT, _ALARM_INTERVAL)
+        start_timer(previous, _CLEANUP_TIMEOUT, _ALARM_INTERVAL)
         raise error
 
-    signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, _RERAISE_DELAY)
+    start_timer(on_alarm, _RERAISE_DELAY)

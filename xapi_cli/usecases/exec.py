@@ -81,7 +81,7 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
 
 def _restore_defaults() -> None:
     """Restore the state of the process that the new program would inherit."""
-    signals.cancel_alarm()  # a pending alarm survives exec() and would kill the new program
+    signals.restore()  # an alarm of xapi would survive exec() and kill the new program
     process_hardening.restore_core_limit()
     # Python ignores these signals. If the new program did too, `xapi exec -- yes | head` would not end.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

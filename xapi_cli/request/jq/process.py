@@ -9,13 +9,14 @@ from contextlib import suppress
 
 from xapi_cli.request.jq.child import BLOCK, LENGTH
 from xapi_cli.system import lifeline
+from xapi_cli.system.programs import ChildProcess
 
 _HEADER = 1 + LENGTH  # bytes
 _PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
 _CPU_TIME = 2  # of all threads of a process, user and system
 
 
-class FilterProcess(subprocess.Popen[bytes]):
+class FilterProcess(ChildProcess):
     """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
 
     It reads blocks and writes frames, as the module `child` describes. It is killed if this one is killed. On Linux,
