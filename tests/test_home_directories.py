@@ -3,11 +3,12 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.ownership import give_away, make_unsafe
-from tests.program import PROGRAM, Xapi, in_deleted_directory
+from tests.ownership import OTHER_USER, give_away, make_unsafe, needs_root
+from tests.program import PROGRAM, Environ, Xapi, in_deleted_directory
 from tests.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
 
@@ -78,6 +79,35 @@ def test_a_missing_home_directory_is_not_created(xapi: Xapi, sandbox: Sandbox, s
         assert (outcome.err.count("no home directory:") > 0) or storage == "file"
         assert not home.exists()
     assert not (xapi.home / "homes").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("args", ["login", "profile set base_url https://api.test"])
+@pytest.mark.parametrize("existing", ["", ".config", ".local/state"])
+def test_root_creates_nothing_in_the_home_directory_of_the_caller_of_sudo(
+    xapi: Xapi, sandbox: Sandbox, args: str, existing: str
+) -> None:
+    env: Environ = {
+        **sandbox.settings,
+        **dict.fromkeys(("XAPI_CONFIG_DIR", "XAPI_STATE_DIR", "XDG_RUNTIME_DIR"), None),
+        "HOME": str(xapi.home / "alice"),
+        "SUDO_UID": str(OTHER_USER),
+    }
+    home = xapi.home / "alice"
+    (home / existing).mkdir(parents=True)
+    for each in (home, *home.rglob("*")):
+        give_away(each)
+
+    refused = xapi(*args.split(), env=env)
+    left = {each.relative_to(home) for each in home.rglob("*")}
+    accepted = xapi("login", env={**env, "SUDO_UID": None})  # as in a container with a volume
+
+    assert refused.code == 2
+    if existing != ".local/state":  # a state directory that belongs to another user
+        assert "home directory of the caller of sudo; run it without sudo, or with `sudo -H`, or set" in refused.err
+    assert left <= {Path(".config"), Path(".local"), Path(".local/state")}
+    assert sandbox.login_attempts == 1
+    assert accepted.code == 0
 
 
 @pytest.mark.parametrize("name", ["XAPI_STATE_DIR", "XAPI_CONFIG_DIR"])

@@ -13,7 +13,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import AnchoredPath, UntrustedLink, anchored_path, closing
+from xapi_cli.system.safe_paths import AnchoredPath, UnsafePath, anchored_path, closing
 from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def _read_text(path: Path) -> str | None:
         return _read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except UntrustedLink as error:
-        raise private_files.Unsafe(error.problem, variable=_VARIABLE) from error
+    except UnsafePath as error:
+        raise private_files.Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise  # not specific to this file
@@ -272,6 +272,8 @@ def _write(path: Path, text: str) -> None:
     try:
         with anchored_path(path, follow=True, make=True) as file:  # preserves a link into the user's dotfiles
             private_files.write(file, text.encode())
+    except UnsafePath as error:
+        raise private_files.Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:
         raise OutputError(
             f"{_shown(path)} cannot be written: {error.strerror}", hint="check the directory, or set XAPI_CONFIG_DIR"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UntrustedLink, anchored_path, is_trusted
+from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored_path, is_trusted
 
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # the name of a file that is still being written
 _MAX_RETRIES = 4
@@ -236,8 +236,8 @@ def _checked_path(path: Path, *, make: bool = False, allow_sticky: bool = True) 
     """Keep the directory of the private file *path*; raises Unsafe if its directory is not safe to use."""
     try:
         status = anchored_path(path, make=make)
-    except UntrustedLink as error:
-        raise Unsafe(error.problem, variable=_VARIABLE) from error
+    except UnsafePath as error:
+        raise Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     with status:
         found = status.directory_status()
         check_status(found, "state directory", path.parent, variable=_VARIABLE, allow_sticky=allow_sticky)

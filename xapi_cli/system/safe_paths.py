@@ -22,12 +22,30 @@ if POSIX:
     _TRAVERSE = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-class UntrustedLink(PermissionError):
+class UnsafePath(PermissionError):
+    """The *problem* of the path is not that of a file system; *remedy* begins a hint."""
+
+    remedy = ""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.problem = problem
+        super().__init__(errno.EPERM, problem, str(path))
+
+
+class UntrustedLink(UnsafePath):
     """A symbolic link on the path belongs to another user."""
 
     def __init__(self, path: Path) -> None:
-        self.problem = f"the symbolic link {printable(str(path))} belongs to another user"
-        super().__init__(errno.EPERM, self.problem, str(path))
+        super().__init__(path, f"the symbolic link {printable(str(path))} belongs to another user")
+
+
+class HomeOfCaller(UnsafePath):
+    """Root would create a directory in the home directory of the user who ran sudo, which that user could not use."""
+
+    remedy = "run it without sudo, or with `sudo -H`, or "
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, f"root would create {printable(str(path))} in the home directory of the caller of sudo")
 
 
 def home() -> Path:
@@ -138,7 +156,7 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
 
     With *follow*, a symbolic link as the last component is followed. With *make*,
     missing directories are created with mode 0700. Raises UntrustedLink instead of
-    following a link of another user.
+    following a link of another user, and HomeOfCaller instead of creating a directory there.
     """
     if not POSIX:
         found = Path(os.path.realpath(path) if follow else path)
@@ -238,6 +256,8 @@ class _Resolution:
     def _make_directory(self, name: str, path: Path) -> None:
         if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
             raise FileNotFoundError(errno.ENOENT, f"no home directory: {printable(str(home()))}", str(path))
+        if _is_in_home_of_caller(path):
+            raise HomeOfCaller(path)
         with suppress(FileExistsError):  # another process created it first
             os.mkdir(name, 0o700, dir_fd=self.descriptor)
             if (
@@ -245,6 +265,16 @@ class _Resolution:
             ):  # an unusual umask
                 os.chmod(name, 0o700, dir_fd=self.descriptor)
             _sync(self.descriptor)
+
+
+def _is_in_home_of_caller(path: Path) -> bool:
+    """Return whether this process is root by sudo, and *path* is in a home directory that belongs to its caller."""
+    if not (caller := os.environ.get("SUDO_UID")) or caller == "0" or os.geteuid() != 0:
+        return False
+    with suppress(OSError):
+        above = os.path.realpath(home())
+        return str(os.stat(above).st_uid) == caller and Path(os.path.realpath(path)).is_relative_to(above)
+    return False
 
 
 def _names(path: str) -> list[str]:
