@@ -118,7 +118,7 @@ class _Command:
         elif kind == b"B":
             if content:
                 _harden()
-        elif kind in {b"Q", b"P", b"G"}:
+        elif kind in {b"Q", b"P", b"G", b"O"}:
             from xapi_cli.agent import questions
 
             questions.respond(self._connection, kind, content)

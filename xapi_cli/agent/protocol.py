@@ -5,9 +5,10 @@ A message is its kind, one byte; the length of its content, four bytes in little
     Worker to client                              Client to worker
     R  ready: the worker, see `parse_greeting`    H  run a command: terminal, arguments, environment
     B  the command begins; `s`: its environment   N  the client runs it without the agent: the reason, one byte
-       contains secrets                           A  the reply to Q, P or G
+       contains secrets                           A  the reply to Q, O, P or G
     C  run it without the agent: the reason
     Q  prompt the user: hidden or not, question
+    O  open a path, or its directory
     P  run the password_command, or that of the storage
     G  run a credential helper
     X  the exit code

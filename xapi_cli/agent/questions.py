@@ -1,6 +1,7 @@
-"""Prompts, password commands and credential helpers of a warm command: the worker asks, and the client responds.
+"""Prompts, programs and some files of a warm command: the worker asks, and the client responds.
 
-The client has the terminal, and runs the code that a cold command runs. A signal that interrupts it there interrupts
+The client has the terminal, and runs the code that a cold command runs. It opens the paths that denote something else
+in each process. A signal that interrupts it there interrupts
 the worker too.
 """
 
@@ -11,11 +12,12 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from xapi_cli import errors
 from xapi_cli.agent import protocol
-from xapi_cli.system import process_hardening, prompts, signals
+from xapi_cli.system import process_hardening, prompts, safe_paths, signals
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -30,8 +32,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Questions:
-    """Sends questions of a worker on *connection*; has the interfaces of `prompts`, `password_command` and `programs`.
+    """Sends questions of a worker on *connection*.
 
+    It has the interfaces of `prompts`, `password_command`, `programs` and `safe_paths.Opener`.
     *client* is the process id of the client. *has_terminal* is whether the client can open its terminal. *pause*
     suspends the end of the worker at that of the client, which would be triggered by a reply.
     """
@@ -105,6 +108,25 @@ class Questions:
             raise ValueError(reply["invalid"])
         return base64.b64decode(reply["output"]), reply["code"]
 
+    def open(self, path: str, flags: int, mode: int) -> int:
+        """Return the descriptor of the file *path* of the client; raises OSError and ValueError."""
+        return int(self._ask_for_path({"path": path, "flags": flags, "mode": mode})["descriptor"])
+
+    def resolve(self, path: str, *, follow: bool, make: bool) -> tuple[str, int]:
+        """Return what *path* denotes in the client; raises what `safe_paths.anchored_path` raises."""
+        reply = self._ask_for_path({"path": path, "follow": follow, "make": make})
+        return reply["path"], reply["descriptor"]
+
+    def _ask_for_path(self, question: dict[str, Any]) -> dict[str, Any]:
+        reply = self._ask(b"O", question)
+        if "unsafe" in reply:
+            raise getattr(safe_paths, reply["unsafe"])(Path(reply["path"]))
+        if "number" in reply:
+            raise OSError(reply["number"], reply["reason"], question["path"])
+        if "invalid" in reply:
+            raise ValueError(reply["invalid"])
+        return reply
+
     def _ask(
         self,
         kind: bytes,
@@ -124,10 +146,12 @@ class Questions:
             while not select.select([self._connection], [], [], _POLL_INTERVAL)[0]:
                 meanwhile()
             kind, content = protocol.receive(self._connection, protocol.MAX_REPLY)
+            reply = json.loads(content)
+            if reply.pop("has_descriptor", False):
+                reply["descriptor"] = protocol.receive_descriptor(self._connection)
         except (EOFError, OSError, protocol.ProtocolError):
             os._exit(1)  # the client was killed
         self._pause(False)
-        reply = json.loads(content)
         if "signal" in reply:
             os.kill(os.getpid(), reply["signal"])
         elif alarm[0]:
@@ -165,8 +189,13 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
         except (EOFError, OSError):
             reply = {"end": True}
         reply["alarm"] = ends - time.monotonic()
+    descriptor = reply.pop("descriptor", None)
     with suppress(ConnectionError):  # the worker was killed; the next message is how it ended
-        protocol.send(connection, b"A", json.dumps(reply).encode())
+        protocol.send(connection, b"A", json.dumps({**reply, "has_descriptor": descriptor is not None}).encode())
+        if descriptor is not None:
+            protocol.send_descriptor(connection, descriptor)
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +206,8 @@ def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[
         return {"text": read(question["question"])}
     if kind == b"G":
         return _run(connection, question)
+    if kind == b"O":
+        return _open(question)
     from xapi_cli.auth import password_command
 
     return {
@@ -188,6 +219,22 @@ def _reply(connection: "socket", kind: bytes, question: dict[str, Any]) -> dict[
             show_stderr=question["show_stderr"],
         )
     }
+
+
+def _open(question: dict[str, Any]) -> dict[str, Any]:
+    """Return a descriptor of the path in *question*, or of the directory that contains what it denotes."""
+    path = question["path"]
+    try:
+        if "flags" in question:
+            return {"descriptor": safe_paths.open_file(path, question["flags"], question["mode"])}
+        place = safe_paths.anchored_path(path, follow=question["follow"], make=question["make"])
+    except safe_paths.UnsafePath as error:
+        return {"unsafe": type(error).__name__, "path": error.filename}
+    except OSError as error:
+        return {"number": error.errno, "reason": error.strerror}
+    except ValueError as error:
+        return {"invalid": str(error)}
+    return {"path": str(place.path), "descriptor": place.detach()}
 
 
 def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:

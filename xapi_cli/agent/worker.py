@@ -19,7 +19,7 @@ from xapi_cli.cli import main
 from xapi_cli.http import loans
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import SECRET_VARIABLES
-from xapi_cli.system import agent_socket, memory, process_hardening
+from xapi_cli.system import agent_socket, memory, process_hardening, safe_paths
 from xapi_cli.system.terminal import Terminal
 
 _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
@@ -174,6 +174,7 @@ def _run(call: _Call) -> NoReturn:
     _start_with(call.argv, call.environ, call.errors)
     pause = partial(_pause, call.connection)
     questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
+    safe_paths.open_in(questions)
 
     def runtime(environ: Mapping[str, str]) -> Runtime:
         terminal = Terminal(environ, prompter=questions)

@@ -5,6 +5,7 @@ import stat
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import open_file
 from xapi_cli.tokens import is_access_token
 
 _MAX_SIZE = 64 * 1024  # bytes
@@ -18,7 +19,7 @@ def read(path: str) -> str:
     name = printable(path)
     try:
         # without O_NONBLOCK, opening a FIFO waits until another process writes to it
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = open_file(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _error(f"{name} is not a regular file")

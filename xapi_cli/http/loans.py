@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.http import pool, tls
 from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
 from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, end_error, failure
+from xapi_cli.system.safe_paths import denotes_process
 
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
@@ -201,7 +202,9 @@ def install(connect: Connector) -> None:
     def open_lender(ca_bundle: str | None, environ: Mapping[str, str]) -> RelayLender | None:
         if any(environ.get(name) for name in _RESOLVER_VARIABLES):
             return None
-        paths = tls.configured_paths(ca_bundle, environ)
+        paths = list(tls.configured_paths(ca_bundle, environ))
+        if any(denotes_process(path) for _, path in paths):
+            return None
         return RelayLender(connect, tuple((setting, os.path.abspath(path)) for setting, path in paths))
 
     pool.open_lender = open_lender

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
+from xapi_cli.system.safe_paths import for_library
 
 if TYPE_CHECKING:
     import ssl
@@ -60,6 +61,7 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
     import re
     import ssl
 
+    path = for_library(path)
     if not path.is_dir():
         context.load_verify_locations(cafile=path)
         return
@@ -71,7 +73,7 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
     if not plain:
         raise ssl.SSLError("an empty directory")
     for file in plain:
-        context.load_verify_locations(cafile=file)
+        context.load_verify_locations(cafile=for_library(file))
 
 
 def _error(setting: str, path: Path, problem: str) -> UsageError:

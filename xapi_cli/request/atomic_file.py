@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 from xapi_cli.errors import OutputError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted
+from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted, open_file
 
 _UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # the name of an unfinished file
 _DESCRIPTOR_DIRECTORY = "/proc/self/fd"
@@ -118,7 +118,7 @@ class AtomicFile:
 
     def _open_device(self) -> BinaryIO:
         """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
-        descriptor = os.open(self.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = open_file(self.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EAGAIN, "it was replaced by another file")

@@ -10,13 +10,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from xapi_cli.system.render import printable
 
 POSIX = os.name == "posix"
 _MAX_LINKS = 40  # the limit of Linux
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}  # a symbolic link is one or the other, depending on the platform
+_TERMINAL = 5 << 8  # the device number of /dev/tty on Linux, the controlling terminal of each process
 _TRAVERSE = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
 if POSIX:
     _TRAVERSE = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -67,6 +68,74 @@ def is_trusted(status: os.stat_result) -> bool:
     return not POSIX or status.st_uid in (0, os.geteuid())
 
 
+class Opener(Protocol):
+    """Opens paths in another process; raises what `open_file` and `anchored_path` raise."""
+
+    def open(self, path: str, flags: int, mode: int) -> int:
+        """Return what `open_file` returns there."""
+
+    def resolve(self, path: str, *, follow: bool, make: bool) -> tuple[str, int]:
+        """Return the path, and the descriptor of its directory, of the place that `anchored_path` returns there."""
+
+
+_opener: Opener | None = None
+_plain_directories: set[str] = set()  # paths of directories in which no path leads through procfs
+
+
+def open_in(opener: Opener) -> None:
+    """From now on, let *opener* open the paths that denote something else in this process than in the other one.
+
+    The working directory must not change any more.
+    """
+    global _opener  # noqa: PLW0603  # it belongs to the process, which does the work of another one
+    _opener = opener
+    _plain_directories.clear()
+
+
+def open_file(path: str, flags: int, mode: int = 0o666) -> int:
+    """Return the descriptor of the file *path*, which the user named, opened with *flags*."""
+    if _opener is not None and denotes_process(path):
+        return _opener.open(path, flags, mode)
+    return os.open(path, flags, mode)
+
+
+def for_library(path: Path) -> Path:
+    """Return a path with which a library that opens files itself opens *path*; it is valid until this process ends."""
+    if _opener is not None and denotes_process(path):
+        return Path(f"/proc/self/fd/{_opener.open(str(path), os.O_RDONLY, 0)}")
+    return path
+
+
+def denotes_process(path: str | Path) -> bool:
+    """Return whether *path* denotes something else in each process: it leads through procfs, or to /dev/tty."""
+    text = str(path)
+    directory, remaining, links = "/" if text.startswith("/") else ".", _names(text), 0
+    while remaining and links <= _MAX_LINKS:
+        place = f"{directory}/{remaining.pop()}"
+        if place in _plain_directories:
+            directory = place
+            continue
+        try:
+            status = os.lstat(place)
+            is_link = stat.S_ISLNK(status.st_mode)
+            if os.major(status.st_dev) == 0 and not os.statvfs(directory if is_link else place).f_blocks:
+                return True  # a file system without blocks: procfs, at /proc or elsewhere, or another one of the kernel
+            if is_link:
+                target = os.readlink(place)
+                links += 1
+                remaining += _names(target)
+                directory = "/" if target.startswith("/") else directory
+                continue
+        except (OSError, ValueError):  # opening it fails in the same way
+            return False
+        if stat.S_ISDIR(status.st_mode):
+            _plain_directories.add(place)
+        elif status.st_rdev == _TERMINAL and stat.S_ISCHR(status.st_mode):
+            return True
+        directory = place
+    return False
+
+
 class AnchoredPath:
     """A name in a directory that is kept open, so that a later change of the path has no effect.
 
@@ -111,6 +180,12 @@ class AnchoredPath:
     def open_unnamed(self) -> int:
         """Return the descriptor of a new file without a name in the directory; Linux only."""
         return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
+
+    def detach(self) -> int:
+        """Return the descriptor of the directory, which the caller closes; this place is not valid any more."""
+        assert self._directory is not None  # noqa: S101 - not on Windows
+        descriptor, self._directory = self._directory, None
+        return descriptor
 
     def link(self, descriptor: int) -> None:
         """Give the name to the open file, which has no name yet; Linux only."""
@@ -163,6 +238,9 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
         if make:
             found.parent.mkdir(parents=True, exist_ok=True)
         return AnchoredPath(found, None)
+    if _opener is not None and denotes_process(path):
+        resolved, descriptor = _opener.resolve(str(path), follow=follow, make=make)
+        return AnchoredPath(Path(resolved), descriptor)
     resolution = _Resolution(Path(path), make=make)
     try:
         resolution.run(follow=follow)

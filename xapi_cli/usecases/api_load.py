@@ -11,6 +11,7 @@ from xapi_cli.openapi.documents import MAX_SIZE, parse, redacted
 from xapi_cli.openapi.index import IndexInfo, encode
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +101,7 @@ def _from_stdin(runtime: "Runtime") -> bytes:
 
 def _from_file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_file) as file:
             return _limited(iter(lambda: file.read(65536), b""), path)
     except OSError as error:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}", hint="check the path") from error

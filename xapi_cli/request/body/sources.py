@@ -9,6 +9,7 @@ from typing import BinaryIO
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
 from xapi_cli.system.render import printable
+from xapi_cli.system.safe_paths import open_file
 
 STDIN = "-"
 _MAX_VALUE = 1_048_576  # characters
@@ -65,7 +66,7 @@ def _open_stdin(stdin: Stdin) -> BinaryIO:
 def _open(path: str) -> BinaryIO:
     """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
     try:
-        return open(os.path.expanduser(path), "rb", buffering=0)
+        return open(os.path.expanduser(path), "rb", buffering=0, opener=open_file)
     except OSError as error:
         raise UsageError(
             f"cannot read {printable(path)}: {_reason(error)}", hint="a value that starts with @ names a file"
