@@ -24,10 +24,10 @@ class Connections:
     ) -> None:
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, InFlight] = {}
-        self._pool: ConnectionPool[Route] = ConnectionPool(on_close=self._forget)
+        self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[InFlight]] = {}
-        self._paused: set[Connection] = set()
+        self._paused: set[BufferedExchange] = set()
 
     # requests
 
@@ -52,13 +52,14 @@ class Connections:
                 self._begin(connection, waiting.popleft())
             self._dial_for_waiting(route)
 
-    def release(self, connection: Connection, *, is_reusable: bool) -> None:
-        """Take *connection* from its request; keep it open if it *is_reusable*."""
-        self.busy.pop(connection).exchange = None
+    def release(self, exchange: BufferedExchange, *, is_reusable: bool) -> None:
+        """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
+        self.busy.pop(exchange.connection).exchange = None
+        self._paused.discard(exchange)
         if is_reusable:
-            self._add_idle(connection)
+            self._add_idle(exchange.connection)
         else:
-            self._pool.discard(connection)
+            self._pool.discard(exchange.connection)
 
     def stop_waiting(self) -> None:
         """Remove all requests that wait for a connection."""
@@ -66,11 +67,9 @@ class Connections:
 
     # connections
 
-    def watch(self, connection: Connection) -> None:
-        """Watch *connection* for the events that its exchange needs, unless it is paused."""
-        exchange = self.busy[connection].exchange
-        assert exchange is not None  # noqa: S101 - it is busy
-        self._loop.watch(connection, 0 if connection in self._paused else exchange.events())
+    def watch(self, exchange: BufferedExchange) -> None:
+        """Watch the connection of *exchange* for the events that it needs, unless it is paused."""
+        self._loop.watch(exchange.connection, 0 if exchange in self._paused else exchange.events())
 
     def check_idle(self, connection: Connection) -> None:
         """Close *connection*, which is idle, if it was closed or received data."""
@@ -89,37 +88,33 @@ class Connections:
 
     # backpressure
 
-    def pause(self, connection: Connection) -> None:
-        """Stop reading from *connection*; the timeout of its exchange is suspended."""
-        self._paused.add(connection)
-        self._set_expiry(connection, float("inf"))
+    def pause(self, exchange: BufferedExchange) -> None:
+        """Stop reading for *exchange*; its timeout is suspended."""
+        self._paused.add(exchange)
+        exchange.expires = float("inf")
+        self.watch(exchange)
 
-    def is_paused(self, request: InFlight) -> bool:
-        """Return whether the connection that carries *request* is paused."""
-        return request.exchange is not None and request.exchange.connection in self._paused
+    def is_paused(self, exchange: BufferedExchange | None) -> bool:
+        """Return whether *exchange* is paused."""
+        return exchange in self._paused
 
     def resume_paused(self) -> None:
         """Read from all connections again."""
         if not self._paused:
             return
         paused, self._paused = self._paused, set()
-        for connection in paused:
-            self._set_expiry(connection, time.monotonic() + self._timeout)
+        for exchange in paused:
+            exchange.expires = time.monotonic() + self._timeout
+            self.watch(exchange)
 
     # steps
-
-    def _set_expiry(self, connection: Connection, expires: float) -> None:
-        exchange = self.busy[connection].exchange
-        assert exchange is not None  # noqa: S101 - it is busy
-        exchange.expires = expires
-        self.watch(connection)
 
     def _begin(self, connection: Connection, request: InFlight) -> None:
         step = request.step
         assert step is not None  # noqa: S101 - the engine has set it
-        request.exchange = BufferedExchange(connection, step.call.method, request.data, step.needs_body, self._timeout)
-        self.busy[connection] = request
-        self.watch(connection)
+        exchange = BufferedExchange(connection, step.call.method, request.data, step.needs_body, self._timeout)
+        self.busy[connection], request.exchange = request, exchange
+        self.watch(exchange)
 
     def _dial_for_waiting(self, route: Route) -> None:
         """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""
@@ -145,7 +140,3 @@ class Connections:
     def _add_idle(self, connection: Connection) -> None:
         if self._pool.release(connection.route, connection):
             self._loop.watch(connection, connection.events(receiving=True))
-
-    def _forget(self, connection: Connection) -> None:
-        self._loop.unwatch(connection)
-        self._paused.discard(connection)

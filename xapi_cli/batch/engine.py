@@ -139,7 +139,7 @@ class Engine:
         """End all requests in flight with *error*."""
         for request in sorted(self._requests, key=lambda each: each.number):
             if request.exchange is not None:
-                self._connections.release(request.exchange.connection, is_reusable=False)
+                self._connections.release(request.exchange, is_reusable=False)
             self._finish(request, error)
         self._long_responses.clear()
         self._filters.close()
@@ -231,8 +231,8 @@ class Engine:
     def _is_in_use(self, token: Token) -> bool:
         """Return whether a request with *token* is in flight, not counting paused connections."""
         return any(
-            request.step is not None and request.step.token is token and not self._connections.is_paused(request)
-            for request in self._requests
+            each.step is not None and each.step.token is token and not self._connections.is_paused(each.exchange)
+            for each in self._requests
         )
 
     # events
@@ -266,7 +266,7 @@ class Engine:
             self._connections.check_idle(connection)
             return
         exchange = request.exchange
-        if self._is_over_budget(connection, request):
+        if self._is_over_budget(exchange, request):
             return
         memory = exchange.memory
         try:
@@ -280,9 +280,9 @@ class Engine:
             self._received(exchange, request, reply)
             return
         self._budget.add(exchange.memory - memory)
-        if exchange.status is not None:
-            self._received_status(request, exchange.status)
-        self._connections.watch(connection)
+        if exchange.head is not None:
+            self._received_status(request, exchange.head.status)
+        self._connections.watch(exchange)
 
     def _received_status(self, request: InFlight, status: int) -> None:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
@@ -293,7 +293,7 @@ class Engine:
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
         if request.step is not None and request.step.to_api:
             self._pause(reply)
-        self._connections.release(exchange.connection, is_reusable=exchange.allows_reuse)
+        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         self._resume(request, reply)
 
     def _pause(self, reply: BufferedResponse) -> None:
@@ -304,7 +304,7 @@ class Engine:
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: LineError) -> None:
         step = request.step
-        self._connections.release(exchange.connection, is_reusable=False)
+        self._connections.release(exchange, is_reusable=False)
         if exchange.may_resend and isinstance(error, NetworkError) and step is not None:
             self._unsent.add(request, step)
         else:
@@ -312,11 +312,11 @@ class Engine:
 
     # memory
 
-    def _is_over_budget(self, connection: Connection, request: InFlight) -> bool:
-        """Pause *connection* if the budget is exhausted; one request is exempt, so that there is always progress."""
+    def _is_over_budget(self, exchange: BufferedExchange, request: InFlight) -> bool:
+        """Pause *exchange* if the budget is exhausted; one request is exempt, so that there is always progress."""
         if self._budget.has_room or self._is_exempt(request):
             return False
-        self._connections.pause(connection)
+        self._connections.pause(exchange)
         return True
 
     def _is_exempt(self, request: InFlight) -> bool:
@@ -347,9 +347,9 @@ class Engine:
             if request is None or request.exchange is not exchange or exchange.connection in pending:
                 continue
             memory = exchange.memory
-            outcome = exchange.expire()
+            outcome = exchange.time_out()
             if outcome is None:
-                self._connections.watch(exchange.connection)
+                self._connections.watch(exchange)
                 continue
             self._budget.remove(memory)
             if isinstance(outcome, BufferedResponse):

@@ -44,10 +44,17 @@ class Exchange:
     whether the body is needed. With *is_safe_to_resend*, no hint warns of resending the request.
     """
 
-    __slots__ = (
-        "_is_abandoned", "_is_broken", "_is_finished", "_is_reused", "_is_safe_to_resend", "_is_sent", "_method",
-        "_needs_body", "_over_tls", "_parser", "_route", "_size", "head", "is_discarding", "is_replayable", "unsent",
-    )  # fmt: skip
+    head: ResponseHead | None = None
+    is_discarding = False
+    is_replayable = True  # the request can be read again from its start
+    stops_sending = False  # the rest of the request is not sent
+    unsent = memoryview(b"")
+    _is_finished = False  # all of the request was offered
+    _is_sent = False  # at least a part of the request
+    _is_broken = False  # nothing more can be sent
+    has_response = False  # all of the response that is needed was received and taken
+    _is_abandoned = False  # the rest of a body that is not needed
+    _discarded = 0  # bytes of the body
 
     def __init__(
         self,
@@ -62,15 +69,6 @@ class Exchange:
         self._route, self._method, self._needs_body = route, method, needs_body
         self._is_reused, self._over_tls, self._is_safe_to_resend = is_reused, over_tls, is_safe_to_resend
         self._parser = ResponseParser(method, route, over_tls=over_tls)
-        self.is_replayable = True  # the request can be read again from its start
-        self.head: ResponseHead | None = None
-        self.unsent = memoryview(b"")
-        self.is_discarding = False
-        self._size = 0  # bytes of the body that were discarded
-        self._is_finished = False  # all of the request was offered
-        self._is_sent = False  # at least a part of the request
-        self._is_broken = False  # nothing more can be sent
-        self._is_abandoned = False  # the rest of a body that is not needed
 
     # the request
 
@@ -90,17 +88,12 @@ class Exchange:
 
     def cannot_send(self) -> None:
         """Record that nothing more can be sent; a response, or the cause of the failure, can still be received."""
-        self._is_broken = True
+        self._is_broken = self.stops_sending = True
 
     @property
     def is_sending(self) -> bool:
         """Whether a part of the request is to be sent now."""
         return bool(self.unsent) and not self.stops_sending
-
-    @property
-    def stops_sending(self) -> bool:
-        """Whether the rest of the request is not sent."""
-        return self._is_broken or (self.head is not None and self.head.status >= 300)
 
     # the response
 
@@ -109,18 +102,19 @@ class Exchange:
 
         Raises NetworkError if there will be no complete response.
         """
+        parser = self._parser
         try:
             if isinstance(data, OSError):
-                raise self._parser.connection_error(data) from data
-            self._parser.receive(data)
+                raise parser.connection_error(data) from data
+            parser.receive(data)
         except NetworkError as error:
             if not self.is_discarding:
                 self.record_sent(error)
                 raise
-            self._is_abandoned = True
+            self._abandon()
             return
-        if self.head is None and self._parser.head is not None:
-            self._begin_body(self._parser.head)
+        if self.head is None and parser.head is not None:
+            self._begin_body(parser.head)
         if self.is_discarding:
             self._discard()
 
@@ -129,20 +123,17 @@ class Exchange:
         if self.head is None or self.is_discarding:
             return b""
         try:
-            return self._parser.body()
+            block = self._parser.body()
         except NetworkError as error:
             self.record_sent(error)
             raise
+        self.has_response = self._parser.has_ended
+        return block
 
     def discard(self) -> None:
         """From now on, discard the body."""
         self.is_discarding = True
         self._discard()
-
-    @property
-    def has_response(self) -> bool:
-        """Whether all of the response that is needed was received and taken."""
-        return self._parser.has_ended or self._is_abandoned
 
     @property
     def is_done(self) -> bool:
@@ -151,6 +142,7 @@ class Exchange:
 
     def _begin_body(self, head: ResponseHead) -> None:
         self.head = head
+        self.stops_sending = self.stops_sending or head.status >= 300
         if head.status == 407 and self._route.proxy:
             raise self._route.proxy.refusal(head.status)
         if self._needs_body is not None and not self._needs_body(head):
@@ -158,22 +150,26 @@ class Exchange:
 
     def _discard(self) -> None:
         try:
-            while not self.has_response and (block := self._parser.body()):
-                self._size += len(block)
+            while not self._parser.has_ended and (block := self._parser.body()):
+                self._discarded += len(block)
         except NetworkError:
-            self._is_abandoned = True
-        if self._size > MAX_DISCARDED:
-            self._is_abandoned = True
+            self._abandon()
+        if self._discarded > MAX_DISCARDED:
+            self._abandon()
+        self.has_response = self.has_response or self._parser.has_ended
+
+    def _abandon(self) -> None:
+        self._is_abandoned = self.has_response = True
 
     # the end
 
     def expire(self) -> bool:
         """Record that a wait timed out; return whether the exchange has its response, or goes on, nevertheless."""
         if self.is_discarding:
-            self._is_abandoned = True
+            self._abandon()
         elif self.head is None or not self.is_sending:
             return False
-        self._is_broken = True  # the response has arrived; the server need not read the rest of the request
+        self.cannot_send()  # the response has arrived; the server need not read the rest of the request
         return True
 
     @property

@@ -47,7 +47,9 @@ def new_protocol() -> h11.Connection:
 class ResponseHead:
     """The status line and headers of a response; *length* is None if the body is delimited in another way."""
 
-    __slots__ = ("_json", "headers", "length", "persists", "raw_headers", "reason", "status", "version")
+    __slots__ = (
+        "_json", "declares_body", "headers", "length", "persists", "raw_headers", "reason", "status", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class ResponseHead:
         self.status, self.raw_headers, self.length = status, raw_headers, length
         self.reason, self.version = reason, version
         self.headers = {name.lower(): value for name, value in raw_headers}
+        length_text = self.headers.get(b"content-length", b"0")
+        self.declares_body = length_text != b"0" or b"transfer-encoding" in self.headers
         self.persists = True  # the server keeps the connection open
         self._json: bytes | None = None
 
@@ -92,38 +96,32 @@ class ResponseParser:
     Without *over_tls*, a TLS record in place of a response is detected.
     """
 
-    __slots__ = (
-        "_is_closed", "_method", "_missing", "_over_tls", "_ready", "_sender", "_size", "_strict", "_surplus",
-        "has_ended", "has_started", "head",
-    )  # fmt: skip
+    head: ResponseHead | None = None
+    has_started = has_ended = False
+    _strict: "_StrictParser | None" = None  # None on the fast path
+    _missing = 0  # bytes of the body that have not arrived
+    _ready = b""  # data of the body, for `body`
+    _size = 0  # bytes of the body returned so far
+    _surplus = _is_closed = False
 
     def __init__(self, method: str, sender: object, *, over_tls: bool) -> None:
-        self.head: ResponseHead | None = None
-        self.has_started = False
-        self.has_ended = False
         self._method, self._sender, self._over_tls = method, sender, over_tls
-        self._strict: _StrictParser | None = None  # None on the fast path
-        self._missing = 0  # bytes of the body that have not arrived
-        self._ready = b""  # data of the body, for `body`
-        self._size = 0  # bytes of the body returned so far
-        self._surplus = self._is_closed = False
 
     def receive(self, data: bytes) -> None:
         """Process *data*, or the end of the connection if it is b"".
 
         Raises NetworkError if the status line and headers are not valid or not complete.
         """
-        self.has_started = self.has_started or bool(data)
+        if data:
+            self.has_started = True
         if self._strict is not None:
             self._receive_strictly(self._strict, data)
-        elif self.head is None:
-            if not self._starts_usually(data):
-                self._strict = _StrictParser(self._method, self._sender, over_tls=self._over_tls)
-                self._receive_strictly(self._strict, data)
-        elif data:
+        elif self.head is not None:
+            self._is_closed = not data
             self._take(data)
-        else:
-            self._is_closed = True
+        elif not self._starts_usually(data):
+            self._strict = _StrictParser(self._method, self._sender, over_tls=self._over_tls)
+            self._receive_strictly(self._strict, data)
 
     def body(self) -> bytes:
         """Return the body data received since the last call, and record the end of the body.
@@ -158,15 +156,14 @@ class ResponseParser:
         head = self.head
         if head is None or not self.has_ended or self.has_surplus:
             return False
-        declares = b"transfer-encoding" in head.headers or head.headers.get(b"content-length", b"0") != b"0"
-        if declares and not head.has_body(self._method):
+        if head.declares_body and not head.has_body(self._method):
             return False
-        return self._strict.allows_reuse if self._strict else head.persists
+        return head.persists if self._strict is None else self._strict.allows_reuse
 
     @property
     def has_surplus(self) -> bool:
         """Whether bytes arrived after the end of the response."""
-        return self._strict.has_surplus if self._strict else self._surplus
+        return self._surplus if self._strict is None else self._strict.has_surplus
 
     def _starts_usually(self, data: bytes) -> bool:
         """Parse the first block on the fast path; return False if that does not support it."""
@@ -184,9 +181,10 @@ class ResponseParser:
 
     def _take(self, data: bytes) -> None:
         """Take body data; what exceeds the body is surplus."""
-        self._surplus = self._surplus or len(data) > self._missing
-        self._ready += data[: self._missing]
-        self._missing = max(0, self._missing - len(data))
+        missing = self._missing - len(data)
+        if missing < 0:
+            self._surplus, data, missing = True, data[: self._missing], 0
+        self._ready, self._missing = self._ready + data if self._ready else data, missing
 
     def _receive_strictly(self, strict: "_StrictParser", data: bytes) -> None:
         strict.receive(data)
