@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,6 +36,12 @@ FLAGS = ["base_url", "username", "storage", "timeout", "max_time", "profile", "c
 per_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its own file
 
 
+def _with_new_profile(document: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    document = config_file.with_profile(document, "new")
+    document["profiles"]["new"]["username"] = "me"
+    return document
+
+
 @per_example
 @given(mutated(FILES))
 def test_any_config_file_is_read_or_reported_and_never_lost(tmp_path: Path, data: bytes) -> None:
@@ -49,7 +57,7 @@ def test_any_config_file_is_read_or_reported_and_never_lost(tmp_path: Path, data
         is_invalid = False
 
     try:
-        config_file.edit(path, lambda document: config_file.profile_table(document, "new").update({"username": "me"}))
+        config_file.edit(path, _with_new_profile)
     except (UsageError, OutputError) as error:
         _check(error, str(path))
         assert path.read_bytes() == data

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from tomlkit import TOMLDocument
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings import config_file
 from xapi_cli.settings.config_file import Config
+
+Document = MutableMapping[str, Any]
+Change = Callable[[Document], Document | None]
 
 WRITTEN = """\
 # mine
@@ -36,10 +40,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-def _set(name: str, **values: object) -> Callable[[TOMLDocument], None]:
-    def change(document: TOMLDocument) -> None:
+def _set(name: str, **values: object) -> Callable[[Document], Document]:
+    def change(document: Document) -> Document:
         for key, value in values.items():
-            config_file.profile_table(document, name)[key] = value
+            document = config_file.with_profile(document, name)
+            document["profiles"][name][key] = value
+        return document
 
     return change
 
@@ -211,7 +217,7 @@ def test_a_new_profile_is_added_after_the_others(path: Path) -> None:
 def test_a_top_level_key_is_added_above_the_tables(path: Path) -> None:
     path.write_text('# mine\n[profiles.a]\nusername = "me"\n')
 
-    def change(document: TOMLDocument) -> None:
+    def change(document: Document) -> None:
         document["default_profile"] = "a"
 
     config_file.edit(path, change)
@@ -247,6 +253,84 @@ def test_a_value_can_be_set_in_every_notation_of_toml(path: Path, data: str, nam
 
     old = {key: dict(profile) for key, profile in before.profiles.items()}
     assert config_file.load(path) == Config(before.default_profile, old | {name: old.get(name, {}) | values})
+
+
+COMMENTS = (b"# one", b"# two", b"# end")
+FORMS = {
+    "dotted": 'profiles.default.timeout = 1 # one\n# two\nprofiles.default.username = "u"\nprofiles.work.timeout = 3\n',
+    "interleaved": 'profiles.work.timeout = 3\nprofiles.default.username = "a"\nprofiles.work.storage = "file"\n',
+    "dotted, with a default": '# one\ndefault_profile = "work"\n\nprofiles.b.timeout = 1\nprofiles.work.timeout = 3\n',
+    "dotted, apart": '# one\n\nprofiles.work.timeout = 3\n\n# two\n\nprofiles.work.username = "u"\n# end\n',
+    "dotted, with spaces": 'profiles . default . base_url = "a"\nprofiles .work. timeout = 3\n',
+    "quoted": "profiles.\"default\".'base_url' = 'a'\n\"profiles\".work.timeout=3\n",
+    "quoted headers": '["profiles"."default"]\nbase_url = "a"\n\n[profiles.\'work\']\ntimeout = 3\n',
+    "dotted in a table": '[profiles]\ndefault.base_url = "a"\nwork.timeout = 3\n',
+    "dotted beside a table": '[profiles]\ndefault.base_url = "a"\n\n[profiles.work]\ntimeout = 3\n',
+    "dotted after a table": '[profiles.work]\ntimeout = 3\n[profiles]\ndefault.base_url = "a"\n',
+    "inline": 'profiles.work = {timeout = 3}\nprofiles.default = { base_url = "a", username = "u" } # one\n',
+    "inline, empty": "profiles.default = {}\nprofiles.work = {}\n",
+    "inline in a table": '[profiles]\ndefault = {base_url = "a"}\nwork = {timeout = 3}\n',
+    "all inline": 'profiles = {default = {base_url = "a"}, work = {timeout = 3}}\n',
+    "all inline, dotted": 'profiles = {default.base_url = "a", work.timeout = 3, default.username="u"}\n',
+    "several lines": 'profiles.default.password_command = [\n "a", # one\n "b",\n]\nprofiles.work.timeout = 3\n',
+    "CRLF": 'profiles.default.base_url = "a" # one\r\nprofiles.work.timeout = 3\r\n',
+    "no newline": "profiles.work.timeout = 3",
+}
+
+
+def _changes(before: Config) -> Iterator[tuple[Change, Config]]:
+    """Yield changes of a file with *before*, and what it then contains."""
+    default, profiles = before.default_profile, {name: dict(profile) for name, profile in before.profiles.items()}
+    for name in ("default", "work", "new", "with.dot"):
+        for key, value in (("username", "zoe"), ("timeout", 9)):
+            yield (
+                _set(name, **{key: value}),
+                Config(default, {**profiles, name: {**profiles.get(name, {}), key: value}}),
+            )
+        yield partial(_use, name=name), Config(name, profiles)
+    for name, profile in profiles.items():
+        for key in profile:
+            rest = {each: value for each, value in profile.items() if each != key}
+            removal = partial(config_file.remove_setting, name=name, key=key)
+            yield removal, Config(default, {**profiles, name: rest})
+        others = {each: settings for each, settings in profiles.items() if each != name}
+        yield partial(config_file.remove_profile, name=name), Config(None if default == name else default, others)
+        renamed = {"renamed" if each == name else each: settings for each, settings in profiles.items()}
+        new_default = "renamed" if (default or "default") == name else default
+        yield partial(config_file.with_profile_renamed, old=name, new="renamed"), Config(new_default, renamed)
+
+
+def _use(document: Document, name: str) -> None:
+    document["default_profile"] = name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_change_is_possible_in_each_form_and_changes_nothing_else(path: Path, form: str) -> None:
+    data = FORMS[form].encode()
+    path.write_bytes(data)
+    for change, expected in _changes(config_file.load(path)):
+        path.write_bytes(data)
+        config_file.edit(path, change)
+
+        assert config_file.load(path) == expected
+        if not (
+            isinstance(change, partial) and change.func in (config_file.remove_setting, config_file.remove_profile)
+        ):
+            assert all(comment in path.read_bytes() for comment in COMMENTS if comment in data)
+        assert b"\r\n" in data or b"\r" not in path.read_bytes()
+
+
+def test_an_edit_that_would_change_anything_else_is_refused(path: Path) -> None:
+    path.write_text(WRITTEN)
+
+    def change(document: Document) -> None:
+        document["default_profile"] = "home"
+        if isinstance(document, TOMLDocument):
+            del document["profiles"]["home"]
+
+    with pytest.raises(UsageError, match="has a form that xapi cannot edit; edit the file by hand"):
+        config_file.edit(path, change)
+    assert path.read_text() == WRITTEN
 
 
 def test_an_edit_that_changes_nothing_does_not_touch_the_file(path: Path) -> None:

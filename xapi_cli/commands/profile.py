@@ -15,8 +15,6 @@ from xapi_cli.system.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tomlkit import TOMLDocument
-
     from xapi_cli.runtime import Runtime
 
 Name = Annotated[
@@ -105,7 +103,7 @@ def use(ctx: typer.Context, name: Name) -> None:
     runtime: Runtime = ctx.obj
     values.profile_name(name)
 
-    def change(document: "TOMLDocument") -> None:
+    def change(document: "config_file.Document") -> None:
         if name != "default":
             _require(name, config_file.contents(document))
         document["default_profile"] = name
@@ -131,10 +129,12 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime: Runtime = ctx.obj
     stored, name = _checked(key, value), ""
 
-    def change(document: "TOMLDocument") -> None:
+    def change(document: "config_file.Document") -> "config_file.Document":
         nonlocal name
         name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.contents(document))
-        config_file.profile_table(document, name)[key] = stored
+        document = config_file.with_profile(document, name)
+        document["profiles"][name][key] = stored
+        return document
 
     runtime.edit_config(change)
     if key == "password_command" and (warning := password_command.shell_syntax_warning(key, value)):
@@ -159,7 +159,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     _check_key(key)
     name, before = "", set[str]()
 
-    def change(document: "TOMLDocument") -> None:
+    def change(document: "config_file.Document") -> None:
         nonlocal name
         found = config_file.contents(document)
         name = resolve.selected_profile(runtime.flags, runtime.environ, found)
@@ -195,7 +195,7 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     runtime: Runtime = ctx.obj
     values.profile_name(new)
 
-    def change(document: "TOMLDocument") -> "TOMLDocument":
+    def change(document: "config_file.Document") -> "config_file.Document":
         found = config_file.contents(document)
         _require(old, found)
         if new in found.profiles:
@@ -225,7 +225,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
 
     runtime: Runtime = ctx.obj
 
-    def change(document: "TOMLDocument") -> None:
+    def change(document: "config_file.Document") -> None:
         _require(name, config_file.contents(document))
         config_file.remove_profile(document, name)
 

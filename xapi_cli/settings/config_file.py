@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,10 @@ from xapi_cli.system.safe_paths import AnchoredPath, UnsafePath, anchored_path, 
 from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-    from tomlkit.items import Key, Table
+    from tomlkit.items import InlineTable, Key
 
-    Change = Callable[[TOMLDocument], TOMLDocument | None]
+    Document = MutableMapping[str, Any]  # as tomlkit or tomllib returns it
+    Change = Callable[[Document], Document | None]
 
 _VARIABLE = "XAPI_CONFIG_DIR"
 _MAX_SIZE = 1024 * 1024  # bytes
@@ -57,9 +57,10 @@ def load(path: Path) -> Config:
 def edit(path: Path, change: "Change", *, lock: Path | None = None) -> None:
     """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
-    *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it.
-    *lock* is the file with which concurrent processes exclude each other. Raises UsageError if the existing file is not
-    valid (it is not overwritten), OutputError if the file cannot be written.
+    *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it. It
+    is also called with the plain dictionary, as which the new file must be read. *lock* is the file with which
+    concurrent processes exclude each other. Raises UsageError if the existing file is not valid, or cannot be edited
+    (it is not overwritten), OutputError if the file cannot be written.
     """
     with ExitStack() as stack:
         if lock is not None:
@@ -68,34 +69,48 @@ def edit(path: Path, change: "Change", *, lock: Path | None = None) -> None:
         _edit(path, change)
 
 
-def contents(document: "TOMLDocument") -> Config:
+def contents(document: "Document") -> Config:
     """Return the contents of *document*, which is valid."""
-    found = document.unwrap()
+    unwrap = getattr(document, "unwrap", None)  # of tomlkit
+    found = unwrap() if unwrap else document
     return Config(found.get("default_profile") or None, found.get("profiles", {}))
 
 
-def profile_table(document: "TOMLDocument", name: str) -> "Table":
-    """Return the table `[profiles.NAME]` of *document*; add it if it is missing."""
+def with_profile(document: "Document", name: str) -> "Document":
+    """Return *document* with the profile *name*, which is added as `[profiles.NAME]` if it is missing."""
     import tomlkit
 
-    profiles = document.setdefault("profiles", tomlkit.table(is_super_table=True))
-    inline = isinstance(profiles, tomlkit.items.InlineTable)  # cannot contain regular tables
-    return cast("Table", profiles.setdefault(name, tomlkit.inline_table() if inline else tomlkit.table()))
+    if name in document.get("profiles", {}):
+        return document
+    if not isinstance(document, tomlkit.TOMLDocument):
+        document.setdefault("profiles", {})[name] = {}
+        return document
+    if isinstance(document.get("profiles"), tomlkit.items.InlineTable):  # cannot contain regular tables
+        document["profiles"][name] = tomlkit.inline_table()
+        return document
+    # as text, because tomlkit cannot add a table to dotted keys, which a header at the end always can
+    text = tomlkit.dumps(document)
+    header = f"[profiles.{tomlkit.items.SingleKey(name).as_string()}]\n"
+    return tomlkit.parse(f"{text}\n{header}" if text else header)
 
 
-def remove_setting(document: "TOMLDocument", name: str, key: str) -> None:
+def remove_setting(document: "Document", name: str, key: str) -> None:
     """Remove *key* from the profile *name* of *document*; the profile remains, also if it has no other settings."""
     import tomllib
 
     import tomlkit
 
     profiles = document.get("profiles", {})
+    if isinstance(profiles, tomlkit.items.InlineTable):
+        profiles = document["profiles"] = _without_dotted_keys(profiles)
     profiles.get(name, {}).pop(key, None)
-    if name in profiles and name not in tomllib.loads(tomlkit.dumps(document)).get("profiles", {}):
+    if not isinstance(document, tomlkit.TOMLDocument) or name not in profiles:
+        return
+    if name not in tomllib.loads(tomlkit.dumps(document)).get("profiles", {}):
         profiles[name] = tomlkit.inline_table()  # a profile that consisted only of the dotted key
 
 
-def remove_profile(document: "TOMLDocument", name: str) -> None:
+def remove_profile(document: "Document", name: str) -> None:
     """Remove the profile *name*, which exists, from *document*; another profile is the default then."""
     del document["profiles"][name]
     if not document["profiles"]:
@@ -104,15 +119,17 @@ def remove_profile(document: "TOMLDocument", name: str) -> None:
         del document["default_profile"]
 
 
-def with_profile_renamed(document: "TOMLDocument", old: str, new: str) -> "TOMLDocument":
+def with_profile_renamed(document: "Document", old: str, new: str) -> "Document":
     """Return *document* with the name *new* for the profile *old*, which exists; all other text is preserved.
 
-    If *old* is the default profile, *new* becomes the default profile. Raises ValueError for a form that is not
-    supported.
+    If *old* is the default profile, *new* becomes the default profile.
     """
     import tomlkit
 
-    expected = {new if name == old else name: profile for name, profile in document.unwrap()["profiles"].items()}
+    is_default = (document.get("default_profile") or "default") == old
+    if not isinstance(document, tomlkit.TOMLDocument):
+        profiles = {new if name == old else name: profile for name, profile in document["profiles"].items()}
+        return {**document, "profiles": profiles, **({"default_profile": new} if is_default else {})}
     for container in [item.value for key, item in document.body if key is not None and key.key == "profiles"]:
         for index, (key, profile) in enumerate(container.body):
             if key is not None and key.key == old:
@@ -120,9 +137,9 @@ def with_profile_renamed(document: "TOMLDocument", old: str, new: str) -> "TOMLD
                 if isinstance(profile, tomlkit.items.Table):
                     profile.display_name = None  # the header as it was read
     renamed = tomlkit.parse(tomlkit.dumps(document))  # *document* still has the old name in its indexes
-    if list(renamed.unwrap()["profiles"].items()) != list(expected.items()):
-        raise ValueError("the profile was not renamed")
-    if (document.get("default_profile") or "default") != old:
+    if list(renamed["profiles"]) != [new if name == old else name for name in document["profiles"]]:
+        raise ValueError("the profile was not renamed in place")
+    if not is_default:
         return renamed
     if "default_profile" not in renamed:  # tomlkit would add it between the first table and the comment above that
         return tomlkit.parse(f"default_profile = {tomlkit.item(new).as_string()}\n\n{tomlkit.dumps(renamed)}")
@@ -246,17 +263,44 @@ def _edit(path: Path, change: "Change") -> None:
 
     load(path)  # never edit a file that is not valid
     before = _read_text(path) or ""
+    if before and not before.endswith("\n"):
+        before += "\n"  # otherwise tomlkit would add a key to the last line
+    expected: Document = tomllib.loads(before)
+    expected = change(expected) or expected
     try:
-        document = tomlkit.parse(before)
+        document: Document = tomlkit.parse(before)
         document = change(document) or document
         after = tomlkit.dumps(document)
-        is_intact = tomllib.loads(after) == document.unwrap()
-    except ValueError:  # the errors of tomlkit and tomllib are subclasses
+        is_intact = _meaning(tomllib.loads(after)) == _meaning(expected)
+    except (ValueError, LookupError, TypeError, AttributeError):  # tomlkit has no common base class for its failures
         is_intact, after = False, ""
     if not is_intact:
         raise UsageError(f"{_shown(path)} has a form that xapi cannot edit", hint="edit the file by hand")
     if after != before:
         _write(path, after.replace("\n", "\r\n") if _has_crlf(path) else after)
+
+
+def _meaning(document: "Document") -> "Document":
+    """Return *document* with profiles: no profiles and an empty table of profiles mean the same."""
+    return {"profiles": {}, **document}
+
+
+def _without_dotted_keys(profiles: "InlineTable") -> "InlineTable":
+    """Return *profiles* unchanged, or with inline tables in place of dotted keys, which tomlkit cannot remove."""
+    import tomlkit
+
+    if not any(key.is_dotted() for key, _ in profiles.value.body if key is not None):
+        return profiles
+    return cast("InlineTable", tomlkit.parse(f"x = {_inline(profiles.unwrap())}")["x"])
+
+
+def _inline(value: object) -> str:
+    import tomlkit
+
+    if not isinstance(value, dict):
+        return str(tomlkit.item(value).as_string())
+    keys = ((tomlkit.items.SingleKey(key).as_string(), _inline(each)) for key, each in value.items())
+    return "{" + ", ".join(f"{key} = {text}" for key, text in keys) + "}"
 
 
 def _has_crlf(path: Path) -> bool:

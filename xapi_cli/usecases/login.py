@@ -14,8 +14,6 @@ from xapi_cli.usecases.access_token import warn_of_supplied_token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tomlkit import TOMLDocument
-
     from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
     from xapi_cli.store.repository import TokenRepository
@@ -203,13 +201,15 @@ class Login:
             values["password_command"] = list(settings.password_command)
         name, mismatch = settings.profile, settings.password_command_mismatch
 
-        def change(document: "TOMLDocument") -> None:
-            table = config_file.profile_table(document, name)
+        def change(document: "config_file.Document") -> "config_file.Document":
+            document = config_file.with_profile(document, name)
+            table = document["profiles"][name]
             if mismatch:
                 table.pop("password_command", None)  # it would be run for the new account otherwise
             for key, value in values.items():
                 if table.get(key) != value:
                     table[key] = value
+            return document
 
         try:
             self.runtime.edit_config(change)
