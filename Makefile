@@ -50,7 +50,7 @@ test test-all: $(DEVELOPMENT) $(INSTALLED)
 # agent, or run commands that never use it, such as batch.
 NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py))
 BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py)) tests/request tests/usecases \
-	$(foreach name,automatic_login concurrent_calls destinations error_messages errors help helper_storage home_directories kills \
+	$(foreach name,automatic_login concurrent_calls destinations error_messages errors help helper_storage home_directories inherited_signals kills \
 	other_users processes secrets storage storage_directories token_file,tests/test_$(name).py)
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \

@@ -12,6 +12,7 @@ from tests.library_program import Program
 from tests.program import PROGRAM, Environ, Outcome, Xapi
 from tests.servers import Server, Stopwatch, serve
 from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.system.programs import UNKNOWN_EXIT, ChildProcess, describe_failure
 
 TOKEN: Environ = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 IGNORED_CHILDREN = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
@@ -177,6 +178,15 @@ def test_a_timer_of_the_caller_continues_in_the_command_of_exec(xapi: Xapi, opti
     left, interval, is_pending = map(float, out.split())
     assert 10 < left < 40
     assert (interval, is_pending) == (50, 1)
+
+
+def test_an_exit_status_that_other_code_has_read_is_not_that_of_a_success() -> None:
+    waited, polled = ChildProcess(["true"]), ChildProcess(["true"])
+    for process in (waited, polled):
+        os.waitpid(process.pid, 0)
+
+    assert (waited.wait(), polled.poll()) == (UNKNOWN_EXIT, UNKNOWN_EXIT)
+    assert describe_failure(UNKNOWN_EXIT) == "has ended, but its exit status is unknown"
 
 
 @pytest.mark.parametrize("thread", [False, True])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from xapi_cli import errors
@@ -44,6 +45,7 @@ class Questions:
         self._client = client
         self._has_terminal = has_terminal
         self._pause = pause
+        self._lock = Lock()  # a thread may open a path
 
     def are_possible(self) -> bool:
         """Return whether the client has a terminal for prompts."""
@@ -134,6 +136,12 @@ class Questions:
         *,
         inherited: int | None = None,
         meanwhile: Callable[[], object] = lambda: None,
+    ) -> dict[str, Any]:
+        with self._lock:
+            return self._reply_to(kind, question, inherited, meanwhile)
+
+    def _reply_to(
+        self, kind: bytes, question: dict[str, Any], inherited: int | None, meanwhile: Callable[[], object]
     ) -> dict[str, Any]:
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # the client waits for it, so that it can restore the terminal
         self._pause(True)
