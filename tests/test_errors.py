@@ -2,12 +2,14 @@
 
 import inspect
 import signal
+from copy import copy
 from typing import Any
 
 import pytest
 
 from xapi_cli import errors
 from xapi_cli.errors import XapiError
+from xapi_cli.system.private_files import Unsafe
 
 CODES = {
     "XapiError": 1,
@@ -94,3 +96,11 @@ def test_the_class_of_an_exit_code_has_that_code(code: int) -> None:
 
 def test_the_text_about_too_many_redirects_names_their_limit() -> None:
     assert (errors.MAX_REDIRECTS, errors.TOO_MANY_REDIRECTS) == (10, "more than ten redirects")
+
+
+def test_an_error_of_any_class_can_be_copied_to_be_raised_again() -> None:
+    error = Unsafe("another user owns it", variable="XAPI_STATE_DIR")
+
+    again = copy(error)
+
+    assert (type(again), str(again), again.hint, again.__traceback__) == (Unsafe, str(error), error.hint, None)

@@ -24,6 +24,10 @@ token or a stored record.
 
 import signal
 
+TYPE_CHECKING = False  # importing `typing` takes longer than this module
+if TYPE_CHECKING:
+    from typing import Self
+
 MAX_REDIRECTS = 10  # that are followed in a row
 TOO_MANY_REDIRECTS = "more than ten redirects"
 
@@ -38,6 +42,12 @@ class XapiError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __copy__(self) -> "Self":
+        """Return a copy without a traceback, whatever the parameters of the class are."""
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message

@@ -14,7 +14,7 @@ REQUEST = b"PUT / HTTP/1.1\r\n\r\nbody"
 
 def exchange(method: str = "GET", *, sent: int | None = None, **more: bool) -> Exchange:
     """Return an exchange whose request was sent, or only *sent* bytes of it."""
-    begun = Exchange(ROUTE, method, **more)  # type: ignore[arg-type]
+    begun = Exchange(ROUTE, method, **more)  # type: ignore[arg-type]  # mypy does not know which options are given
     begun.offer(REQUEST, is_last=True)
     begun.sent(len(REQUEST) if sent is None else sent)
     return begun
