@@ -99,7 +99,7 @@ def test_the_text_about_too_many_redirects_names_their_limit() -> None:
 
 
 def test_an_error_of_any_class_can_be_copied_to_be_raised_again() -> None:
-    error = Unsafe("another user owns it", variable="XAPI_STATE_DIR")
+    error = Unsafe.because("another user owns it", variable="XAPI_STATE_DIR")
 
     again = copy(error)
 

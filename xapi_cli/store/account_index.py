@@ -21,7 +21,8 @@ from xapi_cli.tokens import Identity
 
 _OWN = re.compile(r"[0-9a-f]{32}\.json")
 _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
-_MAX_STORES = 64  # of one account; the oldest ones are dropped, so that the entry remains readable
+_LIMIT = 64 * 1024  # bytes that are read of an entry
+_MAX_SIZE = _LIMIT // 2  # characters of the stores of one account; the oldest ones are dropped
 
 Location = Mapping[str, str]
 """The settings and environment variables, without secrets, that determine where a storage has its records."""
@@ -119,9 +120,17 @@ class AccountIndex:
         self._write(identity, self.logout_marker(identity), [*others, KnownStore(storage, location, obtained_at)])
 
     def remove(self, identity: Identity, *, but: Sequence[KnownStore] = ()) -> None:
-        """Remove the account from the index, except for the stores in *but*; logins in progress will detect it."""
+        """Remove the account from the index, except for the stores *but*; logins in progress will detect it."""
         self._sweep()
-        self._write(identity, os.urandom(8).hex(), [store for store in self.stores(identity) if store in but])
+        self._write(identity, os.urandom(8).hex(), but)
+
+    def forget(self, identity: Identity) -> None:
+        """Remove the account's entry, which needs no space on a full disk; logins in progress will not detect it."""
+        private_files.remove(self.path(identity))
+
+    def has_damaged_entry(self, identity: Identity) -> bool:
+        """Return whether the account has an entry that is not valid, so that its stores are not known."""
+        return self._is_damaged(self.path(identity))
 
     def all(self) -> list[Identity]:
         """Return every account that has a stored record."""
@@ -134,7 +143,7 @@ class AccountIndex:
 
     def _read(self, path: Path) -> _Entry | None:
         """Return the entry, or None if there is none or it is not valid."""
-        data = private_files.read(path, limit=64 * 1024)
+        data = private_files.read(path, limit=_LIMIT)
         try:
             return _entry(json.loads(data or b""))
         except (ValueError, RecursionError):
@@ -142,7 +151,9 @@ class AccountIndex:
 
     def _write(self, identity: Identity, marker: str, stores: Sequence[KnownStore]) -> None:
         private_files.make_directory(self._directory)
-        known = [store._asdict() for store in stores[-_MAX_STORES:]]
+        known = [store._asdict() for store in stores]
+        while len(json.dumps(known)) > _MAX_SIZE:
+            known.pop(0)
         entry: dict[str, Any] = {"mark": marker, "revision": os.urandom(8).hex(), "stores": known}
         if stores:  # an empty entry does not identify its account
             entry |= {"base_url": identity.base_url, "username": identity.username}

@@ -217,7 +217,9 @@ class TokenRepository:
         """
         with self._writing():
             known = self._known_stores()
-            self._remove_from_index(but=known)  # from here on, no login in progress stores anything
+            # from here on, no login in progress stores anything; if this process is killed, the next logout does not
+            # miss a record that this one has deleted
+            self._remove_from_index(but=[store._replace(is_written=False) for store in known])
             self.cleared, failed = [], list[tuple[KnownStore, StoreError | UsageError]]()
             deleted = set[tuple[str, str | None]]()
             for store in [*known, *self._possible_stores(known)]:
@@ -235,7 +237,10 @@ class TokenRepository:
                 for store, error in failed
                 if store.obtained_at is None or (store.storage, store.obtained_at) not in deleted
             ]
-            unrecorded = self._remove_from_index(but=[store for store, _ in failed])
+            unrecorded = self._remove_from_index(but=[store for store, _ in failed if store in known])
+            if unrecorded and not failed:
+                with suppress(OSError):  # the next logout does not look for what this one has deleted
+                    self._index.forget(self.identity)
         if failed:
             raise _combined([error for _, error in failed])
         if unrecorded:
@@ -352,6 +357,11 @@ class TokenRepository:
 
     def _known_stores(self) -> list[KnownStore]:
         try:
+            if self._index.has_damaged_entry(self.identity):
+                self._warn(
+                    "the entry of the account in the index of accounts is damaged, so the token may remain in a store"
+                    " that the settings do not select"
+                )
             return self._index.stores(self.identity)
         except OSError:
             return []  # the stores are still searched

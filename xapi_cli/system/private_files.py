@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
@@ -29,8 +30,10 @@ Notify = Callable[[str], None]
 class Unsafe(UsageError):
     """Another user may have written to the file or directory."""
 
-    def __init__(self, problem: str, *, variable: str, remedy: str = "") -> None:
-        super().__init__(problem, hint=f"{remedy}set {variable} to a directory that you own")
+    @classmethod
+    def because(cls, problem: str, *, variable: str, remedy: str = "") -> Self:
+        """Return the error for *problem*; its hint has the *remedy*, and names the *variable* to set instead."""
+        return cls(problem, hint=f"{remedy}set {variable} to a directory that you own")
 
 
 def check_directory(path: Path) -> None:
@@ -222,13 +225,13 @@ def check_status(status: os.stat_result, what: str, path: Path, *, variable: str
     """
     shown = printable(str(path))
     if not is_trusted(status):
-        raise Unsafe(f"the {what} {shown} belongs to another user", variable=variable)
+        raise Unsafe.because(f"the {what} {shown} belongs to another user", variable=variable)
     is_sticky = (
         stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     )  # users cannot replace the files of other users there
     if POSIX and status.st_mode & stat.S_IWOTH and not (allow_sticky and is_sticky):
         remedy = f"run `chmod o-w {shown}`, or "
-        raise Unsafe(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
+        raise Unsafe.because(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
 
 
 @contextmanager
@@ -237,7 +240,7 @@ def _checked_path(path: Path, *, make: bool = False, allow_sticky: bool = True) 
     try:
         status = anchored_path(path, make=make)
     except UnsafePath as error:
-        raise Unsafe(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
+        raise Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     with status:
         found = status.directory_status()
         check_status(found, "state directory", path.parent, variable=_VARIABLE, allow_sticky=allow_sticky)

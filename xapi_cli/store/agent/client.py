@@ -1,6 +1,7 @@
 """Sends requests to the keeper: one connection for each, within a time limit."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
@@ -60,6 +61,15 @@ class KeeperClient:
     def erase(self, key: bytes) -> bool:
         """Erase the record of *key*; return whether there was one."""
         return self._exchange(Request(messages.ERASE, key))[0].status == messages.OK
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the agent of a keeper that responds is ending: it no longer has the socket for its control.
+
+        An agent elsewhere, whose keeper alone is forwarded, has no lock file here.
+        """
+        directory = os.path.dirname(self._path or "")
+        return os.path.exists(f"{directory}/lock") and not os.path.exists(f"{directory}/control")
 
     def held(self) -> list[Held]:
         """Return what the keeper holds, without the records."""

@@ -24,15 +24,15 @@ class AgentStore:
 
     def start(self) -> str | None:
         """Start an agent unless one is running; return a message if it was started, and raise StoreError if not."""
-        try:
+        with suppress(NotRunning):
             self._client.held()
-        except NotRunning:
-            from xapi_cli.store.agent.start import start_agent
+            if not self._client.is_ending:
+                return None
+        from xapi_cli.store.agent.start import start_agent
 
-            start_agent()
-            self._client.held()
-            return "started the agent; it keeps tokens in memory until it stops"
-        return None
+        start_agent()
+        self._client.held()
+        return "started the agent; it keeps tokens in memory until it stops"
 
     @property
     def failures(self) -> "KeeperFailures | None":
