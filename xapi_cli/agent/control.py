@@ -93,12 +93,12 @@ def _is_changing(environ: Mapping[str, str], deadline: float) -> bool:
     """Return whether an agent is starting or ending; raises XapiError after *deadline*."""
     holder = listener.holder(Path(directory(environ)))
     if holder is not None and time.monotonic() > deadline:
-        raise XapiError("the agent is neither ready nor has it ended in time", hint=_how_to_kill(holder))
+        raise XapiError("the agent has neither become ready nor ended in time", hint=_how_to_kill(holder))
     return holder is not None
 
 
 def _is_activated(environ: Mapping[str, str], deadline: float) -> bool:
-    """Return whether another process listens at the agent's socket; it has started an agent then, if it can.
+    """Return whether another process listens at the agent's socket; if so, it has started an agent, unless that failed.
 
     Raises XapiError if it has not done so before *deadline*.
     """
@@ -116,7 +116,7 @@ def _is_activated(environ: Mapping[str, str], deadline: float) -> bool:
         protocol.receive(connection)
     except TimeoutError:
         raise XapiError(
-            f"another process listens at {printable(path)}, and has started no agent",
+            f"another process listens at {printable(path)}, but has not started an agent",
             hint="run `systemctl --user status xapi-agent.socket xapi-agent.service`",
         ) from None
     except (OSError, EOFError, protocol.ProtocolError):

@@ -57,7 +57,7 @@ class HeldRecords:
         return True
 
     def has_space_for(self, key: bytes) -> bool:
-        """Return whether a record of *key* can be stored, if need be in place of a cached one."""
+        """Return whether a record of *key* can be stored, if necessary in place of a cached one."""
         return key in self._records or len(self._records) < MAX_RECORDS or any(map(is_cached, self._records))
 
     def erase(self, key: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""A pipe that ends with the process that made it, by which the programs that it runs end too, even after kill -9.
+"""A pipe that ends with the process that created it, so that the programs that it runs end too, even after kill -9.
 
 A credential helper must not outlive the process that runs it: while it waits for a passphrase, the next command would
 have to wait for it, and what it stores late would undo a newer record or a logout. It inherits the pipe, not the lock,
@@ -15,7 +15,7 @@ so that the lock is free as soon as its holder is killed. Two mechanisms end the
    not inherited it: the client of the agent, which passes the pipe on, is not killed.
 
 A record is valid during one boot, in which no two pipes that exist have the same number. Daemons close what they
-inherit. Only Linux tells which processes have a pipe.
+inherit. Only Linux shows which processes have a pipe.
 """
 
 import os

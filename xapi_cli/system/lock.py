@@ -27,7 +27,7 @@ _POLL_INTERVAL = 0.1  # seconds between two checks of the remaining time or, on 
 
 
 class _Descriptors:
-    """The open lock files of this process; a child of os.fork() closes them, to not prolong the lock of its parent."""
+    """The open lock files of this process; a child of os.fork() closes them, or it would prolong its parent's lock."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()

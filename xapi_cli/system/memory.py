@@ -1,4 +1,4 @@
-"""The memory of the process: when Python looks for garbage, and the end if none is left, not even for an import."""
+"""Garbage collection, and the end of a process that has no memory left, not even for an import."""
 
 import gc
 import os

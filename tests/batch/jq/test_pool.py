@@ -132,7 +132,7 @@ def test_a_large_document_begins_among_the_slow_ones() -> None:
 
 def test_if_no_process_can_be_started_each_job_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: FilterEngine) -> None:
-        raise FilterError("jq cannot be run: no memory")
+        raise FilterError("the process of --jq cannot be started: no memory")
 
     done: list[FilterJob] = []
     with filter_pool(".") as pool, monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ def test_if_no_process_can_be_started_each_job_fails(monkeypatch: pytest.MonkeyP
 
     assert done == jobs
     for job in jobs:
-        with pytest.raises(FilterError, match="jq cannot be run: no memory"):
+        with pytest.raises(FilterError, match="the process of --jq cannot be started: no memory"):
             job.result()
 
 

@@ -52,7 +52,7 @@ def _command() -> Step:
             "does not know a command that xapi needs",
         ),
         (b"-ERR wrong number of arguments for 'auth' command\r\n", "does not know a command that xapi needs"),
-        (b"-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n", "was told to stop the script"),
+        (b"-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n", "stopped the script"),
         (
             b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
             f"has a value of another type at the key test:{{{ME.key}}}:account",

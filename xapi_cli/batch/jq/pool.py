@@ -1,6 +1,6 @@
 """Apply the filter of --jq to documents in child processes, so that no line waits for the slow filter of another.
 
-A filter can take any time on a document: nothing but the time that it has used tells a quick one from an endless one.
+A filter can take any time on a document: only the time that it has used distinguishes a quick one from an endless one.
 So each document begins in the quick lane, and leaves it with its process when it has used more CPU time than almost any
 filter needs. The quick lane gets another process, and the document continues in the slow lane, where each has a process
 of its own. Two lanes are enough: one would need a process for each line, which takes a hundred times as long to start

@@ -30,7 +30,7 @@ class State(Enum):
 
 
 class Owner(Protocol):
-    """What workers need, and what they tell."""
+    """What workers need from the pool, and what they report to it."""
 
     loop: EventLoop
     budget: MemoryBudget
@@ -78,7 +78,7 @@ class FilterWorker:
         self._write()
 
     def used(self) -> float:
-        """Return the CPU time of the job in seconds or, if the system does not tell, the time since it began."""
+        """Return the CPU time of the job in seconds or, if the system does not report it, the time since it began."""
         return self._seconds() - self._used_before
 
     def lower_priority(self, steps: int) -> None:
@@ -166,7 +166,7 @@ class FilterWorker:
         self._owner.loop.watch_pipe(self._stdin, EVENT_WRITE, self._write)
 
     def _seconds(self) -> float:
-        """Return the CPU time of the process or, if the system does not tell, the time of a clock."""
+        """Return the CPU time of the process or, if the system does not report it, the time of a clock."""
         seconds = self.process.cpu_seconds()
         return time.monotonic() if seconds is None else seconds
 

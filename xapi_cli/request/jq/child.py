@@ -67,7 +67,7 @@ def main(directory: str, text: str, encode: str) -> None:
     with io.BufferedReader(io.FileIO(0, closefd=False), BLOCK) as source, open(1, "wb", BLOCK, closefd=False) as out:
         try:
             compile_filter = _library()
-        except Exception as error:  # noqa: BLE001 - it is code of another project, or of nobody
+        except Exception as error:  # noqa: BLE001 - it is code of another project
             _write(out, NO_LIBRARY, str(error))
             return
         try:

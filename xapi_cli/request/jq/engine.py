@@ -39,11 +39,14 @@ class FilterEngine(NamedTuple):
     memory: int
 
     def start(self) -> FilterProcess:
-        """Start a process, whose first frame says whether the filter is compiled; raises FilterError if that fails."""
+        """Start a process, whose first frame reports the result of compiling; raises FilterError if it cannot start."""
         try:
             return FilterProcess(self.command, self.environ, memory=self.memory)
         except OSError as error:
-            raise FilterError(f"jq cannot be run: {error.strerror}", hint="check the installation of jq") from error
+            raise FilterError(
+                f"the process of --jq cannot be started: {error.strerror}",
+                hint="check the limits of memory and processes",
+            ) from error
 
 
 class CompiledFilter(NamedTuple):

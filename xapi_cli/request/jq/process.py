@@ -81,7 +81,7 @@ class FilterProcess(ChildProcess):
         return f"jq was killed, possibly because it {cause}"
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time that the process has used, or None if the system does not tell."""
+        """Return the CPU time that the process has used, or None if the system does not report it."""
         if sys.platform != "linux" or self.returncode is not None:
             return None
         try:
@@ -90,7 +90,7 @@ class FilterProcess(ChildProcess):
             return None
 
     def lower_priority(self, steps: int) -> None:
-        """Give the process a niceness *steps* above that of xapi; there is no way back."""
+        """Give the process a niceness *steps* above that of xapi; this cannot be undone."""
         if os.name != "nt":
             with suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, self.pid, os.getpriority(os.PRIO_PROCESS, 0) + steps)

@@ -67,7 +67,7 @@ _PROBLEMS = {
         "does not know a command that xapi needs",
         "use Redis 6 or later, or Valkey, in which no command is renamed",
     ),
-    "killed": ("was told to stop the script of xapi (SCRIPT KILL)", "try again"),
+    "killed": ("stopped the script of xapi (SCRIPT KILL)", "try again"),
     "NOAUTH": ("requires a password", "add it to XAPI_REDIS_URL, or set redis_password_command"),
     "WRONGPASS": ("rejected the username or password", "correct XAPI_REDIS_URL or redis_password_command"),
     "NOPASSWORD": ("has no password for this user", "omit it in XAPI_REDIS_URL, or give the username too"),
