@@ -29,6 +29,7 @@ _VARYING = (
     (r"\(\d+/s\)", "RATE"),
     (r"\b([0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})\b", "RANDOM"),  # boundaries, generations, salted digests
     (r'"mark": \d+', "MARK"),  # of a rejected password
+    (r'"at": [\d.]+|"(written|emptied)": "[^"]*"', "MOMENT"),  # by the time since boot
     (r'"sum": "[0-9a-f]{8}"', "SUM"),  # of a line of a journal
 )
 
