@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
+from tests.documents import ROOT, SURFACE
 from tests.pages import TEXTS, blocks_of, run_examples
 from tests.program import PYTHON, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -37,7 +37,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("extended")
     for name in ("xapi_cli", "tests", "docs", "completions"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "LICENSE"):
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "LICENSE", SURFACE):
         shutil.copy(path, copy)
     for name, block in CHANGES:
         path = copy / name
