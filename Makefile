@@ -48,10 +48,10 @@ test test-all: $(DEVELOPMENT) $(INSTALLED)
 
 # The tests that run the program often, with the agent behind it; test-agent-all also runs those that take long, need no
 # agent, or run commands that never use it, such as batch.
-NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py))
-BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py)) tests/request tests/usecases \
-	$(foreach name,automatic_login concurrent_calls destinations error_messages errors help helper_storage home_directories inherited_signals kills \
-	other_users processes secrets storage storage_directories token_file,tests/test_$(name).py)
+NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py)) \
+	tests/journeys/test_clock_steps.py
+BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py tests/journeys/test_*.py)) \
+	tests/request tests/usecases tests/cli/test_error_messages.py tests/cli/test_help.py tests/test_errors.py
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
@@ -94,13 +94,13 @@ docs-site: $(DEVELOPMENT)
 	@echo "the site is in build/site"
 
 pictures: $(DEVELOPMENT) $(INSTALLED)
-	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.pictures
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.tools.pictures
 	@$(VENV)/bin/python -m tests.benchmarks.charts
-	@$(VENV)/bin/python -m tests.layers
-	@$(VENV)/bin/python -m tests.agent_picture
+	@$(VENV)/bin/python -m tests.tools.layers
+	@$(VENV)/bin/python -m tests.tools.agent_picture
 
 docs man completions surface: $(DEVELOPMENT)
-	@$(VENV)/bin/python -m tests.documents $@
+	@$(VENV)/bin/python -m tests.tools.documents $@
 
 # HTTPie, with which `make bench` compares xapi, in a separate environment.
 build/peers/.ready-$(HERE): requirements-bench.txt
@@ -134,7 +134,7 @@ wheel: $(DEVELOPMENT)
 
 # Builds twice and compares. Refuses a tree that is not committed, not in CHANGELOG.md, or tagged already.
 release: $(DEVELOPMENT)
-	@$(VENV)/bin/python -m tests.release
+	@$(VENV)/bin/python -m tests.tools.release
 
 venv: $(DEVELOPMENT)
 program: $(INSTALLED)
@@ -182,7 +182,7 @@ lock: $(TOOLS)
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
-	@$(VENV)/bin/python -m tests.release.registry $(UV)
+	@$(VENV)/bin/python -m tests.tools.release.registry $(UV)
 
 # Requires a network. The tool is not locked, so it is in a temporary environment.
 audit:

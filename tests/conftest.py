@@ -9,13 +9,13 @@ import pytest
 from hypothesis import settings
 
 import xapi_cli
-from tests.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
-from tests.fork_server import ForkServer
-from tests.keeper_process import keeper  # noqa: F401 - a fixture
-from tests.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
-from tests.program import PROGRAM, Xapi, fork_server
-from tests.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
-from tests.skips import NoSkips
+from tests.support.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
+from tests.support.fork_server import ForkServer
+from tests.support.keeper_process import keeper  # noqa: F401 - a fixture
+from tests.support.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
+from tests.support.program import PROGRAM, Xapi, fork_server
+from tests.support.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
+from tests.support.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 
 # Every run uses the same examples; `make soak` generates new ones.

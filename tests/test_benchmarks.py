@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.delay import in_namespace, reflected
 from tests.benchmarks.programs import WARM_UP, Program, alternate
-from tests.skips import IMPOSSIBLE
+from tests.support.skips import IMPOSSIBLE
 
 # Connect over a path with a round-trip time of 50 ms, and send one byte that is returned.
 _OVER_A_DELAYED_PATH = """

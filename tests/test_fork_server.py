@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import KEYRINGS, ForkServer
-from tests.program import PROGRAM, PYTHON, REAL, Environ, Outcome, Xapi
-from tests.servers import Server, hang, request
-from tests.threads import Gate
+from tests.support.fork_server import KEYRINGS, ForkServer
+from tests.support.program import PROGRAM, PYTHON, REAL, Environ, Outcome, Xapi
+from tests.support.servers import Server, hang, request
+from tests.support.threads import Gate
 
 # The state that a process inherits, as seen by the command that replaces xapi.
 STATE = """

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
-from tests.library_program import Program, with_token
-from tests.program import PYTHON, Outcome, Xapi
-from tests.servers import OK, Server, close, request, send, serve
+from tests.support.library_program import Program, with_token
+from tests.support.program import PYTHON, Outcome, Xapi
+from tests.support.servers import OK, Server, close, request, send, serve
 from xapi_cli.sandbox import MASTER, Sandbox
 
-FAKES = Path(__file__).parent / "keyrings"
+FAKES = Path(__file__).parent / "support" / "keyrings"
 
 
 @pytest.fixture

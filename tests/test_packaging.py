@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import xapi_cli
-from tests.program import PROGRAM, PYTHON
-from tests.release.checks import check_wheel
-from tests.release.locks import LOCKS, USERS, read_lock
+from tests.support.program import PROGRAM, PYTHON
+from tests.tools.release.checks import check_wheel
+from tests.tools.release.locks import LOCKS, USERS, read_lock
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

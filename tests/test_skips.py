@@ -5,11 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.skips import IMPOSSIBLE
+from tests.support.skips import IMPOSSIBLE
 
 ROOT = Path(__file__).parent.parent
 
-CONFTEST = "from tests.skips import NoSkips\ndef pytest_configure(config): config.pluginmanager.register(NoSkips())\n"
+CONFTEST = """
+from tests.support.skips import NoSkips
+
+def pytest_configure(config): config.pluginmanager.register(NoSkips())
+"""
 PASSES = "def test_passes(): pass\n"
 SKIPPED = """
 import pytest

@@ -5,7 +5,7 @@ import json
 import re
 import threading
 
-from tests.servers import Peer, Server, Step
+from tests.support.servers import Peer, Server, Step
 
 USERNAME, PASSWORD = "me@example.com", "correct horse"
 ME = {"id": 7, "email": USERNAME, "name": "Zoë", "numbers": [1.10, 12345678901234567890]}

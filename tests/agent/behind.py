@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.agent.differences import DIFFERENCES, LEFT_OUT, UNCOUNTED
-from tests.program import PROGRAM, REAL, Environ, Xapi, clean_environ
+from tests.support.program import PROGRAM, REAL, Environ, Xapi, clean_environ
 from xapi_cli.agent import control
 
 _MIN_WARM = 0.8  # of all runs; the rest has a reason that `fidelity` knows

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tests.agent.api_server import PASSWORD, USERNAME
-from tests.documents import invocations
+from tests.tools.documents import invocations
 
 
 class Call(NamedTuple):

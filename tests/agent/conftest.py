@@ -19,9 +19,9 @@ from tests.agent import relays
 from tests.agent.relays import Relay
 from tests.agent.runtimes import guarded_directory
 from tests.http.clients import tls_of
-from tests.keeper_process import KeeperProcess
-from tests.program import PROGRAM, Xapi
-from tests.user_namespace import as_root
+from tests.support.keeper_process import KeeperProcess
+from tests.support.program import PROGRAM, Xapi
+from tests.support.user_namespace import as_root
 from xapi_cli.agent import protocol
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.store.agent.client import KeeperClient

@@ -35,7 +35,7 @@ LEFT_OUT = {
 
 # Tests of which a run may neither be warm nor have a reason.
 UNCOUNTED = {
-    "test_kills.py::test_a_kill_at_a_random_moment_does_not_block_the_next_command": (
+    "journeys/test_kills.py::test_a_kill_at_a_random_moment_does_not_block_the_next_command": (
         "a command that is killed before it has sent its request sends no reason either"
     ),
 }

@@ -2,7 +2,7 @@
 
 import socket
 
-from tests.keeper_process import KeeperProcess
+from tests.support.keeper_process import KeeperProcess
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.tokens import Identity

@@ -1,6 +1,6 @@
 """Commands of the tests with storage `agent`."""
 
-from tests.program import Environ
+from tests.support.program import Environ
 
 ME = ("request", "/x-api/me")
 

@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 import pytest
 
 from tests.agent.conftest import PATIENT, children, wait_until
-from tests.documents import ROOT as CHECKOUT
-from tests.program import PROGRAM, Outcome
-from tests.skips import IMPOSSIBLE
+from tests.support.program import PROGRAM, Outcome
+from tests.support.skips import IMPOSSIBLE
+from tests.tools.documents import ROOT as CHECKOUT
 
 _TIMEOUT = 60  # seconds
 _UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup")

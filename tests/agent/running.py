@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from tests.agent.conftest import wait_for_workers
 from tests.agent.runtimes import guarded_directory
-from tests.program import PROGRAM, clean_environ
+from tests.support.program import PROGRAM, clean_environ
 
 
 class Usage(NamedTuple):

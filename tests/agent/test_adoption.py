@@ -12,10 +12,10 @@ import pytest
 
 from tests.agent.conftest import use_patiently, wait_for_workers
 from tests.agent.running import RunningAgent, running_agent
-from tests.ownership import OTHER_USER, needs_root
-from tests.program import Xapi
-from tests.servers import OK, Server, request, send
-from tests.skips import IMPOSSIBLE
+from tests.support.ownership import OTHER_USER, needs_root
+from tests.support.program import Xapi
+from tests.support.servers import OK, Server, request, send
+from tests.support.skips import IMPOSSIBLE
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 _AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"

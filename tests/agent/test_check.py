@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import Agent, is_running, wait_until
-from tests.program import REAL, Xapi
+from tests.support.program import REAL, Xapi
 from xapi_cli.agent import protocol
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
-from tests.documents import ROOT
-from tests.ownership import OTHER_USER, give_away, needs_root
-from tests.program import PROGRAM, PYTHON, REAL, Xapi
-from tests.skips import IMPOSSIBLE
+from tests.support.ownership import OTHER_USER, give_away, needs_root
+from tests.support.program import PROGRAM, PYTHON, REAL, Xapi
+from tests.support.skips import IMPOSSIBLE
+from tests.tools.documents import ROOT
 from xapi_cli.agent import fidelity, protocol, worker
 from xapi_cli.sandbox import Sandbox
 

@@ -12,8 +12,8 @@ from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
 from tests.agent.calls import CALLS, Call
 from tests.agent.conftest import PATIENT
 from tests.agent.running import RunningAgent, running_agent
-from tests.fork_server import ForkServer
-from tests.program import Xapi
+from tests.support.fork_server import ForkServer
+from tests.support.program import Xapi
 
 pytestmark = pytest.mark.slow  # makes each call twice
 

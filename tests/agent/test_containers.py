@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from tests.agent.conftest import PATIENT, Agent
-from tests.documents import ROOT
-from tests.pages import TEXTS, blocks_of, with_sandbox
-from tests.program import PROGRAM, Outcome
-from tests.skips import IMPOSSIBLE
+from tests.support.pages import TEXTS, blocks_of, with_sandbox
+from tests.support.program import PROGRAM, Outcome
+from tests.support.skips import IMPOSSIBLE
+from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
 
 _HOME = "/home-of-the-container"

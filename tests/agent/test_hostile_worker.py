@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.agent.conftest import handles_signal, wait_until
-from tests.program import REAL, Xapi
+from tests.support.program import REAL, Xapi
 from xapi_cli.agent import protocol
 
 _LOST = "xapi: error: the agent ended before the command completed; the request may have been sent\n"

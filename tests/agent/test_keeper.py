@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.agent.keeper_clients import KEY, OTHER_KEY, cached, connected, failure, is_closed, number
-from tests.keeper_process import KeeperProcess
+from tests.support.keeper_process import KeeperProcess
 from xapi_cli.agent import held_records, keeper
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages

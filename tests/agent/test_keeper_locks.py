@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.agent.keeper_clients import KEY, OTHER_KEY, connected, is_served
-from tests.keeper_process import KeeperProcess
+from tests.support.keeper_process import KeeperProcess
 from xapi_cli.agent import keeper
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent.keeper_clients import KEY, connected, is_closed, is_served, number
-from tests.keeper_process import KeeperProcess
-from tests.ownership import OTHER_USER, needs_root
-from tests.skips import IMPOSSIBLE
+from tests.support.keeper_process import KeeperProcess
+from tests.support.ownership import OTHER_USER, needs_root
+from tests.support.skips import IMPOSSIBLE
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.store.agent.messages import Request

@@ -4,8 +4,8 @@ import json
 import sys
 
 from tests.agent.keeper_programs import ME, without_password
-from tests.keeper_process import KeeperProcess
-from tests.program import PROGRAM, Environ, Xapi
+from tests.support.keeper_process import KeeperProcess
+from tests.support.program import PROGRAM, Environ, Xapi
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient

@@ -17,7 +17,7 @@ import trustme
 from tests.agent.between import STEPS, Between, Left
 from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
 from tests.http.clients import tls_of
-from tests.servers import Peer, Server, request, send, wait_for
+from tests.support.servers import Peer, Server, request, send, wait_for
 
 if TYPE_CHECKING:
     import subprocess

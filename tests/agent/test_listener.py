@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ownership import give_away, needs_root
-from tests.servers import Stopwatch
+from tests.support.ownership import give_away, needs_root
+from tests.support.servers import Stopwatch
 from xapi_cli.agent import listener
 from xapi_cli.errors import UsageError
 from xapi_cli.system import agent_socket

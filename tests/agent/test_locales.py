@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.conftest import PATIENT, Agent, use_patiently
 from tests.agent.running import RunningAgent, running_agent
-from tests.program import PYTHON, Xapi
+from tests.support.program import PYTHON, Xapi
 from xapi_cli.sandbox import Sandbox
 
 _LATIN_1 = {"LC_ALL": "de_DE.ISO-8859-1"}

@@ -11,8 +11,8 @@ import pytest
 
 import xapi_cli
 from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
-from tests.program import PYTHON, REAL
-from tests.servers import OK, Server, request, send, wait_for
+from tests.support.program import PYTHON, REAL
+from tests.support.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")

@@ -9,7 +9,7 @@ import pytest
 from tests.agent.api_server import ApiServer
 from tests.agent.conftest import PATIENT, use_patiently, wait_for_workers
 from tests.agent.running import RunningAgent, running_agent
-from tests.program import Environ, Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi
 from xapi_cli.system.safe_paths import denotes_process
 
 LINKS = {

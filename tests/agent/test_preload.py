@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.program import PYTHON, Xapi
+from tests.support.program import PYTHON, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 _WARM_UP = """

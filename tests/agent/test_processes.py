@@ -15,9 +15,9 @@ import pytest
 
 import xapi_cli
 from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
-from tests.ownership import OTHER_USER
-from tests.program import PROGRAM
-from tests.servers import OK, Server, request, send, wait_for
+from tests.support.ownership import OTHER_USER
+from tests.support.program import PROGRAM
+from tests.support.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")

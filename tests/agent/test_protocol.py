@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.agent.conftest import Agent, is_running
-from tests.program import REAL
+from tests.support.program import REAL
 from xapi_cli.agent import protocol
 
 TOKEN = {"XAPI_TOKEN": "t0ken"}

@@ -4,8 +4,8 @@ import json
 import subprocess
 
 from tests.agent.conftest import PATIENT, Agent
-from tests.program import PYTHON
-from tests.servers import OK, Server, request, send
+from tests.support.program import PYTHON
+from tests.support.servers import OK, Server, request, send
 
 # Forks as the agent does, from a process that has loaded and used everything, and prints what each child draws.
 _CHILDREN = """

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from tests.agent.relays import HALF, Relay, borrower, get, warm_error
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Peer,
     Server,
@@ -26,7 +26,7 @@ from tests.servers import (
     serve,
     until_closed,
 )
-from tests.surplus import echo
+from tests.support.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
 from xapi_cli.http.proxies import Proxy

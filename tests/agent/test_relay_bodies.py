@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.relays import Relay, borrower, get
 from tests.http.clients import Zeros
-from tests.servers import OK, Peer, Server, Step, head, request, send, serve, until_closed, wait_for
+from tests.support.servers import OK, Peer, Server, Step, head, request, send, serve, until_closed, wait_for
 
 
 def peak_memory(relay: Relay) -> int:

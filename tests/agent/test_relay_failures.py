@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.relays import HALF, Relay, borrower, get, warm_error
-from tests.servers import OK, Peer, Server, hang, request, send, serve, until_closed, wait_for
+from tests.support.servers import OK, Peer, Server, hang, request, send, serve, until_closed, wait_for
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.loans import REPLY_TIMEOUT
 

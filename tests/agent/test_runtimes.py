@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.agent.conftest import is_running, wait_until
-from tests.documents import ROOT
+from tests.tools.documents import ROOT
 
 _RUN = """
 import json, time

@@ -9,11 +9,11 @@ import pytest
 from tests.agent.conftest import wait_until
 from tests.agent.keeper_clients import connected
 from tests.agent.keeper_programs import ME, without_password
-from tests.keeper_process import KeeperProcess
 from tests.machines.fleet import Env, ended, exit_codes, fleet, on
-from tests.program import Xapi
-from tests.servers import Peer, Server
-from tests.threads import Gate
+from tests.support.keeper_process import KeeperProcess
+from tests.support.program import Xapi
+from tests.support.servers import Peer, Server
+from tests.support.threads import Gate
 from xapi_cli.sandbox import Sandbox
 
 _CONNECTED = "03"  # in /proc/net/unix

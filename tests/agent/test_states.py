@@ -14,7 +14,7 @@ import pytest
 
 from tests.agent.conftest import Agent, children, is_running, wait_until
 from tests.agent.keeper_programs import without_password
-from tests.program import PYTHON, Environ, Outcome
+from tests.support.program import PYTHON, Environ, Outcome
 from xapi_cli.agent import control, listener, protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.sandbox import Sandbox

@@ -13,8 +13,8 @@ import trustme
 
 from tests.agent.conftest import PATIENT, Agent, all_stopped, children, is_running, process_state, wait_until
 from tests.http.clients import tls_of
-from tests.program import PYTHON, REAL
-from tests.servers import OK, Server, request, send, wait_for
+from tests.support.program import PYTHON, REAL
+from tests.support.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken"}
 _ACCOUNT = {"XAPI_STORAGE": "agent", "XAPI_USERNAME": "me@example.com"}

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.api_server import ApiServer
 from tests.agent.conftest import use_patiently, wait_for_workers
 from tests.agent.running import RunningAgent, running_agent
-from tests.program import PYTHON, Xapi
+from tests.support.program import PYTHON, Xapi
 
 pytestmark = pytest.mark.slow  # makes each call twice
 

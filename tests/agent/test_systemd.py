@@ -13,8 +13,8 @@ import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
 from tests.agent.conftest import PATIENT, wait_until
-from tests.documents import ROOT
-from tests.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Xapi
+from tests.tools.documents import ROOT
 
 UNITS = ROOT / "docs" / "systemd"
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.agent.conftest import wait_until
 from tests.agent.machine import ALICE, ROOT, Machine, check_possible
-from tests.documents import ROOT as CHECKOUT
-from tests.pages import TEXTS, blocks_of
-from tests.program import PROGRAM, Outcome
-from tests.servers import OK, Server, request, send, wait_for
+from tests.support.pages import TEXTS, blocks_of
+from tests.support.program import PROGRAM, Outcome
+from tests.support.servers import OK, Server, request, send, wait_for
+from tests.tools.documents import ROOT as CHECKOUT
 from xapi_cli.sandbox import Sandbox
 
 _MANAGER = "/lib/systemd/systemd"

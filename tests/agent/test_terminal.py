@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
-from tests.credential_helpers import install
-from tests.servers import OK, Server, hang, request, send, sleep, wait_for
+from tests.support.credential_helpers import install
+from tests.support.servers import OK, Server, hang, request, send, sleep, wait_for
 from xapi_cli.sandbox import Sandbox
 
 _IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

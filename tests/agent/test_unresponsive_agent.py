@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import PATIENT, Agent, all_stopped, is_running, process_state, wait_until
-from tests.program import PYTHON, REAL
-from tests.servers import OK, Server, request, send
+from tests.support.program import PYTHON, REAL
+from tests.support.servers import OK, Server, request, send
 from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.system import agent_socket
 

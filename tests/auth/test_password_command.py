@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from tests.servers import Stopwatch
+from tests.support.servers import Stopwatch
 from xapi_cli.auth.password_command import from_command
 from xapi_cli.errors import LoginNeeded, TimeoutExpired
 

@@ -11,7 +11,7 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.servers import Server, request, send
+from tests.support.servers import Server, request, send
 from xapi_cli.auth.password_grant import form, parse, request_token, token_url
 from xapi_cli.errors import (
     ClientStatusError,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 from xapi_cli.auth.login_lock import LoginLock
 from xapi_cli.auth.shared_login_lock import SharedLoginLock
 from xapi_cli.store.protocol import SharedStore, StoreOptions

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
-from tests.program import PROGRAM, Xapi
-from tests.servers import Peer
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import Peer
 
 PASSWORD = "canary-password"
 

@@ -4,7 +4,7 @@ import re
 from html import escape
 from typing import NamedTuple
 
-from tests.documents import ROOT
+from tests.tools.documents import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "pictures"

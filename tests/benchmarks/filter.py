@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.program import PROGRAM, clean_environ
-from tests.servers import Server, serve
+from tests.support.program import PROGRAM, clean_environ
+from tests.support.servers import Server, serve
 
 FILTERS = (".", ".[].name", "length")
 RUNS = 5

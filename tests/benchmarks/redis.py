@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.benchmarks.programs import XAPI, Program, alternate, logged_in
-from tests.redis_server import RedisServer, free_port
+from tests.support.redis_server import RedisServer, free_port
 from xapi_cli.sandbox import Sandbox
 
 _CALLS = (("token", "show"), ("request", "/x-api/me"))

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.servers import Server, Step, drip, hang, request, send
+from tests.support.servers import Server, Step, drip, hang, request, send
 
 TOKEN = "secret-token"
 TIMEOUT = 20.0

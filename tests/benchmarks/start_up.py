@@ -31,7 +31,7 @@ from tests.benchmarks.programs import (
     output,
     peers,
 )
-from tests.keyring_session import KeyringSession
+from tests.support.keyring_session import KeyringSession
 from xapi_cli.sandbox import MASTER
 
 SCRIPT = "typer+httpx script"

@@ -33,7 +33,7 @@ from tests.benchmarks.programs import (
     peers,
     separate,
 )
-from tests.keyring_session import KeyringSession
+from tests.support.keyring_session import KeyringSession
 
 PAUSE = 0.1  # seconds
 CONSECUTIVE = 10

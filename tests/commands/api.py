@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from tests.program import Outcome
-from tests.servers import Server
+from tests.support.program import Outcome
+from tests.support.servers import Server
 from xapi_cli.sandbox import MASTER, Sandbox
 
 TOKEN = "canary-token-of-the-user"

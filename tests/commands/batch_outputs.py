@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.program import Outcome
+from tests.support.program import Outcome
 
 
 def output(*numbers: int, more: str = "") -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.openapi.documents import SWAGGER, as_bytes
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 NOTHING_LOADED = (
     "xapi: error: no API description is loaded for profile default; "

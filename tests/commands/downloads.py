@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.commands.api import TOKEN, bearing
-from tests.program import Outcome, Xapi
-from tests.servers import Server
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server
 
 BODY = random.Random(1).randbytes(3_000_000)
 HALF = 1_500_000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.commands.api import response
-from tests.servers import Peer, Server
+from tests.support.servers import Peer, Server
 
 Respond = Callable[[str], bytes]
 """Takes the target of a request and returns the response; without one, the connection is closed."""

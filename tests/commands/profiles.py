@@ -1,6 +1,6 @@
 """The config file that the tests of `xapi profile` change."""
 
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 WRITTEN = """\
 default_profile = "work"

@@ -8,8 +8,8 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.commands.descriptions import NOTHING_LOADED, load, write
 from tests.openapi.documents import SWAGGER, as_bytes, openapi
-from tests.program import PYTHON, Outcome, Xapi
-from tests.servers import Server, request, send
+from tests.support.program import PYTHON, Outcome, Xapi
+from tests.support.servers import Server, request, send
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.sandbox.description import DOCUMENT
 

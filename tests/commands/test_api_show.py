@@ -9,8 +9,8 @@ import pytest
 from tests.commands.api import bearing
 from tests.commands.descriptions import NOTHING_LOADED, load
 from tests.openapi.documents import SWAGGER, openapi, public_document
-from tests.program import REAL, Outcome, Xapi
-from tests.servers import Server
+from tests.support.program import REAL, Outcome, Xapi
+from tests.support.servers import Server
 from xapi_cli.sandbox import Sandbox
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 

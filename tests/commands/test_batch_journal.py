@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
-from tests.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Xapi
 from xapi_cli.batch.journal import Journal
 from xapi_cli.batch.results import Result
 

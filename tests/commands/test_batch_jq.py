@@ -11,7 +11,7 @@ import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
 from tests.commands.jq_processes import ENDLESS, busy_children, wait_until_ended, without_library
-from tests.program import REAL, Xapi
+from tests.support.program import REAL, Xapi
 
 ENDLESS_ON_LINE_2 = f"if .n == 1 then ({ENDLESS}) else .n end"
 

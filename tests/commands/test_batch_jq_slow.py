@@ -11,7 +11,7 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, batch, out_lines, paths
 from tests.commands.jq_processes import ENDLESS
-from tests.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Xapi
 
 COUNT = 40  # slow lines, more than there are --jobs or processes
 FILTER = f"if .n < {COUNT} then ({ENDLESS}) else .n end"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, Reply, paths
 from tests.commands.batch_outputs import merged, output, written
-from tests.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Xapi
 
 # complete outputs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.batch_outputs import merged, output, written
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 
 def test_missing_and_duplicate_lines_are_named_and_the_rest_is_printed(xapi: Xapi, tmp_path: Path) -> None:

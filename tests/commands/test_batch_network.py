@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
-from tests.program import Xapi
-from tests.servers import OK, Server, Stopwatch, close, hang, head, request, send, serve
+from tests.support.program import Xapi
+from tests.support.servers import OK, Server, Stopwatch, close, hang, head, request, send, serve
 
 
 def test_slowly_arriving_response_headers_cause_a_timeout(xapi: Xapi) -> None:
@@ -102,7 +102,7 @@ def test_responses_through_a_proxy_and_over_tls_are_the_same(xapi: Xapi, tmp_pat
 
     import trustme
 
-    from tests.servers import forward
+    from tests.support.servers import forward
 
     ca = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
-from tests.program import Xapi
-from tests.servers import Server, hang, request, send
+from tests.support.program import Xapi
+from tests.support.servers import Server, hang, request, send
 
 
 def test_an_output_line_has_all_documented_keys(xapi: Xapi) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, paths
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 
 def numbers(lines: list[dict[str, Any]]) -> list[int]:

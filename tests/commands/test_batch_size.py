@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, measured, paths, respond_to_all
-from tests.program import PROGRAM, Xapi
-from tests.servers import Server, close, request, send, serve, wait_for
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import Server, close, request, send, serve, wait_for
 
 TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, jsonl
-from tests.program import Xapi
-from tests.servers import free_port
+from tests.support.program import Xapi
+from tests.support.servers import free_port
 
 LINES = jsonl(
     {"path": "/a", "headers": {"X-Secret": "hunter2"}},

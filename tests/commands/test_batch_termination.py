@@ -10,8 +10,8 @@ import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, out_lines, paths, slowly
 from tests.commands.api import bearing
-from tests.program import PROGRAM, Xapi
-from tests.servers import Server, drip, request, send
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import Server, drip, request, send
 
 
 def test_a_closed_stdout_ends_the_batch_without_a_message(xapi: Xapi) -> None:

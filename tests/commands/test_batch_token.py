@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 
 def test_without_a_password_every_line_is_an_auth_error(xapi: Xapi) -> None:
@@ -151,7 +151,7 @@ def test_no_line_is_lost_during_a_keyring_access(xapi: Xapi) -> None:
         "PYTHON_KEYRING_BACKEND": "fake_keyrings.Slow",
         "FAKE_KEYRING": str(xapi.home / "items.json"),
         "FAKE_KEYRING_SECONDS": "0.2",
-        "PYTHONPATH": str(Path(__file__).parent.parent / "keyrings"),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "support" / "keyrings"),
     }
     with Api(slowly(0.01), lives=60) as api:
         process = xapi.start("batch", "-j", "8", stdin=subprocess.PIPE, env=api.settings | env)

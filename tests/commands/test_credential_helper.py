@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import PROGRAM, Environ, Xapi
+from tests.support.program import PROGRAM, Environ, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 GET = ("credential-helper", "get")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Xapi
+from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER
 
 pytestmark = pytest.mark.slow

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from tests.keyring_session import KeyringSession
-from tests.program import Environ, Outcome, Xapi
-from tests.servers import Server, Stopwatch, free_port, hang, request, send
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import Environ, Outcome, Xapi
+from tests.support.servers import Server, Stopwatch, free_port, hang, request, send
 from xapi_cli.sandbox import Sandbox
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import PYTHON, Outcome, Xapi
+from tests.support.program import PYTHON, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 SHOW = (str(PYTHON), "-c", "import json, os; print(json.dumps(dict(os.environ)))")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import response
-from tests.keyring_session import KeyringSession
-from tests.program import Outcome, Xapi, in_deleted_directory
-from tests.servers import Server, free_port, hang, request, send
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import Outcome, Xapi, in_deleted_directory
+from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 

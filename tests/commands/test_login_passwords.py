@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Outcome, Xapi
+from tests.support.program import Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 

@@ -6,10 +6,10 @@ import signal
 import pytest
 
 from tests.commands.api import response
-from tests.credential_helpers import FakeHelper
-from tests.program import OnTerminal, Xapi
-from tests.servers import Server, free_port, hang, request, send
-from tests.threads import Gate
+from tests.support.credential_helpers import FakeHelper
+from tests.support.program import OnTerminal, Xapi
+from tests.support.servers import Server, free_port, hang, request, send
+from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
 
 

@@ -1,8 +1,8 @@
 """`xapi logout` deletes from every store, and no login in progress undoes it."""
 
-from tests.program import Outcome, Xapi
-from tests.servers import Server, request, send, wait_for
-from tests.threads import Gate
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, request, send, wait_for
+from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from tests.agent.running import running_agent
-from tests.credential_helpers import FakeHelper, install, install_fake
-from tests.keyring_session import KeyringSession
-from tests.program import PROGRAM, Xapi
-from tests.redis_server import RedisServer, free_port
-from tests.storages import Env
+from tests.support.credential_helpers import FakeHelper, install, install_fake
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import PROGRAM, Xapi
+from tests.support.redis_server import RedisServer, free_port
+from tests.support.storages import Env
 from xapi_cli.sandbox import MASTER, Sandbox
 
 FULL_DISK = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=ENOSPC", str(PROGRAM))

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.commands.profiles import config_of, write_config
-from tests.program import Outcome, Xapi, in_deleted_directory
+from tests.support.program import Outcome, Xapi, in_deleted_directory
 
 
 def test_list_marks_the_selected_profile_with_a_star(xapi: Xapi) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.commands.profiles import WRITTEN, config_of, write_config
-from tests.program import Outcome, Xapi
+from tests.support.program import Outcome, Xapi
 
 
 def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:

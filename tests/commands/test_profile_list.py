@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.program import Xapi
+from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 

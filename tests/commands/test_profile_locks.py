@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.profiles import config_of, write_config
 from tests.machines.fleet import wait_until
-from tests.program import PROGRAM, Outcome, Xapi
+from tests.support.program import PROGRAM, Outcome, Xapi
 from xapi_cli.sandbox import Sandbox
 
 

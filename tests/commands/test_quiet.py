@@ -3,8 +3,8 @@
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, request, send
 from xapi_cli.sandbox import MASTER, Sandbox
 
 QUIET = {"XAPI_QUIET": "1"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.commands.api import ME, bearing, echoed, heads
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, request, send
 from xapi_cli.http.content_coding import accepted
 from xapi_cli.sandbox import Sandbox
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.openapi.documents import SWAGGER, as_bytes, openapi
-from tests.program import Outcome, Xapi
-from tests.servers import Server, close
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, close
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
 METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]

@@ -21,8 +21,8 @@ from tests.commands.downloads import (
     record_of,
     start_half,
 )
-from tests.program import Outcome, Xapi
-from tests.servers import Server, hang, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, hang, request, send
 
 
 @pytest.mark.parametrize("validators", [ETAG, LAST_MODIFIED], ids=["ETag", "Last-Modified"])

@@ -20,8 +20,8 @@ from tests.commands.downloads import (
     record_of,
     start_half,
 )
-from tests.program import Outcome, Xapi
-from tests.servers import Server, close, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, close, request, send
 
 
 def test_a_changed_file_is_downloaded_again(xapi: Xapi, out: Path) -> None:

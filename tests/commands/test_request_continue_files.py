@@ -19,8 +19,8 @@ from tests.commands.downloads import (
     record_of,
     start_half,
 )
-from tests.program import Outcome, Xapi
-from tests.servers import Server, hang, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, hang, request, send
 
 
 def _flip(out: Path) -> None:

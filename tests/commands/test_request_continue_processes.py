@@ -12,8 +12,8 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.downloads import BODY, HALF, Files, assert_complete, download, part_of, record_of, stopped
-from tests.program import Outcome, Xapi
-from tests.servers import Server, Step, forever, hang, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, Step, forever, hang, request, send
 
 
 def test_two_processes_do_not_write_the_same_part(xapi: Xapi, out: Path) -> None:

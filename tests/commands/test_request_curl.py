@@ -12,8 +12,8 @@ import pytest
 import trustme
 
 from tests.commands.api import TOKEN, bearing, response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, hang, request, send, serve
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, hang, request, send, serve
 from xapi_cli.sandbox import Sandbox
 
 ECHO = "/x-api/echo"

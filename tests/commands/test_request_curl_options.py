@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Xapi
+from tests.support.program import Xapi
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, numbered, page
-from tests.program import Xapi
-from tests.servers import Server, request, send, serve, wait_for
+from tests.support.program import Xapi
+from tests.support.servers import Server, request, send, serve, wait_for
 from xapi_cli.sandbox import Sandbox
 
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'

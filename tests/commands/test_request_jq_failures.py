@@ -6,8 +6,8 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, numbered, page
-from tests.program import Xapi
-from tests.servers import Server, serve
+from tests.support.program import Xapi
+from tests.support.servers import Server, serve
 from xapi_cli.sandbox import Sandbox
 
 

@@ -18,7 +18,7 @@ from tests.commands.jq_processes import (
     without_signals_of_pipes,
 )
 from tests.commands.page_server import PageServer, numbered, page
-from tests.program import REAL, Xapi
+from tests.support.program import REAL, Xapi
 from xapi_cli.errors import UsageError
 from xapi_cli.request.jq import engine
 from xapi_cli.request.jq.child import MAX_DOCUMENT

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.commands.api import ME, bearing, response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, request, send
 from xapi_cli.sandbox import Sandbox
 
 

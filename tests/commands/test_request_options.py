@@ -9,8 +9,8 @@ import pytest
 import trustme
 
 from tests.commands.api import ME, TOKEN, bearing, response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, free_port, request, send, serve
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, free_port, request, send, serve
 from xapi_cli.http.content_coding import accepted
 from xapi_cli.sandbox import MEMBER, Sandbox
 

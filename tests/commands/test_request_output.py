@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
-from tests.skips import IMPOSSIBLE
+from tests.support.program import PROGRAM, Outcome, Xapi
+from tests.support.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
+from tests.support.skips import IMPOSSIBLE
 from xapi_cli.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, lines, link, numbered, page
-from tests.program import Xapi
+from tests.support.program import Xapi
 from xapi_cli.sandbox import Sandbox
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, response
 from tests.commands.page_server import PageServer, Respond, lines, link, numbered, page
-from tests.program import Xapi
-from tests.servers import Server, forever, request, send
+from tests.support.program import Xapi
+from tests.support.servers import Server, forever, request, send
 
 LOGIN = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "canary-password"}
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, link, page
-from tests.program import Xapi
-from tests.servers import Server, request, send
+from tests.support.program import Xapi
+from tests.support.servers import Server, request, send
 
 
 @pytest.mark.parametrize("form", ["Link", "field", "user info", "no scheme", "redirect"])

@@ -10,8 +10,8 @@ import pytest
 
 from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, lines, link, numbered, page
-from tests.program import REAL, Xapi
-from tests.servers import OK, Server, hang, request, send, serve
+from tests.support.program import REAL, Xapi
+from tests.support.servers import OK, Server, hang, request, send, serve
 
 # Runs a program and writes its maximum resident size, in KiB, to the end of stderr.
 _MEASURE = """

@@ -6,8 +6,8 @@ import pytest
 import trustme
 
 from tests.commands.api import TOKEN, bearing, heads, response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, request, send, serve
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, request, send, serve
 from xapi_cli.sandbox import Sandbox
 
 CODES = [301, 302, 303, 307, 308]

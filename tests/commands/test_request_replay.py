@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.commands.api import response
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Peer, Server, close, hang, head, request, reset, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Peer, Server, close, hang, head, request, reset, send
 from xapi_cli.sandbox import Sandbox
 
 SMALL = bytes(range(256))

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.program import Xapi
-from tests.servers import OK, Server, hang, request, send, serve
+from tests.support.program import Xapi
+from tests.support.servers import OK, Server, hang, request, send, serve
 from xapi_cli.sandbox import MASTER
 
 
@@ -63,7 +63,7 @@ def test_a_lost_post_is_not_resent_and_the_error_explains_why(xapi: Xapi, method
 
 
 def test_a_refused_connection_exits_with_11_and_names_the_address(xapi: Xapi) -> None:
-    from tests.servers import free_port
+    from tests.support.servers import free_port
 
     port = free_port()
     outcome = xapi("request", "/", "--retry", "1", env={"XAPI_BASE_URL": f"http://127.0.0.1:{port}", "XAPI_TOKEN": "x"})

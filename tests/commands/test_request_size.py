@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.program import PROGRAM, Xapi
-from tests.servers import OK, Peer, Server, forever, request, send
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import OK, Peer, Server, forever, request, send
 
 MEBIBYTE = 1024 * 1024
 LIMIT = 100 * MEBIBYTE  # of resident memory

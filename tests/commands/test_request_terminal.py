@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import TOKEN, bearing, response
-from tests.program import Xapi
-from tests.servers import OK, Server, close, head, request, send, sleep, wait_for
+from tests.support.program import Xapi
+from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "\\u00e9",\n    null\n  ]\n}\n'

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import ME, bearing, response
-from tests.program import PROGRAM, REAL, Outcome, Xapi
-from tests.servers import (
+from tests.support.program import PROGRAM, REAL, Outcome, Xapi
+from tests.support.servers import (
     OK,
     Server,
     Step,

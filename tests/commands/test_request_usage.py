@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Server, free_port, serve
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Server, free_port, serve
 
 INVALID = {
     "no PATH": ([], "missing argument PATH; usage: `xapi request [METHOD] PATH [ITEM]...`"),

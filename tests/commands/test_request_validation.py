@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands.api import bearing
 from tests.openapi.documents import SWAGGER, as_bytes, openapi
-from tests.program import Outcome, Xapi
+from tests.support.program import Outcome, Xapi
 from xapi_cli.sandbox import Sandbox
 
 

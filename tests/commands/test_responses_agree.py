@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.batch.server import out_lines
-from tests.program import Xapi
-from tests.servers import Peer, Server
+from tests.support.program import Xapi
+from tests.support.servers import Peer, Server
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
 from xapi_cli.http.client import open_http
 from xapi_cli.http.content_coding import decode

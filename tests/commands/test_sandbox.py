@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from tests.program import Xapi
+from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 

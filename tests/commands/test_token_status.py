@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.program import Outcome, Xapi
-from tests.servers import Server, hang, request, send
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, hang, request, send
 from xapi_cli.sandbox import MASTER, Sandbox
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tests.fuzz.mutations import mutated
-from tests.servers import Peer, Server
+from tests.support.servers import Peer, Server
 from xapi_cli.auth.credentials import SuppliedToken
 from xapi_cli.auth.password_grant import request_token
 from xapi_cli.auth.token_source import TokenSource

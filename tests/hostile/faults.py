@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from tests.servers import OK, Peer, Server, Step, close, drip, forever, hang, head, request, reset, send
+from tests.support.servers import OK, Peer, Server, Step, close, drip, forever, hang, head, request, reset, send
 
 TOKEN = "canary-of-a-good-token"
 START = b"HTTP/1.1 200 OK\r\n"

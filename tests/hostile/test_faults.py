@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.fork_server import Forked, ForkServer
 from tests.hostile.faults import FAULTS, GROUPS, TOKEN, Fault, HostileServer
-from tests.program import Xapi
-from tests.servers import OK, Server, free_port, full_backlog, serve
+from tests.support.fork_server import Forked, ForkServer
+from tests.support.program import Xapi
+from tests.support.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
 from xapi_cli.tokens import Identity, Record, Token
 

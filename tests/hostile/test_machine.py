@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.program import PROGRAM, Outcome, Xapi
-from tests.servers import OK, Server, drip, hang, request, send
-from tests.threads import Gate
+from tests.support.program import PROGRAM, Outcome, Xapi
+from tests.support.servers import OK, Server, drip, hang, request, send
+from tests.support.threads import Gate
 from xapi_cli.cli import failures
 from xapi_cli.runtime import Runtime
 from xapi_cli.sandbox import Sandbox

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import trustme
 
-from tests.servers import Server
+from tests.support.servers import Server
 from xapi_cli.http.transport import Transport
 
 CANARY = "hunter2-canary"

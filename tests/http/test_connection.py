@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.servers import Server, Step, hang, reset, send
+from tests.support.servers import Server, Step, hang, reset, send
 from xapi_cli.http.connection import Connection, Route, is_loopback
 from xapi_cli.http.error_text import describe_error
 from xapi_cli.http.proxies import Proxy

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.http.clients import SOON, client, get
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Peer,
     Server,

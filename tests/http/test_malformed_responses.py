@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.http.clients import CANARY, SOON, START, TOO_LONG, client, get, invalid, no_tls, resolving
-from tests.servers import (
+from tests.support.servers import (
     Peer,
     Server,
     Step,

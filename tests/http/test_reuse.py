@@ -16,9 +16,9 @@ import pytest
 import trustme
 
 from tests.batch.server import out_lines
-from tests.program import Outcome, Xapi
-from tests.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
-from tests.surplus import SURPLUS, echo, stray_body
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
+from tests.support.surplus import SURPLUS, echo, stray_body
 from xapi_cli.http.client import open_http
 from xapi_cli.http.pool import GRACE_PERIOD
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.http.clients import SOON, Zeros, client, get, resolving
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Peer,
     Server,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trustme
 
-from tests.servers import Peer, Server, send, serve
+from tests.support.servers import Peer, Server, send, serve
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import tls
 from xapi_cli.http.transport import Transport

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.http.clients import client, get
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Peer,
     Server,

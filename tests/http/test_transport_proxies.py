@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.http.clients import CANARY, SOON, START, TOO_LONG, client, no_tls
-from tests.servers import (
+from tests.support.servers import (
     Server,
     Step,
     Stopwatch,

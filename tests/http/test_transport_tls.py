@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.http.clients import EARLY, SOON, Zeros, client
-from tests.servers import (
+from tests.support.servers import (
     Peer,
     Server,
     Stopwatch,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.http.clients import EARLY, SOON, Source, Zeros, client
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Peer,
     Server,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus
 
-from tests.servers import Peer, Server
+from tests.support.servers import Peer, Server
 
 _ALPHABET = string.ascii_letters + string.digits
 

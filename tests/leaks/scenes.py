@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.leaks.canary import OLD, PASSWORD, SECRETS, Api
-from tests.program import PROGRAM, Xapi
-from tests.servers import OK, Server, serve
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import OK, Server, serve
 from xapi_cli.store.file import FileStore
 from xapi_cli.tokens import Identity, Record, Token
 

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.keyring_session import KeyringSession
 from tests.leaks.canary import NEW, OLD, PASSWORD, SECRETS, Canary
 from tests.leaks.scenes import BEHAVIORS, COMMANDS, SEND_NOTHING, Command, Scene
-from tests.program import PROGRAM, Xapi
-from tests.servers import Server, hang, head, request, send
-from tests.threads import Gate
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import Server, hang, head, request, send
+from tests.support.threads import Gate
 
 pytestmark = pytest.mark.slow  # tracers and terminals
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.machines.fleet import Env, OneTokenSandbox
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture

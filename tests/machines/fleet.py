@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.program import Outcome, Xapi
-from tests.redis_server import RedisServer
-from tests.servers import Peer
-from tests.threads import Gate
+from tests.support.program import Outcome, Xapi
+from tests.support.redis_server import RedisServer
+from tests.support.servers import Peer
+from tests.support.threads import Gate
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:

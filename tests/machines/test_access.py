@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.machines.fleet import ME, Env
-from tests.program import PYTHON, Environ, Xapi
-from tests.redis_server import RedisServer
+from tests.support.program import PYTHON, Environ, Xapi
+from tests.support.redis_server import RedisServer
 from xapi_cli.sandbox import MASTER, Sandbox
 
 COMMANDS = "+get +set +del +hget +hset +hdel +pexpire +pttl +persist +eval +time +select +asking"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, keys_like, on, wait_until
-from tests.program import Xapi
-from tests.redis_server import RedisServer, free_port, required
+from tests.support.program import Xapi
+from tests.support.redis_server import RedisServer, free_port, required
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.machines.fleet import MACHINES, ME, Env, Grants, ended, exit_codes, fleet, keys_like, on
-from tests.program import Xapi
-from tests.redis_server import RedisServer
-from tests.servers import Server, Stopwatch
+from tests.support.program import Xapi
+from tests.support.redis_server import RedisServer
+from tests.support.servers import Server, Stopwatch
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 

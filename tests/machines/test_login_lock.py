@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.machines.fleet import Env, Grants, ended, exit_codes, keys_like, on, wait_for_polls
-from tests.program import PROGRAM, Xapi
-from tests.redis_server import RedisServer
-from tests.servers import Server, Stopwatch
+from tests.support.program import PROGRAM, Xapi
+from tests.support.redis_server import RedisServer
+from tests.support.servers import Server, Stopwatch
 from xapi_cli.sandbox import Sandbox
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tests.machines.fleet import MACHINES, Env, OneTokenSandbox, keys_like, on
-from tests.program import PROGRAM, Xapi
-from tests.redis_server import RedisServer
+from tests.support.program import PROGRAM, Xapi
+from tests.support.redis_server import RedisServer
 
 
 def test_the_prefix_separates_deployments(

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, fleet, on, wait_for_polls
-from tests.program import Xapi
-from tests.redis_server import RedisServer
-from tests.servers import Peer, Server
-from tests.threads import Gate
+from tests.support.program import Xapi
+from tests.support.redis_server import RedisServer
+from tests.support.servers import Peer, Server
+from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER
 
 each_size = pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.slow)])

@@ -8,8 +8,8 @@ import pytest
 import trustme
 
 from tests.machines.fleet import ME, Env
-from tests.program import Xapi
-from tests.redis_server import RedisServer, free_port, required
+from tests.support.program import Xapi
+from tests.support.redis_server import RedisServer, free_port, required
 from xapi_cli.sandbox import Sandbox
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.documents import SETTINGS_PAGE, help_of, settings_page
-from tests.program import Outcome, Xapi
+from tests.support.program import Outcome, Xapi
+from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
 from xapi_cli.cli import options
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.settings import resolve

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import xapi_cli
-from tests.keyring_session import KeyringSession
+from tests.support.keyring_session import KeyringSession
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import Store, StoreOptions
 
-FAKES = Path(__file__).parents[1] / "keyrings"
+FAKES = Path(__file__).parents[1] / "support" / "keyrings"
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
 
 Open = Callable[..., Store]

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.keeper_process import KeeperProcess
-from tests.servers import Stopwatch
 from tests.store.conftest import Open
+from tests.support.keeper_process import KeeperProcess
+from tests.support.servers import Stopwatch
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning

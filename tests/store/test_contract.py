@@ -15,7 +15,7 @@ OTHER = Identity("https://api.test", "Me@example.com")
 ELSEWHERE = Identity("https://api.test/v2", "me@example.com")
 ODD = Identity("https://xn--bcher-kva.test:8443/a", "\udcff b\u00fc\u202ccher\0'\"\\%")
 SHORT = Record(Token("short"))
-KEYRINGS = ["Plain", "Windows", "MacOS", "Duplicating", "Truncating"]  # of tests/keyrings
+KEYRINGS = ["Plain", "Windows", "MacOS", "Duplicating", "Truncating"]  # of tests/support/keyrings
 KINDS = [storage.name for storage in STORAGES] + KEYRINGS
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.skips import IMPOSSIBLE
 from tests.store.conftest import Open
+from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.tokens import Identity, Record, Token
 

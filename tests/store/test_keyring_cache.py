@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.keeper_process import KeeperProcess
 from tests.store.conftest import Open
+from tests.support.keeper_process import KeeperProcess
 from xapi_cli.errors import StoreError
 from xapi_cli.store import registry
 from xapi_cli.store.account_index import AccountIndex

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import PYTHON, Environ, Outcome, Xapi
+from tests.support.program import PYTHON, Environ, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.keyrings import fake_keyrings
+from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.repository import TokenRepository
@@ -30,7 +30,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
     def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
-        environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.keyrings.fake_keyrings.{backend}"}
+        environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
         return TokenRepository(
             ME, storage, state=tmp_path / "state", environ=environ, warn=warnings.append, interactive=False
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ownership import OTHER_USER, give_away, needs_root
+from tests.support.ownership import OTHER_USER, give_away, needs_root
 from xapi_cli.settings import paths
 from xapi_cli.system import agent_socket
 

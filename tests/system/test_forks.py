@@ -8,10 +8,10 @@ import pytest
 import trustme
 
 from tests.batch.server import Api, ReceivedRequest, Reply
-from tests.library_program import Program, with_token
-from tests.program import Outcome, Xapi
-from tests.servers import Server
-from tests.surplus import echo
+from tests.support.library_program import Program, with_token
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server
+from tests.support.surplus import echo
 
 HELPERS = """
 import os, signal, sys, threading, traceback

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.program import REAL, Environ, Outcome, Xapi
+from tests.support.program import REAL, Environ, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")

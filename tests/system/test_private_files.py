@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.skips import IMPOSSIBLE
+from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import UsageError
 from xapi_cli.system import private_files
 from xapi_cli.system.safe_paths import anchored_path

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import PROGRAM, PYTHON, Outcome, Xapi
-from tests.servers import Server, hang, request
-from tests.skips import IMPOSSIBLE
-from tests.threads import Gate
+from tests.support.program import PROGRAM, PYTHON, Outcome, Xapi
+from tests.support.servers import Server, hang, request
+from tests.support.skips import IMPOSSIBLE
+from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
 
 ALLOWED = 4096 * 1024  # bytes, as `ulimit -c` counts them in blocks

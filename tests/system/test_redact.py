@@ -1,6 +1,6 @@
 import pytest
 
-from tests.servers import Stopwatch
+from tests.support.servers import Stopwatch
 from xapi_cli.system.redact import Redactor, redact_header, redact_page_url, redact_url
 
 

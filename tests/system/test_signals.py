@@ -3,7 +3,7 @@ import textwrap
 
 import pytest
 
-from tests.program import PYTHON
+from tests.support.program import PYTHON
 
 
 def _run(code: str, *, ignore: str = "") -> "subprocess.CompletedProcess[str]":

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.credential_helpers import FakeHelper, PasswordStore, install, install_fake
 from tests.store.conftest import Open
+from tests.support.credential_helpers import FakeHelper, PasswordStore, install, install_fake
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store.protocol import NoBackend, Store
 from xapi_cli.tokens import Identity, Record, Token

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.keyring_session import KeyringSession
+from tests.support.keyring_session import KeyringSession
 
 Run = Callable[..., subprocess.Popen[str]]
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.keyring_session import KeyringSession
 from tests.store.conftest import Open
 from tests.store.keyring.processes import ME, READ, REMEDY, Run, ended
+from tests.support.keyring_session import KeyringSession
 from xapi_cli.store.keyring.items import service_of
 from xapi_cli.tokens import Record, Token
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import hiredis
 import pytest
 
-from tests.redis_server import required
-from tests.servers import Peer, Server, Step, Stopwatch, close, drip, forever, free_port, hang, reset, send
 from tests.store.conftest import Open
+from tests.support.redis_server import required
+from tests.support.servers import Peer, Server, Step, Stopwatch, close, drip, forever, free_port, hang, reset, send
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockLost, SharedStore
 from xapi_cli.store.redis.address import parse

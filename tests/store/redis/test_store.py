@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.redis_server import RedisServer
-from tests.servers import Stopwatch
 from tests.store.conftest import Open
+from tests.support.redis_server import RedisServer
+from tests.support.servers import Stopwatch
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockLost, SharedStore
 from xapi_cli.tokens import Identity, Record, Token

@@ -1,0 +1,297 @@
+"""Frequent errors, caused with the real program: one line states what happened and what to do.
+
+A line that a user cannot act on is a bug.
+"""
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.program import Environ, Outcome, Xapi
+from tests.support.servers import Server, free_port, hang, request, send
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.store import registry
+
+HERE: Environ = {"XAPI_BASE_URL": "{base}", "XAPI_USERNAME": MASTER.email}
+TOKEN: Environ = {"XAPI_BASE_URL": "{base}", "XAPI_TOKEN": "abc"}
+PASSWORD: Environ = {**HERE, "XAPI_PASSWORD": "wrong"}
+ME = f"{MASTER.email} at {{base}}"
+
+
+class Error(NamedTuple):
+    """The arguments and the environment that cause an error; {base}, {name} and {free} are replaced."""
+
+    args: str
+    env: Environ
+    code: int
+    line: str
+
+
+ERRORS = {
+    # the command line
+    "a command of another tool": Error(
+        "get /x-api/me", {}, 2, "unknown command; did you mean `xapi request`?"
+    ),
+    "an unknown command": Error("frobnicate", {}, 2, "unknown command; see `xapi --help`"),
+    "a mistyped option": Error(
+        "login --usrname me", {}, 2, "unknown option --usrname; did you mean --username?"
+    ),
+    "an option before its command": Error(
+        "--profile work request /a", {}, 2,
+        "unknown option --profile; put options after the command: `xapi COMMAND --profile`",
+    ),
+    "a password as an argument": Error(
+        "login --password hunter2", {}, 2,
+        "unknown option --password; no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of"
+        " `xapi login`",
+    ),
+    "no path": Error("request", TOKEN, 2, "missing argument PATH; usage: `xapi request [METHOD] PATH [ITEM]...`"),
+    "no command to run": Error("exec", TOKEN, 2, "missing argument COMMAND; usage: `xapi exec -- COMMAND [ARG]...`"),
+    "an invalid number": Error(
+        "request /a --retry often", TOKEN, 2,
+        "--retry: 'often' is not a whole number; use a number from 0 to 100",
+    ),
+    "an invalid choice": Error(
+        "token show --format jsn", TOKEN, 2,
+        "--format: 'jsn' is not a valid value; use token, header, json, env or exec-credential",
+    ),
+    "a second KEY": Error(
+        "profile unset a b", {}, 2, "unexpected argument; usage: `xapi profile unset KEY`"
+    ),
+    "an unexpected argument": Error("login hunter2", {}, 2, "unexpected argument; see `xapi login --help`"),
+    "conflicting options": Error(
+        "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be used together; use only one of them"
+    ),
+    # the settings
+    "no base URL": Error(
+        "request /a", {}, 2, "no base URL; give --base-url, set XAPI_BASE_URL, or run `xapi login`"
+    ),
+    "no base URL to log in at": Error(
+        "login", {}, 2, "no base URL; give --base-url, or set XAPI_BASE_URL"
+    ),
+    "no username": Error(
+        "login --base-url {base}", {}, 2, "no username; give --username, or set XAPI_USERNAME"
+    ),
+    "a base URL with another scheme": Error(
+        "token status --base-url ftp://api.test", HERE, 2,
+        "--base-url: base URL has the scheme 'ftp', not http or https; write it like https://api.example.com",
+    ),
+    "a missing profile": Error(
+        "token status -p nope", HERE, 2,
+        "profile 'nope' does not exist; existing profiles: none; "
+        "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one",
+    ),
+    "an unknown setting": Error(
+        "profile set timout 5", {}, 2,
+        "unknown setting 'timout'; did you mean timeout? The settings are base_url, username, password_command,"
+        " storage, keyring_cache, no_validate, redis_url, redis_prefix, redis_password_command, credential_helper,"
+        " timeout, max_time, ca_bundle",
+    ),
+    "an invalid variable": Error(
+        "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
+        "XAPI_TIMEOUT: 'soon' is not a valid duration;"
+        " write a time above 0: 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5",
+    ),
+    "an invalid storage": Error(
+        "token status", {**HERE, "XAPI_STORAGE": "disk"}, 2,
+        f"XAPI_STORAGE: 'disk' is not a valid storage; use {registry.alternatives()}",
+    ),
+    "a token with a space": Error(
+        "token show", {**HERE, "XAPI_TOKEN": "a b"}, 2,
+        "XAPI_TOKEN: the value contains characters that are not allowed in a token;"
+        " set it to the token alone, without spaces or a newline",
+    ),
+    "an invalid duration": Error(
+        "token status --min-ttl week", HERE, 2,
+        "--min-ttl: 'week' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5",
+    ),
+    # tokens and passwords
+    "a wrong password": Error(
+        "login", PASSWORD, 10, f"login as {ME} was rejected (400 invalid_grant); check username and password"
+    ),
+    "no password source": Error(
+        "login", HERE, 10,
+        f"no password for {ME}; use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
+    ),
+    "no token and no password": Error(
+        "request /x-api/me", HERE, 10,
+        f"no stored token for {ME}, and no password source is available; run `xapi login`, or set XAPI_PASSWORD"
+        " or the profile's password_command",
+    ),
+    "no token": Error("token status", HERE, 10, "no stored token; run `xapi login`"),
+    "no token and no login": Error(
+        "token show --no-login", HERE, 10,
+        f"no stored token for {ME}, and --no-login was given; run `xapi login`",
+    ),
+    "an invalid token from the environment": Error(
+        "request /x-api/me", TOKEN, 10,
+        "GET {base}/x-api/me responded with 401 Unauthorized; XAPI_TOKEN was rejected: replace it, or unset it so"
+        " that xapi logs in automatically",
+    ),
+    "a password command that fails": Error(
+        "login --password-command false", HERE, 10,
+        "password_command 'false' failed with exit code 1; run the command yourself to see why; no other password"
+        " source was tried",
+    ),
+    "an empty stdin": Error(
+        "login --password-stdin", HERE, 2,
+        "--password-stdin: the first line of stdin is empty; pipe the password into it",
+    ),
+    "a password for a keyring that is not in use": Error(
+        "login --remember", HERE, 2,
+        "--remember cannot be used with storage file, which does not store passwords;"
+        " use --storage keyring, agent or helper, or omit --remember",
+    ),
+    # the network
+    "a refused connection": Error(
+        "login --base-url http://127.0.0.1:{free}", PASSWORD, 11,
+        "no connection to 127.0.0.1:{free}: connection refused; check the host and port of the base URL, and"
+        " whether the server is running",
+    ),
+    "TLS to a plain http server": Error(
+        "login --base-url https://{name}", PASSWORD, 11,
+        "no TLS connection to {name}: the server does not use TLS on this port; is it an http:// server, or on"
+        " another port?",
+    ),
+    "a base URL with a wrong path": Error(
+        "login --base-url {base}/v2", PASSWORD, 4,
+        "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; is the base URL right? It is"
+        " the part before /x-api/token",
+    ),
+    "a proxy with another scheme": Error(
+        "login", {**PASSWORD, "HTTP_PROXY": "socks5://proxy.test"}, 2,
+        "the proxy in HTTP_PROXY is a SOCKS proxy, which xapi does not support; use an HTTP proxy instead",
+    ),
+    "another origin": Error(
+        "request https://elsewhere.test/a", TOKEN, 2,
+        "PATH has the origin https://elsewhere.test, but the base URL has {base}; use only the path, or set"
+        " --base-url",
+    ),
+    # files and stores
+    "no keyring": Error(
+        "login", {**PASSWORD, "XAPI_STORAGE": "auto"}, 13,
+        "no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file",
+    ),
+    "a missing body file": Error(
+        "request /a -d @missing", TOKEN, 2,
+        "cannot read missing: No such file or directory; a value that starts with @ names a file",
+    ),
+    "a file in a missing directory": Error(
+        "request /x-api/me -o nowhere/file", TOKEN, 14,
+        "nowhere/file cannot be written: No such file or directory; choose another file",
+    ),
+    "a missing program": Error("exec -- nowhere", TOKEN, 127, "nowhere: not found; check the name and PATH"),
+    "a port in use": Error(
+        "sandbox --port {port}", {}, 2,
+        "cannot listen on {name}: Address already in use; choose another --port",
+    ),
+    "a failed doctor": Error(
+        "doctor", {}, 1, "1 of 12 checks failed: profile; follow the hints of the failed checks"
+    ),
+}  # fmt: skip
+
+
+def test_there_are_thirty() -> None:
+    assert len(ERRORS) >= 30
+    assert {error.code for error in ERRORS.values()} == {1, 2, 4, 10, 11, 13, 14, 127}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_states_what_happened_and_what_to_do(xapi: Xapi, sandbox: Sandbox, kind: str) -> None:
+    error = ERRORS[kind]
+    name = sandbox.base_url.removeprefix("http://")
+    real = {"base": sandbox.base_url, "name": name, "port": name.rpartition(":")[2], "free": str(free_port())}
+    env = {key: value.format(**real) if value else value for key, value in error.env.items()}
+
+    outcome = xapi(*error.args.format(**real).split(), env=env)
+
+    assert (outcome.code, outcome.err) == (error.code, f"xapi: error: {error.line.format(**real)}\n")
+    what, _, remedy = error.line.partition("; ")
+    assert what
+    assert remedy
+    assert "hunter2" not in outcome.err
+
+
+# errors that need their own server or state
+
+
+def test_the_error_for_403_names_the_required_rights(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
+
+    outcome = xapi("request", "/x-api/me", "-o", "me.json", env=env)
+
+    assert outcome.code == 4
+    assert outcome.err.splitlines()[-1] == (
+        f"xapi: error: GET {sandbox.base_url}/x-api/me responded with 403 Forbidden; "
+        "the API serves only users with master rights"
+    )
+
+
+def test_the_error_for_404_suggests_checking_the_path(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+
+    outcome = xapi("request", "/x-api/nowhere", "--error-body", "none")
+
+    assert outcome == Outcome(
+        4,
+        "",
+        f"xapi: error: GET {sandbox.base_url}/x-api/nowhere responded with 404 Not Found; "
+        "check the path and the base URL\n",
+    )
+
+
+def test_the_error_for_a_timeout_names_the_limit(xapi: Xapi) -> None:
+    with Server([hang()]) as server:
+        outcome = xapi("request", "/a", "--timeout", "0.5", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
+
+    assert outcome == Outcome(
+        12, "", f"xapi: error: no response from {server.name} within 0.5 s; raise --timeout to wait longer\n"
+    )
+
+
+def test_the_error_for_503_suggests_a_later_attempt(xapi: Xapi) -> None:
+    with Server([request(), send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]) as server:
+        outcome = xapi("request", "/a", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
+
+    assert outcome == Outcome(
+        5, "", f"xapi: error: GET {server.url}/a responded with 503 Busy; server error; try again later\n"
+    )
+
+
+def test_the_error_for_a_sign_in_page_suggests_checking_the_base_url(xapi: Xapi) -> None:
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
+    with Server([request(), send(page)]) as server:
+        outcome = xapi("login", "--base-url", server.url, "-u", "me", env={"XAPI_PASSWORD": "hunter2"})
+
+    assert outcome == Outcome(
+        11,
+        "",
+        f"xapi: error: invalid token response from {server.url}/x-api/token: "
+        "the body is not valid JSON (6 bytes); is the base URL right?"
+        " The response may come from a proxy or a sign-in page\n",
+    )
+
+
+def test_the_error_for_a_typo_in_the_config_file_names_the_line(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text('[profiles.default]\nbaseurl = "https://api.example.com"\n')
+
+    outcome = xapi("token", "status")
+
+    assert outcome == Outcome(
+        2,
+        "",
+        f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
+        "The keys are base_url, username, password_command, storage, keyring_cache, no_validate, redis_url,"
+        " redis_prefix, redis_password_command, credential_helper, timeout, max_time, ca_bundle\n",
+    )
+
+
+def test_the_suggested_command_contains_the_selected_profile(xapi: Xapi) -> None:
+    for key, value in (("base_url", "https://api.test"), ("username", "me")):
+        xapi("profile", "set", key, value, "-p", "staging")
+
+    result = "xapi: error: no stored token; run `xapi login --profile staging`\n"
+    assert xapi("token", "status", "-p", "staging").err == result
+    assert xapi("token", "status", env={"XAPI_PROFILE": "staging"}).err == result.replace(" --profile staging", "")
+    assert "run `xapi login --profile staging`; " in xapi("doctor", "-p", "staging", "--timeout", "1").out

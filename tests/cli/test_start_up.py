@@ -1,0 +1,86 @@
+"""Start-up time depends on imports, so the modules that each command loads are tested (see also `make bench`)."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import PYTHON, Environ, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
+
+NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "httpcore", "pydantic", "pygments", "rich"}
+NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
+KEYRING = {"jeepney", "keyring", "secretstorage"}
+UNUSED = {"filelock", "tomlkit", "truststore"}  # by a request over http that needs no login
+WRITING = {"filelock", "logging", "tempfile", "tomlkit"}
+
+
+@pytest.fixture
+def logged_in(xapi: Xapi, sandbox: Sandbox) -> Xapi:
+    password = {"XAPI_PASSWORD": MASTER.password}
+    done = xapi("login", "--base-url", sandbox.base_url, "--username", MASTER.email, env=password)
+    assert done.code == 0, done
+    return xapi
+
+
+def loaded(xapi: Xapi, *args: str, env: Environ | None = None) -> set[str]:
+    """Run the program with *args*, which must succeed; return the modules that it loads."""
+    ended = xapi(*args, env={**(env or {}), "PYTHONPROFILEIMPORTTIME": "1"})
+    assert ended.code == 0, ended
+    modules = set(re.findall(r"^import time: .*\| +(\S+)$", ended.err, re.MULTILINE))
+    assert "typer" in modules  # the trace is complete
+    return modules
+
+
+@pytest.mark.parametrize(("args", "budget"), [(["--version"], 14), (["--help"], 18)])
+def test_few_modules_are_imported_for_the_version_and_the_help(xapi: Xapi, args: list[str], budget: int) -> None:
+    own = {name for name in loaded(xapi, *args) if name.partition(".")[0] == "xapi_cli"}
+    assert len(own) <= budget, sorted(own)
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["request", "--help"], []])
+def test_help_and_version_load_neither_network_nor_store(xapi: Xapi, args: list[str]) -> None:
+    assert loaded(xapi, *args) & (NEVER | NETWORK | KEYRING | WRITING | {"hashlib", "tomllib"}) == set()
+
+
+def test_showing_a_valid_token_loads_no_network(logged_in: Xapi) -> None:
+    assert loaded(logged_in, "token", "show") & (NEVER | NETWORK | KEYRING | WRITING) == set()
+
+
+def test_a_request_loads_no_keyring_no_lock_and_without_tls_no_trust_store(logged_in: Xapi) -> None:
+    assert loaded(logged_in, "request", "/x-api/me") & (NEVER | KEYRING | UNUSED) == set()
+
+
+@pytest.mark.parametrize("storage", ["auto", "keyring", "file", "none"])
+def test_a_token_from_the_environment_needs_no_store(logged_in: Xapi, sandbox: Sandbox, storage: str) -> None:
+    token = logged_in("token", "show").out.strip()
+    env = {"XAPI_TOKEN": token, "XAPI_STORAGE": storage}
+
+    modules = loaded(logged_in, "request", "/x-api/me", env=env)
+
+    assert modules & (NEVER | KEYRING | UNUSED) == set()
+    stores = {f"xapi_cli.store.{name}" for name in ("file", "memory", "keyring")}
+    assert modules & stores == set()
+
+
+def test_the_remembered_keyring_backend_is_loaded_alone(
+    xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession
+) -> None:
+    env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring", "XAPI_BASE_URL": sandbox.base_url}
+    env["XAPI_USERNAME"] = MASTER.email
+    assert xapi("login", env=env | {"XAPI_PASSWORD": MASTER.password}).code == 0
+
+    modules = loaded(xapi, "token", "show", env=env)
+
+    others = {name for name in modules if re.match(r"keyring\.backends\.(?!SecretService|_)\w", name)}
+    assert others <= {"keyring.backends.fail"}  # imported by keyring.core
+    assert modules & (NEVER | NETWORK - {"socket", "email"} | {"tomlkit"}) == set()
+
+
+def test_importing_the_package_loads_nothing_else(xapi: Xapi, tmp_path: Path) -> None:
+
+    code = "import sys; before = set(sys.modules); import xapi_cli; print(*sorted(set(sys.modules) - before))"
+    ended = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path)
+    assert ended.stdout.split() == ["xapi_cli"]

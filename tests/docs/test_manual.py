@@ -1,0 +1,81 @@
+"""The man pages match the program, are well-formed, and are found by `man` after an ordinary installation."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.support.program import PROGRAM, Xapi
+from tests.tools.documents import MANUAL, help_of, invocations
+from tests.tools.manual import manual
+
+pytestmark = pytest.mark.slow  # man
+
+PAGES = {"-".join(("xapi", *args)): args for args in invocations()}
+
+each_page = pytest.mark.parametrize("name", PAGES)
+needs_man = pytest.mark.skipif(not shutil.which("man"), reason="man is not installed")
+
+
+def read(xapi: Xapi, *args: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    """Run `man` with xapi on the PATH."""
+    environ = xapi.environment({"MANWIDTH": str(columns), "MANROFFOPT": "-c", "LC_ALL": "C.UTF-8"})
+    return subprocess.run(
+        ["man", "--pager=cat", *args], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_man_pages_are_those_of_the_program() -> None:
+    assert {path.name: path.read_text() for path in MANUAL.iterdir()} == manual(), "run `make man`"
+
+
+def test_there_is_a_page_for_each_command() -> None:
+    assert set(manual()) == {f"{name}.1" for name in PAGES}
+
+
+@each_page
+def test_see_also_names_the_pages_of_the_parents_and_the_subcommands(name: str) -> None:
+    text = (MANUAL / f"{name}.1").read_text().partition(".SH SEE ALSO\n")[2].replace("\\-", "-")
+    parents = {"-".join(("xapi", *PAGES[name][:count])) for count in range(len(PAGES[name]))}
+    subcommands = {other for other, args in PAGES.items() if args and args[:-1] == PAGES[name]}
+    named = re.findall(r"^\.BR (\S+) \(1\)", text, re.MULTILINE)
+
+    assert set(named) == parents | subcommands
+    assert [other for other in named if not (MANUAL / f"{other}.1").is_file()] == []
+
+
+@needs_man
+@each_page
+def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> None:
+    result = read(xapi, "--warnings", "--local-file", str(MANUAL / f"{name}.1"))
+    options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", help_of(*PAGES[name]).partition("Options:")[2]))
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", result.stdout)} == set()
+    assert len(options) > 1
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+@needs_man
+def test_the_first_page_has_exit_codes_variables_and_commands(xapi: Xapi) -> None:
+    result = read(xapi, "--local-file", str(MANUAL / "xapi.1")).stdout
+
+    assert re.search(r"^ +13 +the token store cannot be used", result, re.MULTILINE)
+    assert re.search(r"^ +XAPI_STATE_DIR$", result, re.MULTILINE)
+    assert re.search(r"^ +xapi-token\(1\)$", result, re.MULTILINE)
+
+
+@needs_man
+@pytest.mark.parametrize("args", [("xapi",), ("xapi", "token", "show")], ids=" ".join)
+def test_man_finds_the_pages_of_an_ordinary_install(xapi: Xapi, args: tuple[str, ...]) -> None:
+    """man-db searches share/man beside each bin on the PATH, and joins arguments to a name with hyphens."""
+    directory = PROGRAM.parent.parent / "share" / "man" / "man1"
+    if not directory.is_dir():
+        pytest.skip("xapi is not installed the ordinary way")
+    name = "-".join(args)
+
+    found = read(xapi, "--where", name)
+    assert (found.stdout.strip(), found.stderr) == (str(directory / f"{name}.1"), "")
+    assert (directory / f"{name}.1").read_text() == manual()[f"{name}.1"]
+    assert "NAME" in read(xapi, *args).stdout

@@ -1,0 +1,268 @@
+"""Where secrets are sent: the password of a profile to its account, a bound token to its base URL."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.program import PROGRAM, Xapi
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+
+WITHHELD = "the password_command of profile play is not run: it belongs to {}, not to {}"
+HINT = "set XAPI_PASSWORD, or use the profile of that account"
+
+
+@pytest.fixture
+def other() -> Iterator[Sandbox]:
+    with Sandbox() as server:
+        yield server
+
+
+@pytest.fixture
+def play(xapi: Xapi, sandbox: Sandbox) -> Xapi:
+    """The program with a profile `play` for the sandbox, whose password_command records that it ran."""
+    _write_profiles(xapi, play=sandbox)
+    return xapi
+
+
+def _write_profiles(xapi: Xapi, **profiles: Sandbox) -> None:
+    (xapi.home / "password").write_text(MASTER.password)
+    xapi.config.mkdir(exist_ok=True)
+    (xapi.config / "config.toml").write_text(
+        "".join(
+            f"[profiles.{name}]\nbase_url = '{sandbox.base_url}'\nusername = '{MASTER.email}'\n"
+            f"password_command = ['sh', '-c', 'touch ran; cat password']\n"
+            for name, sandbox in profiles.items()
+        )
+    )
+
+
+def _with(flags: tuple[str, ...], args: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command *args* with *flags* after its name."""
+    name = 2 if args[0] == "token" else 1
+    return (*args[:name], *flags, *args[name:])
+
+
+def _has_run(xapi: Xapi) -> bool:
+    return (xapi.home / "ran").exists()
+
+
+# the password_command of a profile
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("request", "/x-api/me"),
+        ("token", "show"),
+        ("token", "show", "--fresh"),
+        ("exec", "true"),
+        ("login",),
+        ("batch",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("how", ["flag", "variable"])
+def test_a_password_command_is_not_run_for_another_base_url(
+    play: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], how: str
+) -> None:
+    flag = ("--base-url", other.base_url) if how == "flag" else ()
+    env = {} if how == "flag" else {"XAPI_BASE_URL": other.base_url}
+    outcome = play(*_with(("-p", "play", *flag), args), env=env, input='{"path": "/x-api/me"}\n')
+
+    assert outcome.code == 10
+    assert WITHHELD.format(sandbox.base_url, other.base_url) in outcome.err + outcome.out
+    assert (_has_run(play), other.login_attempts, other.requests) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("args", [("request", "/x-api/me"), ("login",)], ids=" ".join)
+@pytest.mark.parametrize("how", ["flag", "variable"])
+def test_a_password_command_is_not_run_for_another_username(
+    play: Xapi, sandbox: Sandbox, args: tuple[str, ...], how: str
+) -> None:
+    flag = ("-u", MEMBER.email) if how == "flag" else ()
+    env = {} if how == "flag" else {"XAPI_USERNAME": MEMBER.email}
+    outcome = play(*args, "-p", "play", *flag, env=env)
+
+    assert (outcome.code, outcome.err) == (
+        10,
+        f"xapi: error: {WITHHELD.format(MASTER.email, MEMBER.email)}; {HINT}\n",
+    )
+    assert (_has_run(play), sandbox.login_attempts) == (False, 0)
+
+
+def test_equivalent_base_urls_are_the_same(play: Xapi, sandbox: Sandbox) -> None:
+    url = sandbox.base_url.replace("http:", "HTTP:") + "/"
+
+    assert play("request", "/x-api/me", "-p", "play", "--base-url", url, "-u", MASTER.email).code == 0
+    assert _has_run(play)
+
+
+def test_a_profile_without_a_base_url_does_not_bind_its_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    (xapi.home / "password").write_text(MASTER.password)
+    xapi("profile", "set", "password_command", "cat password")
+
+    assert xapi("request", "/x-api/me", env={**sandbox.settings, "XAPI_PASSWORD": None}).code == 0
+
+
+def test_a_password_from_the_environment_is_used_for_any_account(play: Xapi, other: Sandbox) -> None:
+    env = {"XAPI_PASSWORD": MASTER.password}
+
+    assert play("request", "/x-api/me", "-p", "play", "--base-url", other.base_url, env=env).code == 0
+    assert not _has_run(play)
+
+
+def test_no_prompt_replaces_a_withheld_password_command(play: Xapi, other: Sandbox) -> None:
+    for args in (("login",), ("request", "/x-api/me")):
+        with play.on_terminal(*args, "-p", "play", "--base-url", other.base_url, columns=400) as terminal:
+            assert terminal.wait() == 10
+        assert b"is not run: it belongs to" in terminal.seen
+
+
+def test_a_password_command_given_with_a_base_url_is_stored_with_it(play: Xapi, other: Sandbox) -> None:
+    args = ("--base-url", other.base_url, "--password-command", "cat password")
+    assert play("login", "-p", "play", *args).code == 0
+
+    shown = json.loads(play("profile", "show", "play", "--json").out)
+    assert (shown["base_url"], shown["password_command"]) == (other.base_url, ["cat", "password"])
+    assert play("token", "show", "--fresh", "-p", "play").code == 0
+    assert not _has_run(play)
+
+
+def test_a_login_that_changes_the_base_url_removes_the_password_command(
+    play: Xapi, sandbox: Sandbox, other: Sandbox
+) -> None:
+    outcome = play("login", "-p", "play", "--base-url", other.base_url, "--password-stdin", input=MASTER.password)
+
+    assert outcome.code == 0
+    assert outcome.err.startswith(
+        "xapi: warning: the password_command of profile play was removed:"
+        f" it belongs to {sandbox.base_url}, not to {other.base_url}; "
+    )
+    shown = json.loads(play("profile", "show", "play", "--json").out)
+    assert (shown["base_url"], "password_command" in shown) == (other.base_url, False)
+    assert (play("token", "show", "--fresh", "-p", "play").code, _has_run(play)) == (10, False)
+
+
+def test_doctor_reports_a_password_command_of_another_base_url(play: Xapi, sandbox: Sandbox, other: Sandbox) -> None:
+    outcome = play("doctor", "-p", "play", "--base-url", other.base_url)
+
+    assert outcome.code == 1
+    assert f"fail  password  {WITHHELD.format(sandbox.base_url, other.base_url)}; {HINT}\n" in outcome.out
+
+
+# a token that is bound to a base URL
+
+
+@pytest.fixture
+def prod(xapi: Xapi, sandbox: Sandbox, other: Sandbox) -> Xapi:
+    """The program with two profiles: `prod` for the sandbox, `staging` for the other."""
+    _write_profiles(xapi, prod=sandbox, staging=other)
+    return xapi
+
+
+ME = ("request", "/x-api/me")
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        (),
+        ("-p", "prod"),
+        ("--base-url", "{prod}"),
+        ("--base-url", "{prod}/"),
+        ("-p", "staging", "--base-url", "{prod}"),
+    ],
+)
+def test_a_token_from_exec_is_used_for_its_base_url(prod: Xapi, sandbox: Sandbox, selection: tuple[str, ...]) -> None:
+    args = [word.format(prod=sandbox.base_url) for word in selection]
+
+    outcome = prod("exec", "-p", "prod", "--", str(PROGRAM), *ME, *args)
+
+    assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
+    assert sandbox.logins == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("request", "DELETE", "/thing"),
+        ("token", "show"),
+        ("token", "status"),
+        ("exec", "true"),
+        ("batch",),
+        ("login",),
+        ("logout",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    "selection", [("-p", "staging"), ("--base-url", "{staging}"), ("XAPI_PROFILE=staging",)], ids=" ".join
+)
+def test_a_token_from_exec_is_not_used_for_another_base_url(
+    prod: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], selection: tuple[str, ...]
+) -> None:
+    given = tuple(word.format(staging=other.base_url) for word in selection)
+    variables, flags = (("env", *given), ()) if len(given) == 1 else ((), given)
+    assert prod("login", "-p", "prod").code == 0
+    requests = sandbox.requests
+
+    outcome = prod("exec", "-p", "prod", "--", *variables, str(PROGRAM), *_with(flags, args))
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"xapi: error: XAPI_TOKEN is for {sandbox.base_url}, but the settings select {other.base_url};"
+        " select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL\n"
+    )
+    assert (sandbox.requests, other.requests, other.login_attempts) == (requests, 0, 0)
+
+
+@pytest.mark.parametrize("flags", [("-p", "prod"), ("--base-url", "{prod}")], ids=" ".join)
+def test_exec_passes_on_only_the_profile_of_its_base_url(prod: Xapi, sandbox: Sandbox, flags: tuple[str, ...]) -> None:
+    args = [word.format(prod=sandbox.base_url) for word in flags]
+    env = {"XAPI_PROFILE": None if "-p" in flags else "staging", "XAPI_USERNAME": MASTER.email}
+
+    assert prod("login", "-p", "prod").code == 0
+    outcome = prod("exec", *args, "--", "sh", "-c", "echo ${XAPI_PROFILE-none}", env=env)
+
+    assert (outcome.code, outcome.out) == (0, "prod\n" if "-p" in flags else "none\n")
+
+
+@pytest.mark.parametrize(
+    ("env", "code"),
+    [
+        ({}, 0),
+        ({"XAPI_TOKEN_BASE_URL": ""}, 0),
+        ({"XAPI_TOKEN_BASE_URL": "{prod}/"}, 0),
+        ({"XAPI_TOKEN_BASE_URL": "{staging}"}, 2),
+        ({"XAPI_TOKEN_BASE_URL": "{prod}/prefix"}, 2),
+        ({"XAPI_TOKEN_BASE_URL": "ftp://x"}, 2),
+        ({"XAPI_TOKEN_BASE_URL": "{prod}", "XAPI_BASE_URL": "{staging}"}, 2),
+        ({"XAPI_TOKEN_BASE_URL": "{staging}", "XAPI_TOKEN": ""}, 0),
+        ({"XAPI_TOKEN_BASE_URL": "ftp://x", "XAPI_TOKEN": ""}, 0),
+    ],
+)
+def test_a_user_can_bind_a_token_to_a_base_url(
+    prod: Xapi, sandbox: Sandbox, other: Sandbox, env: dict[str, str], code: int
+) -> None:
+    token = prod("token", "show", "-p", "prod").out.strip()
+    requests = sandbox.requests
+    urls = {"prod": sandbox.base_url, "staging": other.base_url}
+    variables = {"XAPI_TOKEN": token} | {name: value.format_map(urls) for name, value in env.items()}
+
+    outcome = prod(*ME, "-p", "prod", env=variables)
+
+    assert outcome.code == code
+    assert (sandbox.requests, other.requests) == (requests + (code == 0), 0)
+    assert code == 0 or "XAPI_TOKEN" in outcome.err
+
+
+def test_doctor_reports_a_token_of_another_base_url_and_sends_nothing(
+    prod: Xapi, sandbox: Sandbox, other: Sandbox
+) -> None:
+    env = {"XAPI_TOKEN": "abc", "XAPI_TOKEN_BASE_URL": sandbox.base_url}
+    outcome = prod("doctor", "-p", "staging", env=env)
+
+    assert outcome.code == 1
+    assert f"fail  profile   XAPI_TOKEN is for {sandbox.base_url}, but the settings select" in outcome.out
+    assert (sandbox.requests, other.requests) == (0, 0)

@@ -1,0 +1,231 @@
+"""The program and storage `helper`: logins, remembered passwords, concurrent processes, helpers that fail."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.credential_helpers import FakeHelper, PasswordStore, install
+from tests.support.program import Xapi
+from tests.support.servers import Stopwatch
+from xapi_cli.sandbox import MASTER, Sandbox
+
+Env = dict[str, str | None]
+ME = ("request", "/x-api/me")
+
+
+@pytest.fixture
+def env(sandbox: Sandbox, fake_helper: FakeHelper) -> Env:
+    return {**sandbox.settings, **_with(fake_helper.path)}
+
+
+def _with(helper: Path) -> Env:
+    return {"XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(helper)}
+
+
+def test_a_token_in_pass_is_used_renewed_described_and_deleted(
+    xapi: Xapi, sandbox: Sandbox, shared_password_store: PasswordStore
+) -> None:
+    env: Env = {**sandbox.settings, **shared_password_store.environ}
+    assert xapi("profile", "set", "credential_helper", "pass").code == 0
+    assert xapi("profile", "set", "storage", "helper").code == 0
+    env["XAPI_STORAGE"] = None
+
+    assert xapi("login", env=env).err.endswith("token stored in the credential helper\n")
+    assert len(shared_password_store.secrets()) == 1
+    assert xapi(*ME, env={**env, "XAPI_PASSWORD": None}).code == 0
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=env).code == 0
+    status = json.loads(xapi("token", "status", "--json", env=env).out)
+    assert (status["storage"], status["state"], sandbox.logins) == ("helper", "valid", 2)
+    assert xapi("logout", "--all", env=env).code == 0
+    assert shared_password_store.secrets() == []
+
+
+def test_processes_with_an_invalid_token_trigger_one_login(xapi: Xapi, sandbox: Sandbox, env: Env) -> None:
+    assert xapi("login", env=env).code == 0
+    sandbox.revoke_tokens()
+    running = [xapi.start(*ME, env=env) for _ in range(16)]
+    outcomes = [(process.communicate(timeout=100), process.returncode) for process in running]
+
+    assert [code for _, code in outcomes] == [0] * 16, [err for (_, err), code in outcomes if code]
+    assert {json.loads(out)["email"] for (out, _), _ in outcomes} == {MASTER.email}
+    assert sandbox.logins == sandbox.login_attempts == 2
+
+
+def test_the_password_is_stored_only_with_consent(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper
+) -> None:
+    assert xapi("login", env=env).code == 0
+    assert MASTER.password not in fake_helper.stored[0]["Secret"]
+    assert xapi("login", "--remember", env=env).err.endswith("token and password stored in the credential helper\n")
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env={**env, "XAPI_PASSWORD": None}).code == 0
+    assert xapi("login", "--no-remember", env=env).code == 0
+    assert MASTER.password not in fake_helper.stored[0]["Secret"]
+    assert xapi("logout", env=env).code == 0
+    assert fake_helper.stored == []
+
+
+# how a helper waits for `finish`: by itself, in a child process, without the descriptors that it has inherited
+_WAITS = {
+    "itself": "open({finish!r}).close()",
+    "a child process": "import subprocess; subprocess.run(['sh', '-c', 'read line <' + {finish!r}], close_fds=False)",
+    "without descriptors": "import os; os.closerange(3, 100); open({finish!r}).close()",
+}
+
+
+@pytest.mark.parametrize("waits", _WAITS)
+def test_a_helper_does_not_outlive_its_killed_process_and_undoes_no_logout(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path, waits: str
+) -> None:
+    assert xapi("login", env=env).code == 0
+    started, finish = tmp_path / "started", tmp_path / "finish"
+    os.mkfifo(started)
+    os.mkfifo(finish)
+    working = fake_helper.path.read_text()
+    wait = f'open({str(started)!r}, "w").close(); {_WAITS[waits].format(finish=str(finish))}'
+    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
+    process = xapi.start("login", env=env)
+    started.open().close()
+    process.kill()
+    process.wait(30)
+    fake_helper.path.write_text(working)
+
+    assert xapi("logout", env=env).code == 0
+    with pytest.raises(OSError, match="No such device or address"):  # no process waits
+        os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
+    assert fake_helper.stored == []
+    assert (xapi.state / "locks" / "helper.lock").read_bytes() == b""
+
+
+def test_on_a_terminal_too_a_helper_does_not_outlive_its_killed_process(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+) -> None:
+    """It is in the process group of xapi, and so is the process that it waits for."""
+    assert xapi("login", env=env).code == 0
+    finish = tmp_path / "finish"
+    os.mkfifo(finish)
+    working = fake_helper.path.read_text()
+    command = ["sh", "-c", f"echo waits >/dev/tty; read line <{finish}"]
+    wait = f"import subprocess; subprocess.run({command}, close_fds=False)"
+    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
+    with xapi.on_terminal("login", "--no-remember", env=env) as terminal:
+        terminal.expect("waits")
+        terminal.process.kill()
+        terminal.process.wait(30)
+        fake_helper.path.write_text(working)
+
+        assert xapi("logout", env=env).code == 0
+        with pytest.raises(OSError, match="No such device or address"):
+            os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
+    assert fake_helper.stored == []
+
+
+def _change(helper: FakeHelper, code: str) -> None:
+    """Insert *code* into *helper*, where it has read its stdin."""
+    start = 'if action == "store":\n'
+    working = helper.path.read_text()
+    assert start in working
+    helper.path.write_text(working.replace(start, code + start))
+
+
+def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
+) -> None:
+    finish = tmp_path / "finish"
+    os.mkfifo(finish)
+    start, wait = "import sys, time\n", f"open({str(finish)!r})"
+    spawn = f"import subprocess\nsubprocess.Popen([sys.executable, '-ISc', {wait!r}], close_fds=False, stdin=-3)\n"
+    code = fake_helper.path.read_text()
+    assert start in code
+    fake_helper.path.write_text(code.replace(start, start + spawn))
+    try:
+        assert xapi("login", env=env).code == 0
+        assert xapi("logout", env=env).code == 0
+    finally:
+        finish.open("w").close()  # ends the processes
+
+
+def test_the_helper_gets_no_secret_in_its_arguments_or_its_environment(
+    xapi: Xapi, env: Env, fake_helper: FakeHelper
+) -> None:
+    secrets = {"XAPI_TOKEN": None, "XAPI_REDIS_URL": "redis://:CANARY-REDIS@127.0.0.1"}
+    assert xapi("login", "--remember", env={**env, **secrets}).code == 0
+    assert xapi(*ME, env={**env, **secrets}).code == 0
+
+    log = (fake_helper.directory / "log").read_text()
+    assert len(fake_helper.calls) > 3
+    assert MASTER.password not in log
+    assert "CANARY" not in log
+    assert all(call["environ"].keys() & {"XAPI_STORAGE"} for call in fake_helper.calls)  # type: ignore[attr-defined]  # a dict
+
+
+@pytest.mark.parametrize("command", [("login",), ("token", "show"), ME, ("logout",)])
+def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    helper = install(tmp_path / "docker-credential-slow", "time.sleep(60)")
+    took = []
+    while True:  # at most six times, because the machine may be busy
+        with Stopwatch() as watch:
+            outcome = xapi(*command, env={**sandbox.settings, **_with(helper)})
+        took.append(watch.seconds)
+        if took[-1] < 4.5:
+            break
+        assert len(took) < 6, took
+
+    assert (outcome.code, outcome.out) == (13, "")
+    assert outcome.err.startswith("xapi: error: ")
+    assert outcome.err.count("\n") == 1
+    assert "docker-credential-slow did not respond within 3 s; unlock its password store, or use another" in outcome.err
+    assert sandbox.login_attempts == 0
+
+
+def test_on_a_terminal_a_note_names_the_helper_that_is_waited_for(
+    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper
+) -> None:
+    assert xapi("login", env=env).code == 0
+    go = fake_helper.directory / "go"
+    wait = f"\nimport os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
+    fake_helper.path.write_text(
+        fake_helper.path.read_text().replace("\nimport sys, time\n", f"\nimport sys, time\n{wait}")
+    )
+    with xapi.on_terminal(*ME, env=env) as terminal:
+        terminal.expect("waiting for docker-credential-fake")
+        go.touch()
+        assert MASTER.email in terminal.expect(MASTER.email)
+
+
+def test_without_a_helper_the_errors_say_what_to_set_and_what_is_missing(xapi: Xapi, sandbox: Sandbox) -> None:
+    env: Env = {**sandbox.settings, "XAPI_STORAGE": "helper"}
+    unset = xapi("login", env=env)
+    missing = xapi("login", env={**env, "XAPI_CREDENTIAL_HELPER": "nothing"})
+    invalid = xapi("login", env={**env, "XAPI_CREDENTIAL_HELPER": "../pass"})
+
+    assert (unset.code, missing.code, invalid.code) == (2, 13, 2)
+    assert unset.err == (
+        "xapi: error: storage helper requires the setting credential_helper;"
+        " set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`\n"
+    )
+    assert missing.err == (
+        "xapi: error: the credential helper docker-credential-nothing was not found;"
+        " install it, correct credential_helper, or use another --storage\n"
+    )
+    assert "XAPI_CREDENTIAL_HELPER: '../pass' is not the name of a credential helper" in invalid.err
+    assert sandbox.login_attempts == 0
+
+
+def test_doctor_probes_the_helper(xapi: Xapi, env: Env, fake_helper: FakeHelper, tmp_path: Path) -> None:
+    checks = {one["name"]: one for one in json.loads(xapi("doctor", "--json", env=env).out)["checks"]}
+    assert checks["helper"]["status"] == "pass"
+    assert "docker-credential-fake: an item was written, read and deleted" in checks["helper"]["message"]
+    assert fake_helper.stored == []
+
+    broken = install(tmp_path / "docker-credential-bad", "sys.exit(4)")
+    checks = {
+        one["name"]: one for one in json.loads(xapi("doctor", "--json", env={**env, **_with(broken)}).out)["checks"]
+    }
+    assert checks["helper"]["status"] == "fail"
+    assert "docker-credential-bad" in checks["helper"]["message"]

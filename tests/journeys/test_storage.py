@@ -1,0 +1,217 @@
+"""Keyrings that are broken, slow, locked or of another package."""
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.support.keyring_session import KeyringSession
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Stopwatch
+from tests.support.storages import ME, Env
+from xapi_cli.sandbox import MASTER, Sandbox
+
+REMEDY = "XAPI_STORAGE=file"
+BROKEN = [
+    pytest.param("Unresponsive", marks=pytest.mark.slow),
+    pytest.param("sleeping_module.Keyring", marks=pytest.mark.slow),
+    "Raising OSError",
+    "Raising KeyringLocked",
+    "Raising PanicException",
+    "Missing",
+    "missing_module.Keyring",
+    "keyring.backends.null.Keyring",
+    "keyring.backends.fail.Keyring",
+    "nobody's",
+]
+
+
+def _in_time(xapi: Xapi, *args: str, env: Env, within: float = 4.5) -> Outcome:
+    """Run the program until it ends in time, at most six times, because the machine may be busy."""
+    took: list[float] = []
+    while True:
+        with Stopwatch() as watch:
+            outcome = xapi(*args, env=env)
+        took.append(watch.seconds)
+        if took[-1] < within:
+            return outcome
+        assert len(took) < 6, took
+
+
+def _keyring(xapi: Xapi, broken: str) -> Env:
+    """Return the environment in which the keyring is one of BROKEN."""
+    if broken == "nobody's":  # without a session bus there is no service
+        return {"XAPI_STORAGE": "keyring"}
+    backend, _, error = broken.partition(" ")
+    return {**xapi.fake_keyring(backend), "FAKE_KEYRING_RAISES": error or None}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_keyring_exits_with_13_in_time_and_auto_falls_back_to_memory(
+    xapi: Xapi, sandbox: Sandbox, broken: str
+) -> None:
+    env: Env = _keyring(xapi, broken)
+    commands = [(("token", "show"), "keyring"), (("login",), "keyring"), (("logout",), "keyring")]
+    commands += [(("login",), "auto"), (ME, "auto")]
+
+    def run(number: int) -> Outcome:
+        args, storage = commands[number]
+        state = str(xapi.home / f"state{number}")  # separate state, so that none waits for another
+        settings = sandbox.settings if args == ME else untouched.settings
+        return _in_time(xapi, *args, env={**env, **settings, "XAPI_STORAGE": storage, "XAPI_STATE_DIR": state})
+
+    with Sandbox() as untouched, ThreadPoolExecutor(len(commands)) as pool:
+        *explicit, login, outcome = pool.map(run, range(len(commands)))
+
+    for each in explicit:
+        assert (each.code, each.out, each.err.count("\n")) == (13, "", 1)
+        assert REMEDY in each.err
+        assert "CANARY" not in each.err
+    assert (login.code, REMEDY in login.err) == (13, True)
+    assert not xapi.config.exists()
+    assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
+    assert (untouched.requests, untouched.login_attempts) == (0, 0)  # login probed the store before it sent anything
+    warning, note = outcome.err.splitlines()
+    assert warning.startswith("xapi: warning: ")
+    assert "the token is not stored" in warning
+    assert REMEDY in warning
+    assert note.startswith("xapi: no stored token: logged in as ")
+
+
+@pytest.mark.parametrize("storage", ["keyring", "auto"])
+def test_a_keyring_that_stores_nothing_fails_login_with_13_and_causes_a_warning_in_other_commands(
+    xapi: Xapi, sandbox: Sandbox, storage: str
+) -> None:
+    env: Env = {**sandbox.settings, **xapi.fake_keyring("NotPersistent"), "XAPI_STORAGE": storage}
+
+    login = xapi("login", env=env)
+    assert (login.code, login.out, sandbox.login_attempts) == (13, "", 0)
+    assert login.err.startswith("xapi: error: the keyring accepts records but does not store them; ")
+    outcome = xapi(*ME, env=env)
+    assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
+    assert "xapi: warning: the new token could not be stored: the keyring accepts records but" in outcome.err
+
+
+def test_a_keyring_that_cannot_delete_stores_tokens_and_logout_reports_what_it_cannot_delete(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    env: Env = {**sandbox.settings, **xapi.fake_keyring("Undeletable")}
+
+    login = xapi("login", env=env)
+    assert (login.code, login.err.count("\n")) == (0, 2)
+    assert login.err.startswith("xapi: warning: deleting from the keyring failed (PasswordDeleteError): `xapi logout`")
+    assert xapi(*ME, "--no-login", env=env).code == 0
+    logout = xapi("logout", env=env)
+    assert (logout.code, logout.err.count("\n")) == (13, 1)
+    assert ": deleting from the keyring failed" in logout.err
+    doctor = xapi("doctor", "--json", env=env)
+    assert "deleting from the keyring failed (PasswordDeleteError)" in doctor.out
+
+
+@pytest.mark.slow
+def test_a_slow_keyring_works(xapi: Xapi, sandbox: Sandbox) -> None:
+    env: Env = {**sandbox.settings, **xapi.fake_keyring("Slow"), "FAKE_KEYRING_SECONDS": "0.5"}
+
+    assert xapi("login", "--remember", env=env, timeout=60).code == 0
+    assert xapi("token", "show", "--no-login", env=env).code == 0
+    assert xapi("logout", env=env, timeout=60).code == 0
+    assert (xapi.home / "items.json").read_text() == "[]"
+
+
+@pytest.mark.parametrize("args", [ME, ("token", "show"), ("exec", "--", "true")])
+def test_with_a_supplied_token_keyring_is_not_imported(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
+    assert xapi("login", env=sandbox.settings).code == 0
+    token = xapi("token", "show").out.strip()
+    env: Env = {**sandbox.settings, **xapi.fake_keyring("sleeping_module.Keyring"), "PYTHONPROFILEIMPORTTIME": "1"}
+
+    outcome = xapi(*args, env={**env, "XAPI_TOKEN": token})
+
+    imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines()}
+    assert outcome.code == 0
+    assert "xapi_cli.runtime" in imported
+    assert {name for name in imported if name.partition(".")[0] in {"keyring", "filelock", "secretstorage"}} == set()
+
+
+# the user is present to unlock it
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_note_precedes_the_wait_for_a_keyring(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
+    args = ("token", "show", "--no-login", "--base-url", "api.test", "-u", "me")
+    env: Env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring"}
+    assert xapi(*args, env=env).code == 10  # the keyring responds: it holds no token
+    gnome_keyring.freeze()
+    with xapi.on_terminal(*args, env=env) as terminal:
+        terminal.expect("xapi: warning: waiting for the keyring; it may be waiting for you to unlock it", timeout=30)
+        with pytest.raises(AssertionError, match="still running"):
+            terminal.wait(4)
+        gnome_keyring.thaw()
+        assert terminal.wait() == 10
+    gnome_keyring.freeze()
+    with xapi.on_terminal(*args, env=env) as terminal:
+        terminal.expect("waiting for the keyring", timeout=30)
+        terminal.interrupt()
+        assert terminal.wait(5) == 130
+    gnome_keyring.thaw()
+
+
+def test_with_no_input_the_wait_for_a_keyring_is_as_short_as_in_a_script(xapi: Xapi) -> None:
+    args = ("token", "show", "--no-input", "--base-url", "api.test", "-u", "me")
+    with xapi.on_terminal(*args, env=xapi.fake_keyring("Unresponsive")) as terminal:
+        assert terminal.wait(15) == 13
+    assert b"waiting" not in terminal.seen
+
+
+@pytest.mark.soak
+def test_on_a_terminal_a_command_waits_at_most_a_minute(xapi: Xapi) -> None:
+    args = ("token", "show", "--base-url", "api.test", "-u", "me")
+    with Stopwatch() as watch, xapi.on_terminal(*args, env=xapi.fake_keyring("Unresponsive")) as terminal:
+        terminal.expect("waiting for the keyring")
+        assert terminal.wait(75) == 13
+    assert 59 < watch.seconds < 66
+
+
+# a package with a plaintext backend
+
+
+@pytest.fixture
+def plain_files(tmp_path: Path) -> str:
+    """A directory for PYTHONPATH that contains only the package keyrings.alt."""
+    found = distribution("keyrings.alt")
+    directory = tmp_path / "site-packages"
+    directory.mkdir()
+    for name in {Path(str(file)).parts[0] for file in found.files or ()}:
+        if name != "..":
+            shutil.copytree(str(found.locate_file(name)), directory / name)
+    return str(directory)
+
+
+def test_a_plaintext_backend_is_not_used(xapi: Xapi, sandbox: Sandbox, plain_files: str) -> None:
+    env: Env = {**sandbox.settings, "PYTHONPATH": plain_files}
+
+    for storage, code in (("keyring", 13), ("auto", 0)):
+        outcome = xapi(*ME, env={**env, "XAPI_STORAGE": storage})
+        assert (outcome.code, "no usable keyring on this machine" in outcome.err) == (code, True)
+        assert xapi("login", env={**env, "XAPI_STORAGE": storage}).code == 13
+    assert list(xapi.home.rglob("*python_keyring*")) == []
+
+
+@pytest.mark.parametrize("named", ["in the environment", "in a file"])
+def test_a_plaintext_backend_is_used_if_it_is_named(xapi: Xapi, sandbox: Sandbox, plain_files: str, named: str) -> None:
+    env: Env = {**sandbox.settings, "PYTHONPATH": plain_files, "XAPI_STORAGE": "keyring"}
+    backend = "keyrings.alt.file.PlaintextKeyring"
+    if named == "in a file":
+        config = xapi.home / ".config/python_keyring/keyringrc.cfg"
+        config.parent.mkdir(parents=True)
+        config.write_text(f"[backend]\ndefault-keyring={backend}\n")
+    else:
+        env["PYTHON_KEYRING_BACKEND"] = backend
+
+    assert xapi("login", env=env).code == 0
+    assert xapi(*ME, "--no-login", env=env).code == 0
+    assert xapi("logout", env=env).code == 0
+    assert xapi(*ME, "--no-login", env=env).code == 10

@@ -1,0 +1,310 @@
+"""Runs the program as users do: a process with arguments, streams, an environment and, if necessary, a terminal."""
+
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fcntl import ioctl
+from pathlib import Path
+from typing import IO, ClassVar, Self
+
+from tests.support.fork_server import KEYRINGS, ForkServer
+
+PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
+PYTHON = PROGRAM.with_name("python")
+REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the interpreter
+
+# Makes a terminal the controlling terminal of a new session, as a terminal emulator does, and executes the program.
+_SET_CONTROLLING_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
+
+_COLOR = re.compile(rb"\x1b\[[\d;]*m|\x1b(?:\[[\d;]*)?\Z")  # at the end, possibly only a part of one
+
+Environ = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The exit code and the output of a process."""
+
+    code: int
+    out: str = ""
+    err: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """Return stdout as bytes."""
+        return self.out.encode("utf-8", "surrogateescape")
+
+
+class Xapi:
+    """Runs the installed program with the same private HOME and an otherwise clean environment.
+
+    The program has no controlling terminal and cannot prompt, unless it is started with
+    `on_terminal`. Processes that it leaves running are killed. With *forks*, it is forked
+    from that server if the result is the same. If there is a *runtime*, all use the agent in that directory, without
+    forks, and *on_start* gets the arguments, the command and the environment of each.
+    """
+
+    runtime: ClassVar[str | None] = None
+    on_start: ClassVar[Callable[[Sequence[str | bytes], Sequence[str | bytes], Environ], None]]
+
+    def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
+        self.home = home
+        self._forks = None if self.runtime else forks
+        self.config = home / "config"
+        self.state = home / "state" / "xapi"
+        self.temporary = home / "tmp"
+        self.environ = clean_environ(home) | {
+            "XAPI_CONFIG_DIR": str(self.config),
+            "XAPI_STATE_DIR": str(self.state.parent),
+            "XAPI_STORAGE": "file",
+            "TMPDIR": str(self.temporary),
+        }
+        if self.runtime:
+            self.environ["XDG_RUNTIME_DIR"] = self.runtime
+        self.temporary.mkdir(parents=True)
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(
+        self,
+        *args: str | bytes,
+        input: bytes | str | None = None,  # noqa: A002  # subprocess's name
+        env: Environ | None = None,
+        timeout: float = 30,
+        cwd: Path | None = None,
+    ) -> Outcome:
+        """Run the program with *args*; *input* is its stdin, which is empty by default.
+
+        *env* adds to the environment; a value of None removes a variable.
+        """
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        process = self.start(*args, stdin=stdin, env=env, cwd=cwd)
+        data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
+        try:
+            out, err = process.communicate(data, timeout)
+        except subprocess.TimeoutExpired as expired:
+            _kill_group(process)
+            out, err = process.communicate()
+            raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
+        return Outcome(process.returncode, _text(out), _text(err))
+
+    def start(
+        self,
+        *args: str | bytes,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        env: Environ | None = None,
+        cwd: Path | None = None,
+        argv: Sequence[str | bytes] = (),
+        terminal: str | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start the program in its own session, without waiting for it; it is killed at the end of the test.
+
+        *argv* is the command to start instead of the program; REAL is the program in a new interpreter. *terminal*
+        is the path of the controlling terminal of the session.
+        """
+        environ = self.environment(env)
+        if self.runtime:
+            Xapi.on_start(args, argv, environ)
+        process: subprocess.Popen[bytes]
+        if not argv and self._forks is not None and self._forks.can_fork(environ):
+            process = self._forks.fork(
+                [os.fsdecode(word) for word in args],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                environ=environ,
+                cwd=cwd or self.home,
+                terminal=terminal,
+            )
+        else:
+            takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
+            process = subprocess.Popen(
+                [*takes_terminal, *(argv or REAL), *args],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=environ,
+                cwd=cwd or self.home,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def fake_keyring(self, backend: str = "Plain") -> dict[str, str | None]:
+        """Return the environment that selects *backend* of `tests/support/keyrings`, and storage `keyring`."""
+        return {
+            "XAPI_STORAGE": "keyring",
+            "PYTHON_KEYRING_BACKEND": backend if "." in backend else f"fake_keyrings.{backend}",
+            "PYTHONPATH": KEYRINGS,
+            "FAKE_KEYRING": str(self.home / "items.json"),
+        }
+
+    def environment(self, env: Environ | None = None) -> dict[str, str]:
+        """Return the program's environment, changed by *env*."""
+        changed = {**self.environ, **(env or {})}
+        return {name: value for name, value in changed.items() if value is not None}
+
+    @contextmanager
+    def on_terminal(
+        self,
+        *args: str | bytes,
+        stdin: int | IO[bytes] | None = None,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        env: Environ | None = None,
+        program: str | Path | None = None,
+        columns: int = 80,
+        rows: int = 24,
+    ) -> Iterator["OnTerminal"]:
+        """Run the program, or *argv*, on its own terminal; a stream that is given is not connected to it."""
+        keyboard, screen = os.openpty()
+        ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        process = self.start(
+            *args,
+            stdin=screen if stdin is None else stdin,
+            stdout=screen if stdout is None else stdout,
+            stderr=screen if stderr is None else stderr,
+            env={"TERM": "xterm-256color", **(env or {})},
+            argv=(str(program),) if program else (),
+            terminal=os.ttyname(screen),
+        )
+        with OnTerminal(process, keyboard, screen) as terminal:
+            yield terminal
+
+    def end(self) -> None:
+        """Kill the processes that still run, with all their descendants."""
+        for process in self._started:
+            _kill_group(process)
+            for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+                with suppress(OSError):
+                    stream.close()
+            process.wait(10)
+
+
+def in_deleted_directory(xapi: Xapi, *args: str, env: Environ | None = None) -> Outcome:
+    """Run the program in a current directory that was deleted."""
+    gone = xapi.home / "gone"
+    gone.mkdir()
+    enter = 'rmdir "$0" && exec "$@"'
+    process = xapi.start(enter, str(gone), str(PROGRAM), *args, argv=("sh", "-c"), env=env, cwd=gone)
+    out, err = process.communicate(timeout=30)
+    return Outcome(process.returncode, _text(out), _text(err))
+
+
+class OnTerminal:
+    """A process on a terminal, and its user: reads the screen, types on the keyboard."""
+
+    def __init__(self, process: subprocess.Popen[bytes], keyboard: int, screen: int) -> None:
+        self.process = process
+        self.seen = b""  # everything that was written to the screen
+        self._keyboard = keyboard
+        self._screen = screen  # kept open: on Linux, reading a terminal that no process has open is an error
+        self._expected_to = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _kill_group(self.process)
+        self.process.wait(10)
+        if self._keyboard >= 0:
+            os.close(self._keyboard)
+        os.close(self._screen)
+
+    @property
+    def echoes(self) -> bool:
+        """Return whether typed characters are echoed."""
+        return bool(termios.tcgetattr(self._screen)[3] & termios.ECHO)
+
+    @property
+    def text(self) -> str:
+        """Everything that was written to the screen, without colors."""
+        return _COLOR.sub(b"", self.seen).decode(errors="replace")
+
+    def expect(self, text: str, timeout: float = 10) -> str:
+        """Wait until *text* appears after the previously expected text; return everything up to its end.
+
+        Colors are ignored.
+        """
+        end = time.monotonic() + timeout
+        while (found := self.text.find(text, self._expected_to)) < 0:
+            ended = self.process.poll() is not None
+            if not self._read(0.05) and (ended or time.monotonic() > end):
+                raise AssertionError(f"{text!r} did not appear: {self.seen.decode(errors='replace')}")
+        start, self._expected_to = self._expected_to, found + len(text)
+        return self.text[start : self._expected_to]
+
+    def type(self, text: str) -> None:
+        """Press the keys of *text*; a newline is the Enter key."""
+        os.write(self._keyboard, text.replace("\n", "\r").encode())
+
+    def resize(self, columns: int, rows: int = 24) -> None:
+        """Change the size of the terminal."""
+        ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        os.write(self._keyboard, b"\x03")
+
+    def close(self) -> None:
+        """Close the terminal, as its window or connection does; nothing can be read from the screen any more."""
+        os.close(self._keyboard)
+        self._keyboard = -1
+
+    def wait(self, timeout: float = 30) -> int:
+        """Wait until the program ends, while reading the screen; return its exit code."""
+        end = time.monotonic() + timeout
+        while self.process.poll() is None:
+            if time.monotonic() > end:
+                raise AssertionError(f"still running after {timeout} s: {self.seen.decode(errors='replace')}")
+            self._read(0.05)
+        while self._read(0.05):
+            pass
+        return self.process.returncode
+
+    def _read(self, timeout: float) -> bool:
+        """Read from the screen, waiting up to *timeout* seconds; return whether there was output."""
+        if not select.select([self._keyboard], [], [], timeout)[0]:
+            return False
+        self.seen += os.read(self._keyboard, 65536)
+        return True
+
+
+@contextmanager
+def fork_server(home: Path) -> Iterator[ForkServer]:
+    """Yield a server that forks runs of the program in *home*."""
+    server = ForkServer(PYTHON, clean_environ(home))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def clean_environ(home: Path) -> dict[str, str]:
+    """Return the environment of a login shell, with the variables of the tests' environment that coverage needs."""
+    coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PATH", os.defpath)])
+    return {"HOME": str(home), "LANG": "C.UTF-8", "PATH": path, **coverage}
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _shown(args: Sequence[str | bytes]) -> str:
+    return " ".join(os.fsdecode(word) for word in args)

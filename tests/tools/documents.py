@@ -1,0 +1,136 @@
+"""Generates documents from the program: `make docs man completions surface` writes them, tests compare them."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.support.program import PROGRAM
+from tests.tools.manual import manual
+from tests.tools.surface import surface
+from xapi_cli.cli.main import COMMANDS
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
+from xapi_cli.settings.variables import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+COMMANDS_PAGE = ROOT / "docs" / "commands.md"
+SETTINGS_PAGE = ROOT / "docs" / "settings.md"
+MANUAL = ROOT / "docs" / "man"
+SURFACE = ROOT / ".surface"
+
+# The file names that shells expect for completions.
+COMPLETIONS = {"bash": "xapi.bash", "zsh": "_xapi", "fish": "xapi.fish", "powershell": "xapi.ps1"}
+
+_INTRODUCTION = """\
+# Commands
+
+This page contains the output of `xapi COMMAND --help` for each command. `make docs` generates it, and a test checks
+that it is current.
+
+You can give each setting as a flag, as an environment variable or in a profile. See [Settings](settings.md) and [Exit
+codes](exit-codes.md).
+"""
+
+GROUPS = {(command,) for command, verbs in COMMANDS.items() if verbs}  # commands that only have subcommands
+
+
+def invocations() -> Iterator[tuple[str, ...]]:
+    """Yield the arguments before `--help` of each command and group."""
+    yield ()
+    for command, verbs in COMMANDS.items():
+        yield (command,)
+        yield from ((command, verb) for verb in verbs)
+
+
+@cache
+def help_of(*args: str) -> str:
+    """Return the help page of the command *args*, 80 columns wide."""
+    result = subprocess.run(
+        [PROGRAM, *args, "--help"], capture_output=True, text=True, check=True, timeout=30, env={"LANG": "C.UTF-8"}
+    )
+    return result.stdout
+
+
+def commands_page() -> str:
+    """Return the text of `docs/commands.md`."""
+    titles = {args: " ".join(("xapi", *args)) for args in invocations()}
+    contents = "".join(f"- [`{title}`](#{title.replace(' ', '-')})\n" for title in titles.values())
+    sections = [f"## {title}\n\n```text\n{help_of(*args)}```\n" for args, title in titles.items()]
+    return "\n".join([_INTRODUCTION, contents, *sections])
+
+
+def settings_table() -> str:
+    """Return the table of settings in `docs/settings.md`."""
+    rows = [_settings_row(setting, default_text(name)) for name, setting in SETTINGS.items()]
+    rows += [_settings_row(setting) for setting in VARIABLES if setting.title]
+    head = ["| setting | flag | environment | profile key | default |", "| --- | --- | --- | --- | --- |"]
+    return "".join(f"{line}\n" for line in [*head, *rows])
+
+
+def _settings_row(setting: Setting, default: str = "") -> str:
+    of_one_command = setting.flags and setting.commands not in {"all", "network"}
+    flags = _code(*setting.flags) + (f" (`{setting.commands}` only)" if of_one_command else "")
+    shown = default if setting.is_switch else _code(default) if default else setting.default
+    cells = [setting.title, flags, _code(*setting.variables), _profile_key(setting), shown]
+    return re.sub(" +", " ", f"| {' | '.join(cells)} |")
+
+
+def _code(*args: str) -> str:
+    return ", ".join(f"`{word}`" for word in args)
+
+
+def _profile_key(setting: Setting) -> str:
+    if setting.top_level_key:
+        return f"`{setting.top_level_key}`, at the top of the file"
+    return _code(*(name for name in PROFILE_KEYS if SETTINGS[name] is setting))
+
+
+def settings_page() -> str:
+    """Return the text of `docs/settings.md` with the current table of settings."""
+    table = re.compile(r"^\| setting \|.*?\n(?=\n)", re.MULTILINE | re.DOTALL)
+    return table.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text())
+
+
+def completion(shell: str) -> str:
+    """Return the script that the program prints for *shell*."""
+    result = subprocess.run(
+        [PROGRAM, "--show-completion", shell],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+        env={"LANG": "C.UTF-8"},
+    )
+    return result.stdout
+
+
+def write_docs() -> None:
+    """Write the generated pages of `docs/`."""
+    COMMANDS_PAGE.write_text(commands_page())
+    SETTINGS_PAGE.write_text(settings_page())
+
+
+def write_completions() -> None:
+    """Write the scripts in `completions/`."""
+    for shell, name in COMPLETIONS.items():
+        (ROOT / "completions" / name).write_text(completion(shell))
+
+
+def write_man() -> None:
+    """Write the man pages in `docs/man/`."""
+    MANUAL.mkdir(exist_ok=True)
+    for old in MANUAL.iterdir():
+        old.unlink()
+    for name, text in manual().items():
+        (MANUAL / name).write_text(text)
+
+
+def write_surface() -> None:
+    """Write `.surface`, the list of what a script can depend on."""
+    SURFACE.write_text(surface())
+
+
+if __name__ == "__main__":
+    {"docs": write_docs, "man": write_man, "completions": write_completions, "surface": write_surface}[sys.argv[1]]()

@@ -1,0 +1,152 @@
+"""Generates the pictures in docs/pictures/ from the terminal output of the program, with rich (`make pictures`)."""
+
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.program import Xapi
+from tests.tools.documents import ROOT
+from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+
+PICTURES = ROOT / "docs" / "pictures"
+_COLUMNS = 100
+_PROMPT = "$ "
+
+# Text that differs between runs, and its replacement.
+_STABLE: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]] = (
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:48765"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-12-21 09:00"),
+    (r"\bin \d+ days\b", "in 29 days"),
+    (r" {2,}\d+ ms\b", lambda found: f"{'12 ms':>{len(found[0])}}"),  # a column of a table
+    (r"\b\d+ (ms)\b", r"12 \1"),
+    (r"in \d\.\d s \([\d,]+/s\)", "in 0.1 s (40/s)"),
+)
+
+
+class Typed(NamedTuple):
+    """The *keys* that are typed when the screen shows *after*."""
+
+    after: str
+    keys: str
+
+
+class Scene(NamedTuple):
+    """A picture: its *title* and the input of a shell, in which BASE is replaced by the address of the server."""
+
+    title: str
+    typed: Sequence[Typed]
+    logged_in: bool = True
+
+
+SCENES = {
+    "login": Scene(
+        "The first login",
+        (
+            Typed(_PROMPT, "xapi login"),
+            Typed("ase URL", "BASE"),
+            Typed("mail", MASTER.email),
+            Typed("assword", MASTER.password),
+            Typed(_PROMPT, "xapi token status"),
+        ),
+        logged_in=False,
+    ),
+    "token-renewal": Scene(
+        "xapi renews an invalid token",
+        (
+            Typed(_PROMPT, "xapi request /x-api/me"),
+            Typed(_PROMPT, "curl -X POST BASE/sandbox/kill-tokens"),
+            Typed(_PROMPT, "xapi request /x-api/me | jq -r .name"),
+        ),
+    ),
+    "tables": Scene(
+        "Accounts and calls at a glance",
+        (
+            Typed(_PROMPT, "xapi profile set base_url BASE -p staging"),
+            Typed(_PROMPT, f"xapi profile set username {MEMBER.email} -p staging"),
+            Typed(_PROMPT, "xapi profile list"),
+            Typed(_PROMPT, """printf '{"path":"%s"}\\n' /x-api/me /x-api/projects /x-api/nope >calls.jsonl"""),
+            Typed(_PROMPT, "xapi batch --ordered calls.jsonl"),
+        ),
+    ),
+    "errors": Scene(
+        "Errors say what to do",
+        (
+            Typed(_PROMPT, "xapi requst /x-api/me"),
+            Typed(_PROMPT, "xapi request /x-api/nope -o response.json; echo $?"),
+            Typed(_PROMPT, "xapi token status -p staging; echo $?"),
+            Typed(_PROMPT, "xapi request https://evil.example.com/x-api/me; echo $?"),
+        ),
+    ),
+}
+
+
+def picture(name: str) -> str:
+    """Run the scene *name* and return its picture as SVG."""
+    scene = SCENES[name]
+    with tempfile.TemporaryDirectory() as directory, Sandbox() as sandbox:
+        xapi = Xapi(Path(directory) / "home")
+        try:
+            if scene.logged_in:
+                assert xapi("login", env=sandbox.settings).code == 0
+            return _drawn(scene.title, _played(scene, xapi, sandbox))
+        finally:
+            xapi.end()
+
+
+def read_text(svg: str) -> str:
+    """Return the lines of text in *svg*."""
+    from html import unescape
+
+    lines: dict[float, str] = {}
+    for height, args in re.findall(r'<text [^>]*\by="([\d.]+)"[^>]*>([^<]*)</text>', svg):
+        lines[float(height)] = lines.get(float(height), "") + unescape(args).replace("\xa0", " ")
+    return "\n".join(line.rstrip() for _, line in sorted(lines.items()))
+
+
+def _played(scene: Scene, xapi: Xapi, sandbox: Sandbox) -> str:
+    """Type the keys of *scene* into a shell without line editing; return the output of the terminal."""
+    environ = {"PS1": _PROMPT, "ENV": "", "XAPI_PASSWORD": None if not scene.logged_in else MASTER.password}
+    with xapi.on_terminal(
+        "-i", program=shutil.which("dash") or "/bin/sh", env=environ, columns=_COLUMNS, rows=50
+    ) as terminal:
+        for after, keys in scene.typed:
+            terminal.expect(after, timeout=60)
+            terminal.type(keys.replace("BASE", sandbox.base_url) + "\n")
+            terminal.expect("\n", timeout=60)
+        terminal.expect(_PROMPT, timeout=60)
+        return terminal.seen.decode()
+
+
+def _drawn(title: str, seen: str) -> str:
+    """Return the output of a terminal as SVG that uses the fonts of the reader's system."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.ansi import AnsiDecoder
+    from rich.console import Console
+
+    for pattern, stable in _STABLE:
+        seen = re.sub(pattern, stable, seen)
+    lines = seen.replace("\r\n", "\n").removesuffix(_PROMPT).rstrip("\n")
+    console = Console(
+        width=_COLUMNS + 1, file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor"
+    )
+    for line in AnsiDecoder().decode(lines):
+        assert not set(line.plain) & {"\x1b", "\r", "\b"}, f"more than colors: {line.plain!r}"
+        for row in line.divide(range(_COLUMNS, len(line), _COLUMNS)):  # a terminal wraps lines at any character
+            console.print(row, highlight=False)
+    form = re.sub(r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    form = re.sub(r"font-family: [^;]*;", "font-family: Menlo, Consolas, 'DejaVu Sans Mono', monospace;", form)
+    return console.export_svg(title=title, code_format=form, unique_id="xapi") + "\n"
+
+
+def write_pictures() -> None:
+    """Write the pictures in `docs/pictures/`."""
+    for name in SCENES:
+        (PICTURES / f"{name}.svg").write_text(picture(name))
+
+
+if __name__ == "__main__":
+    write_pictures()
