@@ -4,7 +4,7 @@ To add a storage, add a module with a class that implements `protocol.Store`, an
 module imports no storage: each row imports its own when it is opened.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from xapi_cli.store.account_index import Location
     from xapi_cli.store.protocol import Store, StoreOptions
 
-AUTO = "auto"  # not a storage: selects the first storage if it is usable, otherwise the one that is not persistent
+AUTO = "auto"  # not a storage: selects one by the field `auto` of its row
 
 
 def _in_state_directory(options: "StoreOptions") -> "Location":
@@ -27,6 +27,7 @@ class Storage(NamedTuple):
     open: "Callable[[StoreOptions], Store]"
     location: "Callable[[StoreOptions], Location]" = _in_state_directory  # of the records, by settings and variables
     is_located: bool = True  # a record that is not found at its location does not exist any more
+    auto: "Literal['preferred', 'fallback'] | None" = None  # when `auto` selects it: if usable, or otherwise
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
@@ -115,6 +116,7 @@ STORAGES: tuple[Storage, ...] = (
         "the keyring",
         _open_keyring,
         _keyring_location,
+        auto="preferred",
         is_located=False,  # the keyring of a session may be started with other data
         remembers_passwords=True,
     ),
@@ -146,7 +148,7 @@ STORAGES: tuple[Storage, ...] = (
         remembers_passwords=True,
         settings=("credential_helper",),
     ),
-    Storage("none", "memory", _open_memory, is_persistent=False),
+    Storage("none", "memory", _open_memory, auto="fallback", is_persistent=False),
 )
 
 
@@ -168,12 +170,18 @@ def listed(storages: "Sequence[str]") -> str:
 
 def selected(setting: str) -> Storage:
     """Return the storage that the value *setting* selects; for `auto`, the one to try first."""
-    return STORAGES[0] if setting == AUTO else next(storage for storage in STORAGES if storage.name == setting)
+    if setting == AUTO:
+        return _of_auto("preferred")
+    return next(storage for storage in STORAGES if storage.name == setting)
 
 
 def fallback() -> Storage:
-    """Return the storage to use if the setting is `auto` and the first one is not usable."""
-    return next(storage for storage in STORAGES if not storage.is_persistent)
+    """Return the storage to use if the setting is `auto` and the preferred one is not usable."""
+    return _of_auto("fallback")
+
+
+def _of_auto(role: str) -> Storage:
+    return next(storage for storage in STORAGES if storage.auto == role)
 
 
 def options_at(location: "Location", options: "StoreOptions") -> "StoreOptions":
