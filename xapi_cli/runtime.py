@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
+    from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
@@ -149,6 +150,16 @@ class Runtime:
             automatic=automatic,
         )
 
+    def stored_token(self, *, automatic: bool = True) -> "StoredToken":
+        """Return the token of the account in the settings, which logs in if that is necessary and *automatic*."""
+        from xapi_cli.auth.stored_token import StoredToken
+
+        identity = self.identity
+        repository = self.repository(identity)
+        return StoredToken(
+            repository, lambda: self.account(identity, repository=repository, automatic=automatic), now=self.now
+        )
+
     def repository(
         self, identity: "Identity", *, storage: str | None = None, reports: "StoreReports | None" = None
     ) -> "TokenRepository":
@@ -201,7 +212,7 @@ class Runtime:
         elif self.settings.token_file:
             credentials = TokenFromFile(self._read_token_file)
         else:
-            credentials = self.account(automatic=automatic)
+            credentials = self.stored_token(automatic=automatic)
         return TokenSource(credentials, once=once)
 
     def supplied_token(self) -> str | None:

@@ -34,10 +34,26 @@ def loaded(xapi: Xapi, *args: str, env: Environ | None = None) -> set[str]:
     return modules
 
 
+def own(xapi: Xapi, *args: str, env: Environ | None = None) -> set[str]:
+    """Return the modules of this package that the program with *args* loads."""
+    return {name for name in loaded(xapi, *args, env=env) if name.partition(".")[0] == "xapi_cli"}
+
+
 @pytest.mark.parametrize(("args", "budget"), [(["--version"], 14), (["--help"], 18)])
 def test_few_modules_are_imported_for_the_version_and_the_help(xapi: Xapi, args: list[str], budget: int) -> None:
-    own = {name for name in loaded(xapi, *args) if name.partition(".")[0] == "xapi_cli"}
-    assert len(own) <= budget, sorted(own)
+    assert len(own(xapi, *args)) <= budget
+
+
+@pytest.mark.parametrize(("args", "budget"), [(["token", "show"], 50), (["request", "/x-api/me"], 80)])
+def test_few_modules_are_imported_for_a_stored_token(
+    xapi: Xapi, sandbox: Sandbox, args: list[str], budget: int
+) -> None:
+    assert xapi("login", env=sandbox.settings | {"XAPI_STORAGE": "file", "XAPI_PASSWORD": MASTER.password}).code == 0
+
+    modules = own(xapi, *args, env=sandbox.settings | {"XAPI_STORAGE": "file"})
+
+    assert len(modules) <= budget
+    assert modules & {"xapi_cli.auth.account", "xapi_cli.auth.password_grant", "xapi_cli.system.lock"} == set()
 
 
 @pytest.mark.parametrize("args", [["--version"], ["--help"], ["request", "--help"], []])

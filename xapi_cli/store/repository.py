@@ -4,20 +4,21 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
-from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
 from xapi_cli.store.protocol import LoggedOut, NoBackend, StoreOptions
 from xapi_cli.store.registry import Storage, open_store
-from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
+    from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
     from xapi_cli.store.protocol import Failures, LockingStore, SharedStore, Store
+    from xapi_cli.system.lock import LockUnavailable
     from xapi_cli.system.programs import RunProgram
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
@@ -29,7 +30,7 @@ class StoreReports(NamedTuple):
     """The problems that a repository has encountered, for a caller that reports them itself."""
 
     warnings: list[str]
-    lock_failures: list[OSError | LockUnavailable]
+    lock_failures: "list[OSError | LockUnavailable]"
 
 
 class TokenRepository:
@@ -52,7 +53,7 @@ class TokenRepository:
         interactive: bool,
         silence: bool = True,
         keyring_cache: bool = False,
-        on_lock_failure: Callable[[OSError | LockUnavailable], None] | None = None,
+        on_lock_failure: "Callable[[OSError | LockUnavailable], None] | None" = None,
         settings: Mapping[str, Any] | None = None,
         other_settings: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: "",
@@ -82,9 +83,15 @@ class TokenRepository:
         self._store_notices_logout = True  # since `begin`, if the store has its own lock
         self._state_is_usable = True
         self._warned = False
-        self._index = AccountIndex(state / "known")
         self._opened: list[tuple[KnownStore, Store]] = []  # to delete records
         self.cleared: list[str] = []  # the places from which the last `delete` deleted a record
+
+    @cached_property
+    def _index(self) -> "AccountIndex":
+        """The index of accounts; reading a record does not need it."""
+        from xapi_cli.store.account_index import AccountIndex
+
+        return AccountIndex(self._state / "known")
 
     @property
     def storage(self) -> str:
@@ -220,7 +227,7 @@ class TokenRepository:
             # from here on, no login in progress stores anything; if this process is killed, the next logout does not
             # miss a record that this one has deleted
             self._remove_from_index(but=[store._replace(is_written=False) for store in known])
-            self.cleared, failed = [], list[tuple[KnownStore, StoreError | UsageError]]()
+            self.cleared, failed = [], list["tuple[KnownStore, StoreError | UsageError]"]()
             deleted = set[tuple[str, str | None]]()
             for store in [*known, *self._possible_stores(known)]:
                 try:
@@ -250,15 +257,17 @@ class TokenRepository:
             )
         return bool(self.cleared or known)
 
-    def continue_without_lock(self, error: OSError | LockUnavailable) -> None:
+    def continue_without_lock(self, error: "OSError | LockUnavailable") -> None:
         """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""
         if self._storage.needs_state_directory:
+            from xapi_cli.system.lock import describe_state_error
+
             problem, remedy = describe_state_error(self._state, error)
             raise StoreError(problem, hint=remedy) from error
         self._on_lock_failure(error)
 
     @contextmanager
-    def locked_in_store(self, timeout: float, failure: LockUnavailable | None) -> Iterator[None]:
+    def locked_in_store(self, timeout: float, failure: "LockUnavailable | None") -> Iterator[None]:
         """Hold the login lock that the store has itself, if it has one; raises LockTimeout after *timeout* seconds.
 
         *failure* is the error of the lock in the state directory, None if it is held. It is reported, and an error of
@@ -335,7 +344,7 @@ class TokenRepository:
         except OSError:
             return True
 
-    def _expect_in_index(self, location: Location) -> None:
+    def _expect_in_index(self, location: "Location") -> None:
         """Record that the store in use will have a record, so that a logout finds it if this process is killed.
 
         Raises StoreError if the disk is full: no logout would find the record. A state directory that cannot be used at
@@ -355,7 +364,7 @@ class TokenRepository:
             if not self._storage.shares_logins:  # `logout` of this account finds its record without an entry
                 self.continue_without_lock(error)
 
-    def _known_stores(self) -> list[KnownStore]:
+    def _known_stores(self) -> "list[KnownStore]":
         try:
             if self._index.has_damaged_entry(self.identity):
                 self._warn(
@@ -366,7 +375,7 @@ class TokenRepository:
         except OSError:
             return []  # the stores are still searched
 
-    def _remove_from_index(self, *, but: Sequence[KnownStore]) -> OSError | None:
+    def _remove_from_index(self, *, but: "Sequence[KnownStore]") -> OSError | None:
         """Record the logout; return the error if that failed because the disk is full."""
         try:
             self._index.remove(self.identity, but=but)
@@ -376,15 +385,17 @@ class TokenRepository:
             self._on_lock_failure(error)
         return None
 
-    def _possible_stores(self, known: Sequence[KnownStore]) -> Iterator[KnownStore]:
+    def _possible_stores(self, known: "Sequence[KnownStore]") -> "Iterator[KnownStore]":
         """Yield the selected store and those in the state directory that are not *known*: an entry may be missing."""
+        from xapi_cli.store.account_index import KnownStore
+
         for storage in registry.STORAGES:
             if storage.is_persistent and (storage.needs_state_directory or storage == registry.selected(self._setting)):
                 location = storage.location(self._options)
                 if not any(store.is_at(storage.name, location) for store in known):
                     yield KnownStore(storage.name, location, is_written=False)
 
-    def _delete_from(self, store: KnownStore, known: Sequence[KnownStore]) -> tuple[bool, str | None]:
+    def _delete_from(self, store: "KnownStore", known: "Sequence[KnownStore]") -> tuple[bool, str | None]:
         """Delete the record in *store*; return whether there was one and, if it matters, when its token was obtained.
 
         Raises StoreError if the store cannot be used, which is an error only if the user selected it or it is *known*,
@@ -413,7 +424,7 @@ class TokenRepository:
             )
         return is_found, obtained_at
 
-    def _store_to_delete_from(self, storage: Storage, known: KnownStore) -> "Store":
+    def _store_to_delete_from(self, storage: Storage, known: "KnownStore") -> "Store":
         """Return the store of *storage* at the location of *known*.
 
         It is the same for all accounts, so that one that does not respond delays once.
@@ -428,7 +439,7 @@ class TokenRepository:
         self._opened.append((known, opened))
         return opened
 
-    def _options_at(self, storage: Storage, location: Location) -> StoreOptions:
+    def _options_at(self, storage: Storage, location: "Location") -> StoreOptions:
         """Return the options of the first profile that leads to *location*, else those in use with that location."""
         if not storage.settings:
             return registry.options_at(location, self._options)
@@ -439,19 +450,19 @@ class TokenRepository:
                     return each
         return registry.options_at(location, self._options)
 
-    def _is_current(self, storage: Storage, known: KnownStore) -> bool:
+    def _is_current(self, storage: Storage, known: "KnownStore") -> bool:
         """Return whether the settings lead to the location of *known*."""
         try:
             return storage.location(self._options) == known.location
         except UsageError:  # a setting is missing
             return False
 
-    def _described(self, known: KnownStore) -> str:
+    def _described(self, known: "KnownStore") -> str:
         storage = _storage(known)
         return storage.place if self._is_current(storage, known) else registry.described(storage, known.location)
 
     def _with_location(
-        self, error: StoreError | UsageError, storage: Storage, known: KnownStore
+        self, error: StoreError | UsageError, storage: Storage, known: "KnownStore"
     ) -> StoreError | UsageError:
         """Return *error* with the location of *known*, unless the settings lead there."""
         if self._is_current(storage, known):
@@ -468,6 +479,8 @@ class TokenRepository:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Exclude other writers of this account, so that a logout and a login cannot interleave."""
+        from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+
         with ExitStack() as stack:
             try:
                 lock = self._state / "locks" / f"{self.identity.key}.store.lock"
@@ -482,7 +495,9 @@ class TokenRepository:
                     self.continue_without_lock(error)
             yield
 
-    def _warn_once_without_locks(self, error: OSError | LockUnavailable) -> None:
+    def _warn_once_without_locks(self, error: "OSError | LockUnavailable") -> None:
+        from xapi_cli.system.lock import describe_state_error
+
         if not self._warned:
             self._warned = True
             locks = f"with the locks of {self._storage.place}" if self._storage.has_own_lock else "without locks"
@@ -494,7 +509,7 @@ def _obtained_at(record: Record | None) -> str | None:
     return record.token.obtained_at.isoformat() if record and record.token.obtained_at else None
 
 
-def _storage(known: KnownStore) -> Storage:
+def _storage(known: "KnownStore") -> Storage:
     """Return the storage of *known*; raise StoreError if this version of xapi does not have it."""
     for storage in registry.STORAGES:
         if storage.name == known.storage:

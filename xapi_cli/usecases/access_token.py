@@ -7,7 +7,7 @@ from xapi_cli.auth.token_formats import Subject
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.account import Account
+    from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.runtime import Runtime
 
 
@@ -21,7 +21,7 @@ def usable_token(
     """
     if supplied := _supplied_token(runtime):
         return supplied
-    account = runtime.account(automatic=automatic)
+    account = runtime.stored_token(automatic=automatic)
     token = account.token(min_ttl=min_ttl, fresh=fresh)
     if min_ttl and not token.lasts(runtime.now(), min_ttl):
         runtime.terminal.warn("the new token also has less time left than --min-ttl requires")
@@ -32,7 +32,7 @@ def present_token(runtime: "Runtime") -> tuple[Token | None, Subject]:
     """Return the supplied token or the stored one, None if there is none, and its subject, without a login."""
     if supplied := _supplied_token(runtime):
         return supplied
-    account = runtime.account(automatic=False)
+    account = runtime.stored_token(automatic=False)
     token = account.stored()
     return token, replace(_subject(runtime, account), source="store" if token else None)
 
@@ -51,6 +51,6 @@ def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
     return Token(token), Subject(*account, "none", "env", settings.token_variable)
 
 
-def _subject(runtime: "Runtime", account: "Account") -> Subject:
-    base_url, username = account.identity
+def _subject(runtime: "Runtime", account: "StoredToken") -> Subject:
+    base_url, username = account.repository.identity
     return Subject(base_url, username, runtime.settings.profile, account.repository.storage, account.source)

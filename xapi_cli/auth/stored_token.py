@@ -1,0 +1,86 @@
+"""The stored token of an account for requests: most calls send it, and need nothing of what a login takes."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from xapi_cli.tokens import Token
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.account import Account
+    from xapi_cli.auth.credentials import Reason, Source
+    from xapi_cli.store.repository import TokenRepository
+
+
+class StoredToken:
+    """The token of an account: the stored one while it lasts, otherwise one from a login.
+
+    *open_account* returns the account, which logs in. Most calls need no login: they do not import what it takes.
+    """
+
+    def __init__(
+        self, repository: "TokenRepository", open_account: "Callable[[], Account]", *, now: Callable[[], datetime]
+    ) -> None:
+        self.repository = repository
+        self._open_account, self._now = open_account, now
+        self._opened: Account | None = None
+
+    @property
+    def login_reason(self) -> "Reason | None":
+        """The reason for this process's login, or None if it did not log in."""
+        return self._opened.login_reason if self._opened else None
+
+    @property
+    def source(self) -> "Source":
+        """Where the token comes from."""
+        return self._opened.source if self._opened else "store"
+
+    def check(self) -> None:
+        """Raise what `current` raises if there is neither a token nor a way to get one; send nothing."""
+        if self._lasting(0) is None:
+            self._account.check()
+
+    def current(self) -> Token:
+        """Return a token that is not known to have expired; log in if there is none."""
+        return self.token()
+
+    def stored(self) -> Token | None:
+        """Return the stored token in any state, without a login."""
+        return record.token if (record := self.repository.read()) else None
+
+    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
+        """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
+        token = None if fresh else self._lasting(min_ttl)
+        return token or self._account.token(min_ttl=min_ttl, fresh=fresh)
+
+    def renew(self, rejected: Token) -> Token | None:
+        """Return what `Account.renew` returns."""
+        return self._account.renew(rejected)
+
+    def newer(self, than: Token) -> Token | None:
+        """Return the token that another process has stored in place of *than*, or None; never log in."""
+        return self._account.newer(than)
+
+    def is_fresh(self, token: Token) -> bool:
+        """Return whether *token* comes from this process's last login."""
+        return self._opened is not None and self._opened.is_fresh(token)
+
+    def record_rejection(self) -> None:
+        """Record a final 401; nothing without a login, as others may have revoked a stored token."""
+        if self._opened is not None:
+            self._opened.record_rejection()
+
+    def advice(self) -> str:
+        """Return a hint for the user about a final 401."""
+        return self._account.advice()
+
+    @property
+    def _account(self) -> "Account":
+        if self._opened is None:
+            self._opened = self._open_account()
+        return self._opened
+
+    def _lasting(self, seconds: float) -> Token | None:
+        """Return the stored token if it has *seconds* left."""
+        token = self.stored()
+        return token if token is not None and token.lasts(self._now(), seconds) else None
