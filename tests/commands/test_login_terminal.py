@@ -351,3 +351,33 @@ def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
         assert b"Password for" not in terminal.seen
     with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_NO_INPUT": "off"}) as terminal:
         terminal.expect("Password for")
+
+
+@pytest.mark.parametrize("command", ["login", "token show"])
+def test_a_password_is_not_shown_after_ctrl_z_and_fg(xapi: Xapi, sandbox: Sandbox, command: str) -> None:
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email}
+    shell = f"set -m; xapi {command}; echo stopped=$?; stty echo; fg >/dev/null; echo ended=$?"
+    with xapi.on_terminal("-c", shell, env=env, program="/bin/bash", columns=200) as terminal:
+        terminal.expect("Password for ")
+        terminal.type("\x1a")
+        terminal.expect("stopped=148")
+        terminal.expect("Password for ")  # again
+        assert not terminal.echoes
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect("logged in as ")
+        terminal.expect("ended=0")
+        assert terminal.wait() == 0
+        assert terminal.echoes
+    assert MASTER.password.encode() not in terminal.seen
+
+
+def test_a_password_has_the_character_set_of_the_terminal_and_may_be_entered_in_parts(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email}
+    with xapi.on_terminal("login", env=env, columns=200) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{MASTER.password[:3]}\x04")  # Ctrl-D in a line delivers its beginning
+        terminal.type(f"{MASTER.password[3:]}\n")
+        terminal.expect("logged in as ")
+        assert terminal.wait() == 0

@@ -278,3 +278,29 @@ def test_verbose_and_curl_print_no_token_on_a_terminal(xapi: Xapi) -> None:
 
     assert TOKEN.encode() not in terminal.seen
     assert "> Authorization: Bearer ***" in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("GET", []), ("GET", ["--continue"]), ("GET", ["--verbose"]), ("DELETE", [])]
+)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_a_file_without_content_is_reported_as_written(
+    xapi: Xapi, reply: bytes, method: str, options: list[str]
+) -> None:
+    with (
+        Server([request(), send(reply), close()]) as server,
+        xapi.on_terminal("request", method, "/", "-o", "out", *options, env=bearing(server), columns=200) as terminal,
+    ):
+        assert terminal.wait() == 0, terminal.text
+
+    assert terminal.text.endswith("xapi: wrote out: 0 bytes in 0.0 s\r\n")
+    assert (xapi.home / "out").read_bytes() == b""

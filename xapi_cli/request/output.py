@@ -145,6 +145,7 @@ class ResponseOutput:
         file.commit()
         if self.terminal.shows_progress:
             received = self.size - size_before
+            response.close()  # which sets the time that it took; a response that has no body has not been read
             elapsed = response.elapsed.total_seconds()  # of the request with its response
             rate = f", {size(round(received / elapsed))}/s" if seconds >= _MIN_TIME_FOR_RATE else ""
             resumed = f" (resumed at {size(before)})" if before else ""

@@ -2,8 +2,16 @@
 
 import os
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+_ECHO_CHECK_INTERVAL = 0.1  # seconds; a shell may turn the echo on after it has continued the process
+_MAX_LINE = 65536  # bytes; a terminal delivers less
 
 
 def are_possible() -> bool:
@@ -28,11 +36,16 @@ def is_in_foreground(descriptor: int) -> bool:
 
 
 def read_hidden(question: str) -> str:
-    """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
-    from getpass import getpass
+    """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none.
 
+    A shell turns the echo on when it continues a stopped job. It is then turned off again, and *question* repeated.
+    """
     try:
-        return getpass(question)  # uses /dev/tty; `are_possible` has checked that it can be opened
+        if sys.platform == "win32":
+            from getpass import getpass
+
+            return getpass(question)
+        return _decoded(_read_hidden(question))
     except UnicodeDecodeError:
         raise UsageError(  # from None, because the original error contains the input
             "the input is not valid in the terminal's character set", hint="check LANG, or use --password-stdin"
@@ -49,3 +62,50 @@ def read(question: str) -> str:
     if not line:
         raise EOFError
     return line.decode("utf-8", "surrogateescape")
+
+
+def _read_hidden(question: str) -> bytes:
+    """Return the line that is typed on the terminal without echo; /dev/tty can be opened, see `are_possible`."""
+    import select
+    import termios
+
+    shown = question.encode("utf-8", "backslashreplace")
+    with open("/dev/tty", "r+b", buffering=0) as terminal:
+        try:
+            before = termios.tcgetattr(terminal)
+            try:
+                _turn_echo_off(terminal, before, termios.TCSAFLUSH)
+                terminal.write(shown)
+                line = b""
+                while not line.endswith(b"\n"):
+                    if not select.select([terminal], [], [], _ECHO_CHECK_INTERVAL)[0]:
+                        if (now := termios.tcgetattr(terminal))[3] & termios.ECHO:
+                            _turn_echo_off(terminal, now, termios.TCSANOW)
+                            terminal.write(b"\r\n" + shown)
+                        continue
+                    if not (data := terminal.read(_MAX_LINE)):
+                        break
+                    line += data
+            finally:
+                with suppress(termios.error):  # the terminal is closed; what ended the prompt is reported
+                    termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+        except termios.error as error:
+            raise OSError(*error.args) from error
+        if not line:
+            raise EOFError
+        terminal.write(b"\n")
+        return line
+
+
+def _turn_echo_off(terminal: "BinaryIO", attributes: "list[Any]", when: int) -> None:
+    import termios
+
+    flags = attributes[3] & ~termios.ECHO
+    termios.tcsetattr(terminal, when, [*attributes[:3], flags, *attributes[4:]])
+
+
+def _decoded(line: bytes) -> str:
+    """Return the text of *line* in the character set of the locale, without its newline."""
+    import io
+
+    return io.TextIOWrapper(io.BytesIO(line)).read().removesuffix("\n")
