@@ -14,7 +14,6 @@ from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import AnchoredPath, UnsafePath, anchored_path, closing
-from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from tomlkit.items import InlineTable, Key
@@ -217,6 +216,8 @@ def _check_key(path: Path, profile: str, key: str, value: object) -> None:
 
 
 def _unknown_key(path: Path, key: str) -> UsageError:
+    from xapi_cli.system.suggestions import did_you_mean
+
     known = PROFILE_KEYS if "." in key else TOP_LEVEL_KEYS
     return UsageError(
         f"{_shown(path)}: unknown key {printable(key)}",

@@ -9,7 +9,6 @@ from xapi_cli.settings import config_file, values
 from xapi_cli.settings.paths import config_path
 from xapi_cli.settings.table import SETTINGS, Settings
 from xapi_cli.system.render import printable
-from xapi_cli.system.suggestions import did_you_mean
 
 Flags = Mapping[str, str | None]
 """The values given on the command line, by the names of the settings; the value of a switch that is on is "1"."""
@@ -60,6 +59,8 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
 
 def missing_profile(name: str, found: config_file.Config) -> UsageError:
     """Return the error for the profile *name*, which is not in the config file."""
+    from xapi_cli.system.suggestions import did_you_mean
+
     known = _listed(found.profiles) or "none"
     how = "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one"
     return UsageError(

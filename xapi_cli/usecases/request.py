@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.http import urls
-from xapi_cli.request import combinations, items, unfinished
+from xapi_cli.request import combinations, items
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.sources import STDIN, read_value
 from xapi_cli.request.meta import Meta
@@ -160,6 +160,8 @@ class Request:
             pages.run(call)
         except BaseException as error:
             if output.file is None:
+                from xapi_cli.request import unfinished
+
                 unfinished.report(error, self._runtime.terminal, pages.remaining())
             raise
 
@@ -290,6 +292,8 @@ class Request:
         """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
         if file is None:
             return
+        from xapi_cli.request import unfinished
+
         how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
         discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
         kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
