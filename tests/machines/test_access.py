@@ -108,9 +108,9 @@ def test_a_password_in_the_profile_is_refused(xapi: Xapi, sandbox: Sandbox) -> N
 
 
 def test_without_the_setting_the_error_names_it(xapi: Xapi, sandbox: Sandbox) -> None:
-    for args in (ME, ("login",), ("logout",)):
-        outcome = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "redis"})
-        assert outcome.code == 2
+    for args in (ME, ("batch",), ("login",), ("logout",)):
+        outcome = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "redis"}, input='{"path": "/x-api/me"}\n')
+        assert (outcome.code, outcome.out) == (2, "")
         assert "storage redis requires the setting redis_url; set XAPI_REDIS_URL" in outcome.err
 
 
