@@ -101,7 +101,8 @@ def test_the_extended_project_passes_the_tests_of_its_tables_and_pages(extended:
     format_tests = "fits or terminal or heavy_imports"  # these take most of the time
     selection = ["-m", "not slow", "-k", f"not ({format_tests})", *modules]
     pytest_ = ["pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *selection]
-    for args in (["tests.tools.documents", "docs"], pytest_):
+    documents = "tests.tools.documents"
+    for args in ([documents, "docs"], [documents, "surface"], pytest_):
         ran = subprocess.run(
             [sys.executable, "-m", *args],
             cwd=extended,
