@@ -40,7 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rerun a test once if the shared gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
     for item in items:
-        if "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "[keyring]" in item.name:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "keyring" in parameters.values():
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun="the keyring is locked"))
 
 
