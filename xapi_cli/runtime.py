@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
+    from xapi_cli.system.private_files import StateDirectory
     from xapi_cli.system.programs import RunProgram
     from xapi_cli.tokens import Identity
 
@@ -85,15 +86,15 @@ class Runtime:
 
     def edit_config(self, change: "config_file.Change") -> None:
         """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
-        config_file.edit(self.config_path, change, lock=self.state_directory / "locks" / "config.lock")
+        config_file.edit(self.config_path, change, lock=self.state_directory.directory("locks").file("config.lock"))
 
     @cached_property
-    def state_directory(self) -> Path:
+    def state_directory(self) -> "StateDirectory":
         """The state directory, which contains only files of xapi; raises UsageError if another user can write to it."""
-        from xapi_cli.system import private_files
+        from xapi_cli.system.private_files import StateDirectory
 
-        state = paths.state_directory(self.environ)
-        private_files.check_directory(state)
+        state = StateDirectory(paths.state_directory(self.environ))
+        state.check()
         return state
 
     @property

@@ -12,6 +12,7 @@ from tests.auth.world import ME, NOW, RIGHT, World
 from xapi_cli.auth.account import Account
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
 from xapi_cli.system.lock import locked
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 
@@ -130,14 +131,14 @@ def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(wor
 
 def test_the_wait_for_a_login_in_progress_is_bounded(world: World) -> None:
     deadline = time.monotonic() + 0.3
-    lock = locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1)
+    lock = locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1)
     with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
         world.account(given=RIGHT, deadline=deadline).current()
     assert time.monotonic() - deadline < 2
 
 
 def test_a_login_to_another_account_causes_no_wait(world: World) -> None:
-    with locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1):
+    with locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1):
         other = world.account(given=RIGHT, identity=Identity("https://api.test", "other"))
         assert other.current().access_token == "token1"
 
@@ -177,7 +178,7 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
             outcomes.append(error.message)
 
     threads = [threading.Thread(target=log_in, args=(account,)) for account in accounts]
-    with locked(world.state / "locks" / f"{ME.key}.login.lock", timeout=1):
+    with locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1):
         for thread in threads:
             thread.start()
         begun.wait()

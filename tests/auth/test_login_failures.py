@@ -22,6 +22,7 @@ from xapi_cli.errors import (
     XapiError,
 )
 from xapi_cli.system.boot_time import Moment
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")
@@ -48,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def files(tmp_path: Path, clock: Clock) -> FailureFiles:
-    return FailureFiles(tmp_path / "failures", clock)
+    return FailureFiles(StateDirectory(tmp_path / "failures"), clock)
 
 
 @pytest.fixture
@@ -370,7 +371,7 @@ def test_garbage_is_ignored(failures: LoginFailures, tmp_path: Path, data: bytes
 
 def test_an_unwritable_directory_only_prevents_recording(tmp_path: Path) -> None:
     (tmp_path / "failures").write_text("a file where the directory should be")
-    failures = LoginFailures(FailureFiles(tmp_path / "failures"))
+    failures = LoginFailures(FailureFiles(StateDirectory(tmp_path / "failures")))
 
     _record_all(failures)
     failures.delete(ME)

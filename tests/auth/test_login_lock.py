@@ -7,11 +7,12 @@ import pytest
 
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.system.lock import LockTimeout
+from xapi_cli.system.private_files import StateDirectory
 
 
 @pytest.fixture
 def lock(tmp_path: Path) -> LoginLock:
-    return LoginLock(tmp_path / "locks" / "login.lock")
+    return LoginLock(StateDirectory(tmp_path / "locks").file("login.lock"))
 
 
 def _waiting(lock: LoginLock, *, stop_on_login: bool) -> "tuple[threading.Thread, list[str]]":
@@ -65,4 +66,4 @@ def test_a_lock_that_is_not_released_is_a_timeout(lock: LoginLock) -> None:
 
 
 def test_a_notification_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
-    LoginLock(tmp_path / "nowhere" / "login.lock").notify_login()
+    LoginLock(StateDirectory(tmp_path / "nowhere").file("login.lock")).notify_login()

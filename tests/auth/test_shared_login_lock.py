@@ -15,6 +15,7 @@ from xapi_cli.store.protocol import SharedStore, StoreOptions
 from xapi_cli.store.redis.store import RedisStore
 from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -30,9 +31,11 @@ def machine(tmp_path: Path, shared_redis: RedisServer) -> Machine:
         name: str, server: RedisServer = shared_redis, *, database: int = 0, prefix: str = "test:"
     ) -> "tuple[SharedLoginLock, SharedStore]":
         settings = {"redis_url": f"{server.url}?db={database}", "redis_prefix": prefix}
-        options = StoreOptions(tmp_path / name, dict(os.environ), warn=pytest.fail, settings=settings)
+        options = StoreOptions(StateDirectory(tmp_path / name), dict(os.environ), warn=pytest.fail, settings=settings)
         store = cast("SharedStore", RedisStore(options))
-        return SharedLoginLock(LoginLock(_locks(tmp_path, name) / "login.lock"), store, ME, 30.0), store
+        return SharedLoginLock(
+            LoginLock(StateDirectory(_locks(tmp_path, name)).file("login.lock")), store, ME, 30.0
+        ), store
 
     return on
 

@@ -10,6 +10,7 @@ from xapi_cli.auth.account import Account
 from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginRefused
 from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -68,13 +69,19 @@ class World:
             self.questions.append(why)
             return str(typed)
 
+        state = StateDirectory(self.state)
         repository = TokenRepository(
-            identity, "file", state=self.state, environ={}, warn=self.warnings.append, interactive=typed is not None
+            identity,
+            "file",
+            state=state,
+            environ={},
+            warn=self.warnings.append,
+            interactive=typed is not None,
         )
         return Account(
             identity,
             repository,
-            state=self.state,
+            state=StateDirectory(self.state),
             grant=self.grant,
             passwords=PasswordSources(
                 given, command_that(command) if command else None, ask if typed is not None else None

@@ -18,6 +18,7 @@ from tests.support.fork_server import Forked, ForkServer
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 PASSWORD = "canary-of-a-password"
@@ -188,7 +189,7 @@ class Encounter:
     def _store(self) -> None:
         now = datetime.now(UTC)
         token = Token(STORED, "bearer", now, now + timedelta(days=1))
-        FileStore(self.xapi.state, print).write(Identity(self.base_url, USERNAME), Record(token))
+        FileStore(StateDirectory(self.xapi.state), print).write(Identity(self.base_url, USERNAME), Record(token))
 
     def _stored(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.xapi.state / "tokens").glob("*")}

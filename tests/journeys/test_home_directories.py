@@ -53,8 +53,9 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
         make_unsafe(path, how)
     code = (
         "from xapi_cli.store.keyring.backends import Backends, NoKeyring; from pathlib import Path; import os\n"
+        "from xapi_cli.system.private_files import StateDirectory\n"
         "for search in ('known', 'found'):\n"
-        "    try: getattr(Backends(Path('/x'), os.environ), search)()\n"
+        "    try: getattr(Backends(StateDirectory(Path('/x')), os.environ), search)()\n"
         "    except NoKeyring as error: print(error)"
     )
     env = {"XDG_CONFIG_HOME": "." if how == "relative" else str(xapi.home)}

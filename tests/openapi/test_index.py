@@ -15,6 +15,7 @@ from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.index import Index, IndexInfo, InvalidIndex, PathTable, decode, encode
 from xapi_cli.openapi.routes import Routes
+from xapi_cli.system.private_files import StateDirectory
 
 
 def _encoded(title: str = "Pets") -> bytes:
@@ -22,7 +23,7 @@ def _encoded(title: str = "Pets") -> bytes:
 
 
 def _title(state: Path, profile: str) -> str | None:
-    with index_file.open_index(state, profile) as index:
+    with index_file.open_index(StateDirectory(state), profile) as index:
         return index.info.title if index else None
 
 
@@ -112,7 +113,7 @@ def test_no_memory_is_allocated_for_an_announced_length() -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index_file.write(tmp_path, "p", _encoded())
+    index_file.write(StateDirectory(tmp_path), "p", _encoded())
     monkeypatch.setattr(index_file, "_MAX_SIZE", len(_encoded()) - 1)
 
     with pytest.raises(InvalidIndex, match="it is damaged"):
@@ -188,8 +189,8 @@ def test_the_marks_are_those_that_the_paths_contain() -> None:
 def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
     names = ["default", "A", "a", "a.b", "a%2eb", "..", "x/y", "a+b@c", "é", "A" * 90, "A" * 91, "a" * 300]
     for name in names:
-        assert not index_file.exists(tmp_path, name)
-        index_file.write(tmp_path, name, _encoded(str(names.index(name))))
+        assert not index_file.exists(StateDirectory(tmp_path), name)
+        index_file.write(StateDirectory(tmp_path), name, _encoded(str(names.index(name))))
 
     assert [_title(tmp_path, name) for name in names] == [str(number) for number in range(len(names))]
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "api"}
@@ -198,20 +199,23 @@ def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
 
 
 def test_an_index_is_moved_and_removed_with_its_profile(tmp_path: Path) -> None:
-    index_file.write(tmp_path, "old", _encoded())
+    index_file.write(StateDirectory(tmp_path), "old", _encoded())
 
-    index_file.move(tmp_path, "old", "new")
-    assert (index_file.exists(tmp_path, "old"), index_file.exists(tmp_path, "new")) == (False, True)
-    index_file.move(tmp_path, "old", "new")  # the old profile has no index, so the new one has none
-    assert not index_file.exists(tmp_path, "new")
-    assert not index_file.remove(tmp_path, "new")
+    index_file.move(StateDirectory(tmp_path), "old", "new")
+    assert (index_file.exists(StateDirectory(tmp_path), "old"), index_file.exists(StateDirectory(tmp_path), "new")) == (
+        False,
+        True,
+    )
+    index_file.move(StateDirectory(tmp_path), "old", "new")  # the old profile has no index, so the new one has none
+    assert not index_file.exists(StateDirectory(tmp_path), "new")
+    assert not index_file.remove(StateDirectory(tmp_path), "new")
 
 
 def test_a_directory_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "api").write_text("not a directory")
 
     with pytest.raises(OutputError, match="the API description cannot be stored"):
-        index_file.write(tmp_path, "p", _encoded())
+        index_file.write(StateDirectory(tmp_path), "p", _encoded())
     assert _title(tmp_path, "p") is None
 
 

@@ -18,6 +18,7 @@ from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
 from xapi_cli.request.description_check import warning
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.system.private_files import StateDirectory
 
 BASE = "https://api.test"
 
@@ -41,7 +42,9 @@ def warning_for(words: Sequence[str], state: Path) -> str | None:
     options = RequestOptions([], data="@FILE" if "-d" in words else None, form="--form" in words)
     method, path, rest = items.split_arguments([word for word in words if word not in ("-d", "@FILE", "--form")])
     parsed = items.parse(rest)
-    return warning(lambda: state, "p", BASE, method, urls.resolve(BASE, path, parsed.query), parsed, options)
+    return warning(
+        lambda: StateDirectory(state), "p", BASE, method, urls.resolve(BASE, path, parsed.query), parsed, options
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_the_example_of_every_operation_of_a_public_api_has_no_warning_and_can_b
 ) -> None:
     compiler, data = load(name)
     index = decoded(data)
-    index_file.write(tmp_path, "p", data)
+    index_file.write(StateDirectory(tmp_path), "p", data)
     routes, calls = Routes(index, ""), examples(index)
 
     assert compiler.title.startswith(title)

@@ -14,6 +14,7 @@ from xapi_cli.openapi.operations import Operation
 from xapi_cli.request import items
 from xapi_cli.request.description_check import warning
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.system.private_files import StateDirectory
 
 BASE = "https://api.test"
 
@@ -27,11 +28,14 @@ def check(
     info = IndexInfo(
         "", compiler.server_path(), "", base_url, compiler.other_server_paths(), is_partial=compiler.is_partial
     )
-    index_file.write(directory, "p", encode(info, operations))
+    index_file.write(StateDirectory(directory), "p", encode(info, operations))
     method, path, arguments = items.split_arguments(command.split())
     parsed = items.parse(arguments)
     url = urls.resolve(base_url, path, parsed.query)
-    return warning(lambda: directory, "p", base_url, method, url, parsed, RequestOptions([], **options)) or ""
+    return (
+        warning(lambda: StateDirectory(directory), "p", base_url, method, url, parsed, RequestOptions([], **options))
+        or ""
+    )
 
 
 def body(schema: Any, media_type: str = "application/json") -> dict[str, Any]:

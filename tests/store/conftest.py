@@ -13,6 +13,7 @@ import xapi_cli
 from tests.support.keyring_session import KeyringSession
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import Store, StoreOptions
+from xapi_cli.system.private_files import StateDirectory
 
 FAKES = Path(__file__).parents[1] / "support" / "keyrings"
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
@@ -56,7 +57,7 @@ def opened(
             options["settings"] = {"redis_url": url, "redis_prefix": "test:"}
         if kind == "helper" and "settings" not in options:
             options["settings"] = {"credential_helper": str(request.getfixturevalue("fake_helper").path)}
-        return registry.open_store(storage, StoreOptions(state, environ, notes.append, **options))
+        return registry.open_store(storage, StoreOptions(StateDirectory(state), environ, notes.append, **options))
 
     return open_one
 
@@ -78,12 +79,13 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, Token
+from xapi_cli.system.private_files import StateDirectory
 OUT = os.dup(1)  # while a keyring is accessed, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):
     say = lambda text: os.write(OUT, f"note: {text}".encode() + bytes([10]))
     no_lock = lambda error: say(f"no lock: {error.reason}")
-    options = StoreOptions(Path(os.environ["STATE"]), os.environ, say, no_lock, **options)
+    options = StoreOptions(StateDirectory(Path(os.environ["STATE"])), os.environ, say, no_lock, **options)
     return registry.open_store(registry.selected(name), options)
 def failing(function):
     start = time.monotonic()

@@ -9,6 +9,7 @@ import pytest
 
 from xapi_cli.store.account_index import AccountIndex, KnownStore
 from xapi_cli.system.boot_time import Moment
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://api.test/v2", "me@example.com")
@@ -16,7 +17,7 @@ ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://ap
 
 @pytest.fixture
 def known(tmp_path: Path) -> AccountIndex:
-    return AccountIndex(tmp_path / "known")
+    return AccountIndex(StateDirectory(tmp_path / "known"))
 
 
 def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: AccountIndex) -> None:
@@ -122,7 +123,7 @@ def test_a_login_of_another_process_is_not_mistaken_for_a_logout(known: AccountI
 
 def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(tmp_path: Path) -> None:
     now = Moment("boot", 5000.0, 1_800_000_000.0)
-    known = AccountIndex(tmp_path, lambda: now)
+    known = AccountIndex(StateDirectory(tmp_path), lambda: now)
     known.add(ME, "file")
     known.remove(ME)
     (path,) = tmp_path.glob("*.json")
@@ -140,7 +141,7 @@ def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(t
 
 
 def test_an_empty_entry_of_an_earlier_version_is_removed_by_its_modification_time(tmp_path: Path) -> None:
-    known = AccountIndex(tmp_path)
+    known = AccountIndex(StateDirectory(tmp_path))
     for number, path in enumerate((tmp_path / f"{ME.key}.json", tmp_path / f"{OTHER.key}.json")):
         path.write_text('{"mark": "a", "revision": "b", "storages": []}')
         path.chmod(0o600)
@@ -181,7 +182,7 @@ def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_pa
 )
 def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, data: bytes) -> None:
     known.add(ME, "file")
-    (path,) = known._directory.iterdir()  # noqa: SLF001 - where the garbage is to go
+    (path,) = known._directory.path.iterdir()  # noqa: SLF001 - where the garbage is to go
     path.write_bytes(data)
 
     assert (known.all(), known.is_damaged()) == ([], True)

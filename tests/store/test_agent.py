@@ -23,6 +23,7 @@ from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.store.protocol import LockingStore, LoggedOut
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -114,7 +115,12 @@ def test_a_login_that_began_before_a_logout_stores_nothing(opened: Open, keeper:
 def test_a_login_that_could_not_notice_a_logout_stores_nothing(keeper: KeeperProcess) -> None:
     environ = {**os.environ, **keeper.environ}
     login = TokenRepository(
-        ME, "agent", state=Path("/dev/null/state"), environ=environ, warn=lambda text: None, interactive=False
+        ME,
+        "agent",
+        state=StateDirectory(Path("/dev/null/state")),
+        environ=environ,
+        warn=lambda text: None,
+        interactive=False,
     )
     unwritable = LockUnavailable(Path("/dev/null/state/locks"), NotADirectoryError())
     keeper.kill()

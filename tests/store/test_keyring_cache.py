@@ -14,6 +14,7 @@ from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.store.protocol import StoreOptions
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -23,7 +24,7 @@ KIND = "Plain"  # of the fake keyrings
 
 @pytest.fixture
 def index(state: Path) -> AccountIndex:
-    return AccountIndex(state / "known")
+    return AccountIndex(StateDirectory(state / "known"))
 
 
 @pytest.fixture
@@ -120,9 +121,9 @@ def test_another_state_directory_has_another_record(
     log_in(opened, index, FIRST)
     opened(KIND, keyring_cache=True).read(ME)
     empty(items)
-    AccountIndex(tmp_path / "other" / "known").add(ME, "keyring")
+    AccountIndex(StateDirectory(tmp_path / "other" / "known")).add(ME, "keyring")
     environ = {**os.environ, **keeper.environ, "PYTHON_KEYRING_BACKEND": f"fake_keyrings.{KIND}"}
-    options = StoreOptions(tmp_path / "other", environ, print, keyring_cache=True)
+    options = StoreOptions(StateDirectory(tmp_path / "other"), environ, print, keyring_cache=True)
 
     assert registry.open_store(registry.selected("keyring"), options).read(ME) is None
 

@@ -9,6 +9,7 @@ from tests.support.program import PYTHON, Environ, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
+from xapi_cli.system.private_files import StateDirectory
 
 TOY = Path(__file__).with_name("toy.py")
 
@@ -76,6 +77,6 @@ def test_a_storage_whose_packages_are_not_installed_names_the_extra(xapi: Xapi, 
 
 
 def test_the_repr_of_the_options_contains_no_secret() -> None:
-    options = StoreOptions(Path("/state"), {"XAPI_PASSWORD": "CANARY"}, print)
+    options = StoreOptions(StateDirectory(Path("/state")), {"XAPI_PASSWORD": "CANARY"}, print)
 
     assert "CANARY" not in repr(options)

@@ -10,6 +10,7 @@ from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -32,7 +33,12 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
     def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
         return TokenRepository(
-            ME, storage, state=tmp_path / "state", environ=environ, warn=warnings.append, interactive=False
+            ME,
+            storage,
+            state=StateDirectory(tmp_path / "state"),
+            environ=environ,
+            warn=warnings.append,
+            interactive=False,
         )
 
     return open_one
@@ -152,7 +158,7 @@ def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
         opened("auto", "Raising").delete()
     monkeypatch.delenv("FAKE_KEYRING_RAISES")
 
-    known = AccountIndex(tmp_path / "state" / "known")
+    known = AccountIndex(StateDirectory(tmp_path / "state" / "known"))
     assert (known.all(), [store.storage for store in known.stores(ME)]) == ([ME], ["keyring"])
     assert opened("file").read() is None
     assert opened("auto", "Raising").delete() is True

@@ -148,11 +148,12 @@ def test_a_released_lock_is_free_although_a_child_process_is_running(program: Pr
     code = """
     from pathlib import Path
     from xapi_cli.system.lock import locked
-    path = Path("locks/a").absolute()
+    from xapi_cli.system.private_files import StateDirectory
+    file = StateDirectory(Path("locks").absolute()).file("a")
     ours, theirs = os.pipe()
-    with locked(path, timeout=1):
+    with locked(file, timeout=1):
         child = in_child(lambda: (os.close(theirs), os.read(ours, 1)))
-    with locked(path, timeout=1):
+    with locked(file, timeout=1):
         os.close(theirs)
     print(codes([child]))
     """

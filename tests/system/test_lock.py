@@ -11,6 +11,7 @@ import pytest
 
 import xapi_cli
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.system.private_files import StateDirectory, StateFile
 
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
 
@@ -20,12 +21,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "locks" / "one.lock"
 
 
+def file_at(path: Path) -> StateFile:
+    return StateDirectory(path.parent).file(path.name)
+
+
 def started(code: str, path: Path, *prefix: str) -> "subprocess.Popen[str]":
-    """Start a process with the variable `lock`, the path of the file."""
+    """Start a process with the variables `file`, the lock file, and `lock`, its path."""
     preamble = (
         "import os, subprocess, sys, time\nfrom pathlib import Path\n"
         "from xapi_cli.system.lock import LockTimeout, locked\n"
+        "from xapi_cli.system.private_files import StateDirectory\n"
         f"lock = Path({str(path)!r})\n"
+        "file = StateDirectory(lock.parent).file(lock.name)\n"
     )
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return subprocess.Popen(
@@ -40,7 +47,7 @@ def started(code: str, path: Path, *prefix: str) -> "subprocess.Popen[str]":
 
 def holder(path: Path, more: str = "") -> "subprocess.Popen[str]":
     """Return a process that holds the lock for a minute."""
-    process = started(f"with locked(lock, timeout=5):\n    {more}\n    print('held', flush=True); time.sleep(60)", path)
+    process = started(f"with locked(file, timeout=5):\n    {more}\n    print('held', flush=True); time.sleep(60)", path)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -57,7 +64,7 @@ def test_processes_exclude_each_other(path: Path, tmp_path: Path) -> None:
     code = (
         f"count = Path({str(count)!r})\n"
         "for _ in range(25):\n"
-        "    with locked(lock, timeout=60):\n"
+        "    with locked(file, timeout=60):\n"
         "        number = int(count.read_text()); time.sleep(0.001); count.write_text(str(number + 1))\n"
     )
     processes = [started(code, path) for _ in range(8)]
@@ -71,7 +78,7 @@ def test_threads_exclude_each_other(path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            with locked(path, timeout=30):
+            with locked(file_at(path), timeout=30):
                 inside.append(1)
                 assert len(inside) == 1
                 inside.pop()
@@ -88,7 +95,7 @@ def test_waiting_ends_at_the_timeout(path: Path) -> None:
     process = holder(path)
     waited: list[str] = []
     start = time.monotonic()
-    with pytest.raises(LockTimeout), locked(path, timeout=0.5, on_wait=lambda: waited.append("once")):
+    with pytest.raises(LockTimeout), locked(file_at(path), timeout=0.5, on_wait=lambda: waited.append("once")):
         pass
     assert 0.5 <= time.monotonic() - start < 5
     assert waited == ["once"]
@@ -104,7 +111,7 @@ def test_a_timeout_can_change(path: Path) -> None:
         times.append(time.monotonic() - start)
         return 1.0 if times[-1] < 0.4 else 0.0
 
-    with pytest.raises(LockTimeout), locked(path, timeout=left):
+    with pytest.raises(LockTimeout), locked(file_at(path), timeout=left):
         pass
     assert 0.4 <= times[-1] < 0.7
     end(process)
@@ -112,7 +119,7 @@ def test_a_timeout_can_change(path: Path) -> None:
 
 def test_a_free_lock_is_acquired_with_a_timeout_of_zero(path: Path) -> None:
     waited: list[str] = []
-    with locked(path, timeout=0, on_wait=lambda: waited.append("never")):
+    with locked(file_at(path), timeout=0, on_wait=lambda: waited.append("never")):
         pass
     assert waited == []
 
@@ -120,7 +127,7 @@ def test_a_free_lock_is_acquired_with_a_timeout_of_zero(path: Path) -> None:
 def test_the_lock_of_a_killed_process_is_released(path: Path) -> None:
     process = holder(path)
     process.kill()
-    with locked(path, timeout=1):
+    with locked(file_at(path), timeout=1):
         pass
     process.communicate()
 
@@ -128,7 +135,7 @@ def test_the_lock_of_a_killed_process_is_released(path: Path) -> None:
 def test_a_stopped_process_keeps_the_lock(path: Path) -> None:
     process = holder(path)
     process.send_signal(signal.SIGSTOP)
-    with pytest.raises(LockTimeout), locked(path, timeout=0.3):
+    with pytest.raises(LockTimeout), locked(file_at(path), timeout=0.3):
         pass
     process.send_signal(signal.SIGCONT)
     end(process)
@@ -136,8 +143,8 @@ def test_a_stopped_process_keeps_the_lock(path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_killed_or_stopped_waiting_process_does_not_block_others(path: Path, how: str) -> None:
-    wait = "with locked(lock, timeout=30, on_wait=lambda: print('waiting', flush=True)): pass"
-    with locked(path, timeout=1):
+    wait = "with locked(file, timeout=30, on_wait=lambda: print('waiting', flush=True)): pass"
+    with locked(file_at(path), timeout=1):
         line = [started(wait, path) for _ in range(4)]
         for process in line:
             assert process.stdout is not None
@@ -154,12 +161,12 @@ def test_a_killed_or_stopped_waiting_process_does_not_block_others(path: Path, h
 
 
 def test_a_waiter_that_timed_out_does_not_acquire_the_lock_later(path: Path) -> None:
-    with locked(path, timeout=1):
+    with locked(file_at(path), timeout=1):
         for _ in range(3):
-            with pytest.raises(LockTimeout), locked(path, timeout=0.1):
+            with pytest.raises(LockTimeout), locked(file_at(path), timeout=0.1):
                 pass
     for _ in range(3):
-        with locked(path, timeout=10):
+        with locked(file_at(path), timeout=10):
             pass
 
 
@@ -169,31 +176,31 @@ def test_an_interrupted_waiter_leaves_the_queue(path: Path) -> None:
     def interrupt() -> float:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), locked(path, timeout=interrupt):
+    with pytest.raises(KeyboardInterrupt), locked(file_at(path), timeout=interrupt):
         pass
     end(process)
-    with locked(path, timeout=10):
+    with locked(file_at(path), timeout=10):
         pass
 
 
 def test_a_child_of_the_holder_does_not_keep_the_lock(path: Path) -> None:
     process = holder(path, "child = subprocess.Popen(['sleep', '30'], stdout=subprocess.DEVNULL)")
     end(process)
-    with locked(path, timeout=1):
+    with locked(file_at(path), timeout=1):
         pass
 
 
 def test_an_exception_releases_the_lock(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), locked(path, timeout=1):
+    with pytest.raises(ZeroDivisionError), locked(file_at(path), timeout=1):
         raise ZeroDivisionError
-    with locked(path, timeout=0):
+    with locked(file_at(path), timeout=0):
         pass
 
 
 def test_the_lock_file_remains_and_is_private(path: Path) -> None:
     old = os.umask(0)
     try:
-        with locked(path, timeout=1):
+        with locked(file_at(path), timeout=1):
             inode = path.stat().st_ino
     finally:
         os.umask(old)
@@ -204,7 +211,7 @@ def test_the_lock_file_remains_and_is_private(path: Path) -> None:
 
 def test_a_lock_file_removed_while_held_affects_only_later_processes(path: Path) -> None:
     process = holder(path)
-    waiter = started("with locked(lock, timeout=10): print(os.stat(lock).st_nlink)", path)
+    waiter = started("with locked(file, timeout=10): print(os.stat(lock).st_nlink)", path)
     time.sleep(0.5)
     path.unlink()
     out, _ = waiter.communicate(timeout=20)
@@ -218,7 +225,7 @@ def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     victim.chmod(0o644)
     path.parent.mkdir()
     path.symlink_to(victim)
-    with pytest.raises(LockUnavailable), locked(path, timeout=1):
+    with pytest.raises(LockUnavailable), locked(file_at(path), timeout=1):
         pass
     assert victim.read_text() == "precious"
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
@@ -227,23 +234,26 @@ def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
 def test_a_lock_file_that_is_not_a_private_file_is_rejected(path: Path) -> None:
     path.parent.mkdir()
     os.mkfifo(path)
-    with pytest.raises(LockUnavailable, match="not a regular file"), locked(path, timeout=1):
+    with pytest.raises(LockUnavailable, match="not a regular file"), locked(file_at(path), timeout=1):
         pass
     path.unlink()
     path.mkdir()
-    with pytest.raises(LockUnavailable, match="Is a directory"), locked(path, timeout=1):
+    with pytest.raises(LockUnavailable, match="Is a directory"), locked(file_at(path), timeout=1):
         pass
     if os.geteuid() == 0:
         path.rmdir()
         path.touch()
         os.chown(path, 12345, 12345)
-        with pytest.raises(LockUnavailable, match="belongs to another user"), locked(path, timeout=1):
+        with pytest.raises(LockUnavailable, match="belongs to another user"), locked(file_at(path), timeout=1):
             pass
 
 
 def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LockUnavailable) as caught, locked(tmp_path / "file" / "locks" / "one.lock", timeout=1):
+    with (
+        pytest.raises(LockUnavailable) as caught,
+        locked(file_at(tmp_path / "file" / "locks" / "a"), timeout=1),
+    ):
         pass
     assert caught.value.reason == "Not a directory"
 
@@ -252,7 +262,7 @@ def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
 def test_a_file_system_without_locks_is_reported(path: Path, name: str, tmp_path: Path) -> None:
     code = (
         "from xapi_cli.system.lock import LockUnavailable\n"
-        "try:\n    with locked(lock, timeout=1): print('held')\n"
+        "try:\n    with locked(file, timeout=1): print('held')\n"
         "except LockUnavailable as error: print(type(error).__name__)"
     )
     strace = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject=flock:error={name}"]
@@ -261,7 +271,7 @@ def test_a_file_system_without_locks_is_reported(path: Path, name: str, tmp_path
 
 
 def test_importing_the_module_does_not_import_filelock(path: Path) -> None:
-    code = "print('filelock' in sys.modules)\nwith locked(lock, timeout=1): print('filelock' in sys.modules)"
+    code = "print('filelock' in sys.modules)\nwith locked(file, timeout=1): print('filelock' in sys.modules)"
     assert started(code, path).communicate(timeout=20)[0] == "False\nTrue\n"
 
 
@@ -270,7 +280,7 @@ def test_waiting_processes_acquire_the_lock_in_bounded_time(path: Path) -> None:
         "end = time.monotonic() + 4\nworst = 0\n"
         "while time.monotonic() < end:\n"
         "    start = time.monotonic()\n"
-        "    with locked(lock, timeout=30): worst = max(worst, time.monotonic() - start); time.sleep(0.01)\n"
+        "    with locked(file, timeout=30): worst = max(worst, time.monotonic() - start); time.sleep(0.01)\n"
         "    time.sleep(0.03)\n"
         "print(worst)"
     )

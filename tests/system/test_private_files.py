@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,11 +16,16 @@ from hypothesis import strategies as st
 from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import UsageError
 from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.system.safe_paths import anchored_path
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def file_at(path: Path) -> StateFile:
+    return StateDirectory(path.parent).file(path.name)
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def notes() -> list[str]:
 def test_new_directories_are_private(tmp_path: Path, umask: int) -> None:
     old = os.umask(umask)
     try:
-        assert private_files.make_directory(tmp_path / "a" / "b" / "c") == tmp_path / "a" / "b" / "c"
+        StateDirectory(tmp_path / "a" / "b" / "c").make()
     finally:
         os.umask(old)
     assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
@@ -42,8 +48,8 @@ def test_the_mode_of_an_existing_directory_is_never_changed(tmp_path: Path, note
     directory = tmp_path / "directory"
     directory.mkdir()
     directory.chmod(bits)
-    private_files.check_directory(directory)
-    private_files.make_directory(directory, notify=notes.append)
+    StateDirectory(directory).check()
+    StateDirectory(directory).make(notify=notes.append)
     assert mode(directory) == bits
     assert notes == [f"the directory {directory} is accessible to other users; run `chmod 700 {directory}`"]
 
@@ -52,33 +58,35 @@ def test_a_directory_that_everyone_can_write_to_is_accepted_only_as_a_sticky_par
     directory = tmp_path / "public" / "state"
     directory.mkdir(parents=True)
     directory.parent.chmod(0o1777)
-    private_files.check_directory(directory)
+    StateDirectory(directory).check()
 
     directory.chmod(0o1777)
     with pytest.raises(private_files.Unsafe, match="everyone can write to the state directory"):
-        private_files.check_directory(directory)
+        StateDirectory(directory).check()
     assert mode(directory) == 0o1777
 
 
 def test_an_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    private_files.replace(private_files.make_directory(tmp_path / "link" / "sub") / "file", b"x")
+    directory = StateDirectory(tmp_path / "link" / "sub")
+    directory.make()
+    directory.file("file").replace(b"x")
     assert (tmp_path / "real" / "sub" / "file").read_bytes() == b"x"
 
 
 ACCESSES: dict[str, Callable[[Path], object]] = {
-    "check": lambda path: private_files.check_directory(path.parent),
-    "private": lambda path: private_files.make_directory(path.parent),
-    "read": lambda path: private_files.read(path, limit=9),
-    "open_private": lambda path: private_files.open_private(path, os.O_RDWR | os.O_CREAT),
-    "replace": lambda path: private_files.replace(path, b""),
-    "remove": private_files.remove,
-    "remove_old": lambda path: private_files.remove_old(path.parent, re.compile(".*"), lambda *_: True),
-    "files": lambda path: private_files.files(path.parent, re.compile(".*")),
-    "touch": private_files.touch,
-    "touched": private_files.modified_at,
-    "probe": lambda path: private_files.probe(path.parent),
+    "check": lambda path: StateDirectory(path.parent).check(),
+    "private": lambda path: StateDirectory(path.parent).make(),
+    "read": lambda path: file_at(path).read(limit=9),
+    "open": lambda path: file_at(path).open(os.O_RDWR | os.O_CREAT),
+    "replace": lambda path: file_at(path).replace(b""),
+    "remove": lambda path: file_at(path).remove(),
+    "remove_old": lambda path: StateDirectory(path.parent).remove_old(re.compile(".*"), lambda *_: True),
+    "files": lambda path: StateDirectory(path.parent).files(re.compile(".*")),
+    "touch": lambda path: file_at(path).touch(),
+    "modified_at": lambda path: file_at(path).modified_at(),
+    "probe": lambda path: StateDirectory(path.parent).probe(),
 }
 
 
@@ -119,14 +127,15 @@ def test_a_directory_or_link_of_another_user_is_rejected(tmp_path: Path, access:
 def test_the_home_directory_is_never_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "homes" / "me"))
     with pytest.raises(FileNotFoundError, match="no home directory:"):
-        private_files.make_directory(tmp_path / "homes" / "me" / ".local" / "state" / "xapi")
+        StateDirectory(tmp_path / "homes" / "me" / ".local" / "state" / "xapi").make()
     assert os.listdir(tmp_path) == []
 
 
 def test_many_processes_create_the_same_directory(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from xapi_cli.system import private_files; sys.stdin.readline();"
-        f"private_files.replace(private_files.make_directory(Path({str(tmp_path / 'a' / 'b' / 'c')!r})) / 'file', b'x')"
+        "import sys; from pathlib import Path; from xapi_cli.system.private_files import StateDirectory\n"
+        f"sys.stdin.readline(); directory = StateDirectory(Path({str(tmp_path / 'a' / 'b' / 'c')!r}))\n"
+        "directory.make(); directory.file('file').replace(b'x')"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
@@ -140,35 +149,35 @@ def test_a_path_that_is_not_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(NotADirectoryError):
-            private_files.make_directory(path)
+            StateDirectory(path).make()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.binary(max_size=200_000), st.booleans())
 def test_written_data_is_read_back(tmp_path: Path, data: bytes, sync: bool) -> None:
     path = tmp_path / "file"
-    private_files.replace(path, data, sync=sync)
-    assert private_files.read(path, limit=1_000_000) == data
+    file_at(path).replace(data, sync=sync)
+    assert file_at(path).read(limit=1_000_000) == data
     assert mode(path) == 0o600
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_reading_stops_one_byte_after_the_limit(tmp_path: Path) -> None:
-    private_files.replace(tmp_path / "file", b"12345")
-    assert private_files.read(tmp_path / "file", limit=3) == b"1234"
-    assert private_files.read(tmp_path / "file", limit=5) == b"12345"
+    file_at(tmp_path / "file").replace(b"12345")
+    assert file_at(tmp_path / "file").read(limit=3) == b"1234"
+    assert file_at(tmp_path / "file").read(limit=5) == b"12345"
 
 
 def test_a_missing_file_or_directory_reads_as_none(tmp_path: Path) -> None:
-    assert private_files.read(tmp_path / "file", limit=3) is None
-    assert private_files.read(tmp_path / "directory" / "file", limit=3) is None
+    assert file_at(tmp_path / "file").read(limit=3) is None
+    assert file_at(tmp_path / "directory" / "file").read(limit=3) is None
 
 
 def test_a_file_accessible_to_others_becomes_private(tmp_path: Path, notes: list[str]) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x")
     path.chmod(0o664)
-    assert private_files.read(path, limit=3, notify=notes.append) == b"x"
+    assert file_at(path).read(limit=3, notify=notes.append) == b"x"
     assert mode(path) == 0o600
     assert notes == [f"{path} was accessible to other users; set its mode to 0600"]
 
@@ -178,21 +187,21 @@ def test_a_link_in_place_of_a_private_file_is_replaced_and_never_read(tmp_path: 
     real, link = tmp_path / "dotfiles" / "real", tmp_path / "link"
     real.write_bytes(b"old")
     link.symlink_to(real)
-    private_files.replace(link, b"replaced")
+    file_at(link).replace(b"replaced")
     assert not link.is_symlink()
     assert real.read_bytes() == b"old"
     link.unlink()
     link.symlink_to(real)
     with pytest.raises(OSError, match="symbolic link") as caught:
-        private_files.read(link, limit=3)
+        file_at(link).read(limit=3)
     assert caught.value.errno == errno.ELOOP
 
 
 def test_remove_returns_whether_the_file_existed(tmp_path: Path) -> None:
-    private_files.replace(tmp_path / "file", b"x")
-    assert private_files.remove(tmp_path / "file") is True
-    assert private_files.remove(tmp_path / "file") is False
-    assert private_files.remove(tmp_path / "directory" / "file") is False
+    file_at(tmp_path / "file").replace(b"x")
+    assert file_at(tmp_path / "file").remove() is True
+    assert file_at(tmp_path / "file").remove() is False
+    assert file_at(tmp_path / "directory" / "file").remove() is False
 
 
 def test_only_abandoned_unfinished_files_are_removed(tmp_path: Path) -> None:
@@ -204,9 +213,9 @@ def test_only_abandoned_unfinished_files_are_removed(tmp_path: Path) -> None:
         path.write_bytes(b"x")
     with living.open("r+b") as writing:
         fcntl.flock(writing, fcntl.LOCK_EX)
-        private_files.replace(tmp_path / "file", b"new")
+        file_at(tmp_path / "file").replace(b"new")
         assert sorted(tmp_path.iterdir()) == sorted([living, *others, tmp_path / "file"])
-    private_files.replace(tmp_path / "file", b"newer")
+    file_at(tmp_path / "file").replace(b"newer")
     assert not living.exists()
 
 
@@ -223,24 +232,88 @@ def test_a_link_named_like_an_unfinished_file_is_not_removed(tmp_path: Path) -> 
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / f".file.{'0' * 16}.new").symlink_to(victim)
-    private_files.replace(tmp_path / "file", b"x")
+    file_at(tmp_path / "file").replace(b"x")
     assert victim.read_bytes() == b"precious"
 
 
 def test_a_missing_directory_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        private_files.replace(tmp_path / "directory" / "file", b"")
+        file_at(tmp_path / "directory" / "file").replace(b"")
 
 
 def test_probes_and_writers_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
     def write(number: int) -> None:
         for _ in range(100):
             if number % 2:
-                private_files.probe(tmp_path, 10)
+                StateDirectory(tmp_path).probe(10)
             else:
-                private_files.replace(tmp_path / "record", b"content", sync=False)
+                file_at(tmp_path / "record").replace(b"content", sync=False)
 
     with ThreadPoolExecutor(4) as executor:
         list(executor.map(write, range(4)))
 
     assert [path.name for path in tmp_path.iterdir()] == ["record"]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+def test_a_directory_that_takes_the_place_of_an_open_one_is_used(tmp_path: Path, how: str) -> None:
+    state = StateDirectory(tmp_path / "state")
+    file = state.directory("tokens").file("one")
+    file.directory.make()
+    file.replace(b"old")
+    (tmp_path / "state").rename(tmp_path / "before")
+    if how == "removed":
+        shutil.rmtree(tmp_path / "before")
+        assert file.read(limit=9) is None
+        assert file.remove() is False
+        with pytest.raises(FileNotFoundError):
+            file.replace(b"lost")
+    elif how == "replaced":
+        (tmp_path / "state" / "tokens").mkdir(parents=True)
+        (tmp_path / "state" / "tokens" / "one").write_bytes(b"other")
+        assert file.read(limit=9) == b"other"
+    os.close(file.open(os.O_RDWR | os.O_CREAT))
+    file.replace(b"new")
+    assert (tmp_path / "state" / "tokens" / "one").read_bytes() == b"new"
+
+
+def test_an_open_directory_that_becomes_unsafe_is_rejected(tmp_path: Path) -> None:
+    file = file_at(tmp_path / "state" / "one")
+    file.directory.make()
+    file.replace(b"x")
+    file.directory.path.chmod(0o777)
+    with pytest.raises(UsageError, match="everyone can write to the state directory"):
+        file.read(limit=9)
+
+
+@pytest.mark.skipif(os.name != "posix", reason=f"{IMPOSSIBLE}Windows does not keep directories open")
+def test_directories_are_opened_once_and_closed_when_they_are_not_used_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, int]] = []
+    closed: list[int] = []
+    real_open, real_close = os.open, os.close
+
+    def counted_open(path: str, flags: int, *args: int, **named: int) -> int:
+        descriptor = real_open(path, flags, *args, **named)
+        if flags & os.O_DIRECTORY:
+            opened.append((str(path), descriptor))
+        return descriptor
+
+    def recorded_close(descriptor: int) -> None:
+        closed.append(descriptor)
+        real_close(descriptor)
+
+    (tmp_path / "state" / "tokens").mkdir(parents=True)
+    (tmp_path / "state" / "tokens" / "one").write_bytes(b"x")
+    monkeypatch.setattr(os, "open", counted_open)
+    monkeypatch.setattr(os, "close", recorded_close)
+    file = StateDirectory(tmp_path / "state").directory("tokens").file("one")
+    for _ in range(3):
+        assert file.read(limit=9) == b"x"
+        file.touch()
+    names = [path for path, _ in opened]
+    assert len(names) == len(tmp_path.parts) + 2, names
+    assert names[-1] == "tokens"
+    del file
+    assert {descriptor for _, descriptor in opened} <= set(closed)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import paths
-from xapi_cli.system import agent_socket, private_files
+from xapi_cli.system import agent_socket
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def new_directory(environ: Mapping[str, str]) -> str:
     found = directory(environ)
     state = paths.state_directory(environ)
     if Path(found).parent == state:
-        private_files.check_directory(state)
+        StateDirectory(state).check()
     return found
 
 

@@ -22,7 +22,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError, XapiError
-from xapi_cli.system import agent_socket, private_files
+from xapi_cli.system import agent_socket
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.system.render import printable
 
 STARTING, READY, ENDING = "starting", "ready", "ending"
@@ -72,7 +73,7 @@ def lock(directory: Path, *, timeout: float = 0.0) -> Lock:
     holds the lock then, or is ready; Unsafe if the directory belongs to another user; and OSError.
     """
     end = time.monotonic() + timeout
-    descriptor = private_files.open_private(directory / _LOCK, os.O_RDWR | os.O_CREAT)
+    descriptor = StateDirectory(directory).file(_LOCK).open(os.O_RDWR | os.O_CREAT)
     try:
         while not _try_lock(descriptor):
             if time.monotonic() >= end or _is_ready(directory):
@@ -119,7 +120,7 @@ class Listeners:
         self._directory = directory
         self._paths: dict[str, Path] = {}  # where each socket is
         self._inodes: dict[str, tuple[int, int] | None] = {}
-        private_files.make_directory(directory)
+        StateDirectory(directory).make()
         _remove_unfinished(directory)
         for name in names:
             _check_replaceable(directory / name)

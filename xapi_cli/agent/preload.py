@@ -20,7 +20,7 @@ from xapi_cli.http import loans
 from xapi_cli.http.loan_messages import Loan, MessageSocket, ProtocolError
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
-from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory
 
 _NOT_LOADED = (
     "xapi_cli.sandbox",
@@ -102,10 +102,11 @@ def _account_files(directory: str) -> Iterator[Path]:
     """
     place = _account_directory(directory, os.getpid())
     try:
-        private_files.make_directory(place)
+        StateDirectory(place).make()
         for name, content in _account.items():
-            private_files.make_directory((place / name).parent)
-            private_files.replace(place / name, content, sync=False)
+            own = StateDirectory((place / name).parent)
+            own.make()
+            own.file((place / name).name).replace(content, sync=False)
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.auth.credentials import REASONS, Reason, Source
@@ -23,6 +22,7 @@ from xapi_cli.tokens import Identity, Record, Token
 if TYPE_CHECKING:
     from xapi_cli.auth.shared_login_lock import SharedLoginLock
     from xapi_cli.store.protocol import SharedStore
+    from xapi_cli.system.private_files import StateDirectory
 
 
 class Account:
@@ -38,7 +38,7 @@ class Account:
         identity: Identity,
         repository: TokenRepository,
         *,
-        state: Path,
+        state: "StateDirectory",
         grant: Callable[[str], Token],
         passwords: PasswordSources,
         note: Callable[[str], None],
@@ -52,9 +52,9 @@ class Account:
         self._grant, self._passwords, self._deadline, self._automatic = grant, passwords, deadline, automatic
         self._note, self._warn, self._now = note, warn, now
         self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
-        local_lock, shared = LoginLock(state / "locks" / f"{identity.key}.login.lock"), repository.shared
+        local_lock, shared = LoginLock(state.directory("locks").file(f"{identity.key}.login.lock")), repository.shared
         self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
-        self._failure_files = FailureFiles(state / "attempts")
+        self._failure_files = FailureFiles(state.directory("attempts"))
         self._failure_files.remove_old()
         self._granted: Token | None = None
         self._stored_grant: Token | None = None
@@ -178,6 +178,7 @@ class Account:
         if not self._automatic:
             problem = f"{REASONS[reason]} for {self._name()}, and --no-login was given"
             raise LoginNeeded(problem, hint="run `xapi login`")
+        self.repository.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
@@ -193,10 +194,11 @@ class Account:
 
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
         """Log in with the *typed* password, or with one from another source if that is None."""
+        if typed is not None:
+            self.repository.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read):
             self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
         login = _Login(reason, stale, typed, self._failures.now())
-        self.repository.begin()
         try:
             return self._log_in_or_share(login)
         except (NetworkError, TimeoutExpired) as error:

@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from xapi_cli.system import boot_time, private_files
+from xapi_cli.system import boot_time
+from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
 _KEPT_FOR = 60.0  # seconds
@@ -20,7 +20,7 @@ _OWN = re.compile(r"\.?[0-9a-f]{32}\.[a-z]+(?:\.[0-9a-f]{16}\.new)?")
 class FailureFiles:
     """The records in the directory *directory*, `store.protocol.Failures`; without it, nothing is recorded."""
 
-    def __init__(self, directory: Path, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
+    def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
 
     def now(self) -> float:
@@ -32,7 +32,7 @@ class FailureFiles:
 
         Its times are those since this boot, also if it was written during another one.
         """
-        data = _read(self._path(identity, kind))
+        data = _read(self._file(identity, kind))
         if data is None or (written := _written(data)) is None:
             return None
         later = written.on_clock_of(self._clock()) - written.seconds
@@ -41,32 +41,32 @@ class FailureFiles:
     def write(self, identity: Identity, kind: str, data: bytes) -> None:
         """Replace the file with *data*, and add when it is written, if that is possible."""
         with suppress(OSError):
-            private_files.make_directory(self._directory)
+            self._directory.make()
             members = json.loads(data) | {"written": str(self._clock())}
-            private_files.replace(self._path(identity, kind), json.dumps(members).encode(), sync=False)
+            self._file(identity, kind).replace(json.dumps(members).encode(), sync=False)
 
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the files of *kinds*, if that is possible."""
         for kind in kinds:
             with suppress(OSError):
-                private_files.remove(self._path(identity, kind))
+                self._file(identity, kind).remove()
 
     def remove_old(self) -> None:
         """Remove the files of all accounts that are older than a minute, if that is possible."""
         with suppress(OSError):
-            private_files.remove_old(self._directory, _OWN, self._is_old)
+            self._directory.remove_old(_OWN, self._is_old)
 
-    def _is_old(self, path: Path, mtime: float) -> bool:
-        written = _written(_read(path) or b"", mtime)
+    def _is_old(self, file: StateFile, mtime: float) -> bool:
+        written = _written(_read(file) or b"", mtime)
         return written is None or written.age(self._clock()) > _KEPT_FOR
 
-    def _path(self, identity: Identity, kind: str) -> Path:
-        return self._directory / f"{identity.key}.{kind}"
+    def _file(self, identity: Identity, kind: str) -> StateFile:
+        return self._directory.file(f"{identity.key}.{kind}")
 
 
-def _read(path: Path) -> bytes | None:
+def _read(file: StateFile) -> bytes | None:
     with suppress(OSError):
-        return private_files.read(path, limit=64 * 1024)
+        return file.read(limit=64 * 1024)
     return None
 
 

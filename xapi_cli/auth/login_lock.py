@@ -8,10 +8,9 @@ become invalid in the meantime.
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from xapi_cli.system import private_files
 from xapi_cli.system.lock import LockTimeout, locked
+from xapi_cli.system.private_files import StateFile
 
 
 class AnotherLoggedIn(Exception):
@@ -23,8 +22,8 @@ class LoginLock:
 
     margin = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
 
-    def __init__(self, lock: Path) -> None:
-        self.path = lock
+    def __init__(self, lock: StateFile) -> None:
+        self.file = lock
 
     @contextlib.contextmanager
     def acquired(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[bool]:
@@ -34,11 +33,11 @@ class LoginLock:
         whether this process holds the lock. With *stop_on_login*, raises AnotherLoggedIn as soon as another process has
         stored a token.
         """
-        end, before = time.monotonic() + timeout, private_files.modified_at(self.path)
+        end, before = time.monotonic() + timeout, self.file.modified_at()
 
         def left() -> float:
             nonlocal before
-            now = private_files.modified_at(self.path)
+            now = self.file.modified_at()
             if before is not None and now != before and stop_on_login:
                 raise AnotherLoggedIn
             before = now  # the first process creates the file
@@ -47,7 +46,7 @@ class LoginLock:
         with contextlib.ExitStack() as stack:
             is_held = True
             try:
-                stack.enter_context(locked(self.path, timeout=left))
+                stack.enter_context(locked(self.file, timeout=left))
             except LockTimeout:
                 if required:
                     raise
@@ -57,4 +56,4 @@ class LoginLock:
     def notify_login(self) -> None:
         """Notify waiting processes that there is a new token."""
         with contextlib.suppress(OSError):  # without it, they find the token when they get the lock
-            private_files.touch(self.path)
+            self.file.touch()

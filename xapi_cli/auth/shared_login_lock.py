@@ -14,14 +14,14 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockAttempt, SharedStore
-from xapi_cli.system import boot_time, private_files
+from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.private_files import StateFile
 from xapi_cli.tokens import Identity
 
 _EXTRA_LIFETIME = 15.0  # seconds that the lock lasts beyond the timeout of one login
@@ -40,7 +40,7 @@ class SharedLoginLock:
 
     def __init__(self, local: LoginLock, store: SharedStore, identity: Identity, login_limit: float) -> None:
         self._local, self._store, self._identity = local, store, identity
-        self._owner_file = OwnerFile(local.path.with_suffix(".owner"), store.location)
+        self._owner_file = OwnerFile(local.file.with_suffix(".owner"), store.location)
         self._lifetime = login_limit + _EXTRA_LIFETIME
 
     @contextlib.contextmanager
@@ -108,7 +108,7 @@ class SharedLoginLock:
 
 
 class OwnerFile:
-    """The file *path* with the owner IDs of shared locks that processes of this machine hold or will try to acquire.
+    """The file *file* with the owner IDs of shared locks that processes of this machine hold or will try to acquire.
 
     It has one owner ID for each location of a store; this object reads and changes that of *location*. It remains until
     its lock is released or has expired. An owner ID is valid only until the machine reboots: if the state directory is
@@ -116,8 +116,8 @@ class OwnerFile:
     running process.
     """
 
-    def __init__(self, path: Path, location: str) -> None:
-        self._path, self._location = path, location
+    def __init__(self, file: StateFile, location: str) -> None:
+        self._file, self._location = file, location
 
     def read(self) -> str:
         """Return the owner ID, or an empty string if there is none."""
@@ -139,7 +139,7 @@ class OwnerFile:
         """Return the entries of this boot that have not expired."""
         data = b""
         with contextlib.suppress(OSError):
-            data = private_files.read(self._path, limit=_MAX_OWNER_FILE) or b""
+            data = self._file.read(limit=_MAX_OWNER_FILE) or b""
         boot, *lines = data.decode("ascii", "replace").split("\n")
         if not boot or boot != boot_time.boot_id():
             return []
@@ -150,9 +150,9 @@ class OwnerFile:
         lines = [f"{entry.location} {entry.expires} {entry.owner}" for entry in entries[-_MAX_OWNERS:]]
         with contextlib.suppress(OSError):
             if lines:
-                private_files.replace(self._path, "\n".join([boot_time.boot_id(), *lines]).encode(), sync=False)
+                self._file.replace("\n".join([boot_time.boot_id(), *lines]).encode(), sync=False)
             else:
-                private_files.remove(self._path)
+                self._file.remove()
 
 
 class _Entry(NamedTuple):

@@ -76,11 +76,6 @@ class _Field(NamedTuple):
     type: Any
     default: Any
 
-    @property
-    def is_inverted(self) -> bool:
-        """Whether the flag makes a field False."""
-        return self.default is True
-
 
 def _rows(options: Any) -> dict[str, _Field]:
     """Return the fields of the class *options* that have a Flag."""
@@ -109,14 +104,14 @@ def _flag(name: str, field: _Field) -> inspect.Parameter:
         autocompletion=getattr(completion, row.complete) if row.complete else None,
         rich_help_panel=row.heading,
     )
-    value = False if field.is_inverted else default
+    value = False if default is True else default  # the flag makes the field False
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[type_, option])
 
 
 def _value(given: Any, field: _Field) -> Any:
     """Return the value of *field* for what was *given*; raise UsageError for an option that is given twice."""
     if field.row.once is None:
-        return not given if field.is_inverted else given
+        return not given if field.default is True else given
     if len(given) > 1:
         raise UsageError(f"{field.row.names[-1]} is given twice", hint=field.row.once)
     return given[0] if given else None

@@ -10,7 +10,7 @@ from xapi_cli.openapi import index_file
 from xapi_cli.openapi.routes import Routes
 from xapi_cli.request import items
 from xapi_cli.settings import config_file, paths, resolve
-from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory
 
 if TYPE_CHECKING:
     from xapi_cli.openapi.index import Index
@@ -85,11 +85,12 @@ def _from_index(params: dict[str, Any], read: "Callable[[_Completion], Iterable[
         state = paths.state_directory(os.environ)
         if not os.path.isdir(state / "api"):  # the usual case takes one system call
             return []
-        private_files.check_directory(state)
+        directory = StateDirectory(state)
+        directory.check()
         config = config_file.load(paths.config_path(os.environ))
         name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
         base_url = _base_url(params, config.profiles.get(name, {}))
-        with index_file.open_index(state, name) as index:
+        with index_file.open_index(directory, name) as index:
             if index is None or (base_url and not index.describes(base_url)):
                 return []
             return list(read(_Completion(params, index, urls.path_of(base_url) if base_url else "")))

@@ -44,7 +44,7 @@ def is_numeric(host: str) -> bool:
 def reject_spaces(text: str) -> None:
     """Raise InvalidURL for blanks, backslashes and control characters."""
     reject_control_characters(text)
-    if any(character.isspace() for character in text):
+    if "".join(text.split()) != text:
         raise InvalidURL("contains whitespace")
     if "\\" in text:
         raise InvalidURL("has a backslash")

@@ -3,22 +3,21 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.index import Index, InvalidIndex, decode
-from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory, StateFile
 
 _MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def index_path(state: Path, profile: str) -> Path:
-    """Return the path of the index of *profile* in the directory *state*; different names have different paths.
+def index_of(state: StateDirectory, profile: str) -> StateFile:
+    """Return the file of the index of *profile* in the directory *state*; different names have different files.
 
     Only lowercase letters, digits, - and _ are written as they are, because some file systems ignore the case. Of a
-    name that is too long for a file, the path has the hash.
+    name that is too long for a file, the hash is used.
     """
     encoded = profile.encode("utf-8", "surrogatepass")
     name = "".join(chr(byte) if chr(byte) in _KEPT else f"%{byte:02x}" for byte in encoded)
@@ -26,22 +25,22 @@ def index_path(state: Path, profile: str) -> Path:
         from hashlib import sha256
 
         name = f"={sha256(encoded).hexdigest()}"
-    return state / "api" / name
+    return state.directory("api").file(name)
 
 
-def exists(state: Path, profile: str) -> bool:
+def exists(state: StateDirectory, profile: str) -> bool:
     """Return whether there is an index for *profile*; this takes one system call."""
-    return os.path.exists(index_path(state, profile))
+    return os.path.exists(index_of(state, profile).path)
 
 
 @contextmanager
-def open_index(state: Path, profile: str) -> Iterator[Index | None]:
+def open_index(state: StateDirectory, profile: str) -> Iterator[Index | None]:
     """Open the index of *profile*; yield None if there is none. Its operations are read when they are needed.
 
     Raises InvalidIndex if it is damaged or cannot be read, and Unsafe for a directory that others can write to.
     """
     try:
-        descriptor = private_files.open_existing(index_path(state, profile))
+        descriptor = index_of(state, profile).open_existing()
     except OSError as error:
         raise InvalidIndex(f"it cannot be read: {error.strerror or type(error).__name__}") from error
     if descriptor is None:
@@ -53,33 +52,33 @@ def open_index(state: Path, profile: str) -> Iterator[Index | None]:
         yield decode(file)
 
 
-def write(state: Path, profile: str, data: bytes) -> None:
+def write(state: StateDirectory, profile: str, data: bytes) -> None:
     """Store *data*, the index of *profile*, atomically; raises OutputError."""
-    path = index_path(state, profile)
+    file = index_of(state, profile)
     if len(data) > _MAX_SIZE:
         raise UsageError("the index of the API description is too large", hint="load a smaller document")
     try:
-        private_files.make_directory(path.parent)
-        private_files.replace(path, data)
+        file.directory.make()
+        file.replace(data)
     except OSError as error:
         raise _failure("stored", error) from error
 
 
-def move(state: Path, old: str, new: str) -> None:
+def move(state: StateDirectory, old: str, new: str) -> None:
     """Make the index of the profile *old*, if there is one, that of *new*; raises OutputError."""
     if not exists(state, old):
         remove(state, new)
         return
     try:
-        private_files.rename(index_path(state, old), index_path(state, new))
+        index_of(state, old).rename(index_of(state, new).name)
     except OSError as error:
         raise _failure("renamed", error) from error
 
 
-def remove(state: Path, profile: str) -> bool:
+def remove(state: StateDirectory, profile: str) -> bool:
     """Delete the index of *profile*; return whether there was one; raises OutputError."""
     try:
-        return exists(state, profile) and private_files.remove(index_path(state, profile))
+        return exists(state, profile) and index_of(state, profile).remove()
     except OSError as error:
         raise _failure("deleted", error) from error
 

@@ -15,9 +15,9 @@ from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from xapi_cli.openapi.operations import Operation
+    from xapi_cli.system.private_files import StateDirectory
 
 _SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
 # A request must not wait for its check. Beyond these limits, it is not compared.
@@ -28,7 +28,7 @@ _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it 
 
 
 def warning(
-    state: "Callable[[], Path]",
+    state: "Callable[[], StateDirectory]",
     profile: str,
     base_url: str,
     method: str | None,

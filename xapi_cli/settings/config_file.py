@@ -13,7 +13,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import AnchoredPath, UnsafePath, anchored_path, closing
+from xapi_cli.system.safe_paths import UnsafePath, anchored_path, closing
 
 if TYPE_CHECKING:
     from tomlkit.items import InlineTable, Key
@@ -53,7 +53,7 @@ def load(path: Path) -> Config:
     return _validated(document, path)
 
 
-def edit(path: Path, change: "Change", *, lock: Path | None = None) -> None:
+def edit(path: Path, change: "Change", *, lock: "private_files.StateFile | None" = None) -> None:
     """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
     *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it. It
@@ -164,12 +164,13 @@ def _read_text(path: Path) -> str | None:
 
 def _read_bytes(path: Path) -> bytes:
     """Return the contents of the config file *path*; raise Unsafe if another user may have written it."""
-    with anchored_path(path) as link:
-        _check_directory(link)
-    with anchored_path(path, follow=True) as file:
-        _check_directory(file)
-        opened = closing(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))  # opening a FIFO would block
-    with opened as descriptor:
+    try:
+        opened = _open(path, follow=False)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        opened = _open(path, follow=True)  # a symbolic link
+    with closing(opened) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(
@@ -182,9 +183,11 @@ def _read_bytes(path: Path) -> bytes:
             return stream.read()
 
 
-def _check_directory(file: AnchoredPath) -> None:
-    """Raise Unsafe if other users can replace *file*."""
-    private_files.check_status(file.directory_status(), "directory", file.path.parent, variable=_VARIABLE)
+def _open(path: Path, *, follow: bool) -> int:
+    """Return the descriptor of the config file; raise Unsafe if other users can replace it."""
+    with anchored_path(path, follow=follow) as file:
+        private_files.check_status(file.directory_status(), "directory", file.path.parent, variable=_VARIABLE)
+        return file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a FIFO would block
 
 
 def _validated(document: Mapping[str, Any], path: Path) -> Config:
@@ -236,16 +239,17 @@ def _renamed(key: "Key", new: str) -> "Key":
     return renamed
 
 
-def _exclude_others(stack: ExitStack, path: Path, lock: Path) -> None:
+def _exclude_others(stack: ExitStack, path: Path, lock: private_files.StateFile) -> None:
     """Hold *lock* until *stack* ends, or a file next to *path* if the state directory cannot be used for locks.
 
     If neither can be locked, processes do not exclude each other: an edit is lost only if another one ends meanwhile.
     """
     from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
-    for place in (lock, path.with_name(f".{path.name}.lock")):
+    beside = private_files.StateDirectory(path.parent).file(f".{path.name}.lock")
+    for file in (lock, beside):
         try:
-            stack.enter_context(locked(place, timeout=_LOCK_TIMEOUT))
+            stack.enter_context(locked(file, timeout=_LOCK_TIMEOUT))
         except LockTimeout as error:
             raise OutputError(
                 f"{_shown(path)} cannot be written: another xapi process has been editing it for more than"

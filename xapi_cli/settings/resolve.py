@@ -53,7 +53,9 @@ def is_quiet(flags: Flags, environ: Mapping[str, str]) -> bool:
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
     (variable,) = SETTINGS["profile"].variables
-    name = _flag_value(flags, "profile") or environ.get(variable) or found.default_profile or "default"
+    if flags.get("profile") == "":
+        raise _empty_flag("profile")
+    name = flags.get("profile") or environ.get(variable) or found.default_profile or "default"
     return values.profile_name(name)
 
 
@@ -119,7 +121,15 @@ class _Sources(NamedTuple):
 
     def value(self, key: str) -> Any:
         """Return the value of the setting *key* from the first source that has it, otherwise None."""
-        return next(self._given(key), None)
+        setting, flag = SETTINGS[key], self.flags.get(key)
+        if flag == "":
+            raise _empty_flag(key)
+        if flag:
+            return prefixed(setting.flags[0], setting.type.parse, flag)
+        for variable in setting.variables:
+            if value := self.environ.get(variable):
+                return prefixed(variable, setting.type.from_variable, value)
+        return self.profile_value(key) if key in self.profile else None
 
     def profile_value(self, key: str) -> Any:
         """Return the value of the setting *key* from the profile alone, otherwise None."""
@@ -129,21 +139,9 @@ class _Sources(NamedTuple):
         place = f"profile {printable(self.name)}, {key}"
         return prefixed(place, SETTINGS[key].type.from_profile, value, self.directory)
 
-    def _given(self, key: str) -> Iterator[Any]:
-        setting = SETTINGS[key]
-        if text := _flag_value(self.flags, key):
-            yield prefixed(setting.flags[0], setting.type.parse, text)
-        for variable in setting.variables:
-            if value := self.environ.get(variable):
-                yield prefixed(variable, setting.type.from_variable, value)
-        yield self.profile_value(key)
 
-
-def _flag_value(flags: Flags, key: str) -> str | None:
-    value = flags.get(key)
-    if value == "":
-        raise UsageError(f"{SETTINGS[key].flags[0]} is empty", hint="give a value, or omit the option")
-    return value
+def _empty_flag(key: str) -> UsageError:
+    return UsageError(f"{SETTINGS[key].flags[0]} is empty", hint="give a value, or omit the option")
 
 
 def _token_base_url(settings: Settings, sources: _Sources) -> str | None:

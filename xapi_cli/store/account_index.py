@@ -13,10 +13,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from xapi_cli.system import boot_time, private_files
+from xapi_cli.system import boot_time
+from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
 _OWN = re.compile(r"[0-9a-f]{32}\.json")
@@ -62,16 +62,16 @@ class _Entry(NamedTuple):
 class AccountIndex:
     """The index in the directory *directory*; methods let every OSError propagate."""
 
-    def __init__(self, directory: Path, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
+    def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
 
-    def path(self, identity: Identity) -> Path:
-        """Return the path of the account's entry."""
-        return self._directory / f"{identity.key}.json"
+    def file(self, identity: Identity) -> StateFile:
+        """Return the file with the account's entry."""
+        return self._directory.file(f"{identity.key}.json")
 
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker of the account's entry, which a logout changes; it is empty if there is no entry."""
-        entry = self._read(self.path(identity))
+        entry = self._read(self.file(identity))
         return entry.marker if entry else ""
 
     def has_logout_marker(self, identity: Identity, marker: str) -> bool:
@@ -80,12 +80,12 @@ class AccountIndex:
 
     def stores(self, identity: Identity) -> list[KnownStore]:
         """Return the stores that have, or may have, a record of *identity*."""
-        entry = self._read(self.path(identity))
+        entry = self._read(self.file(identity))
         return entry.stores if entry else []
 
     def revision(self, identity: Identity, storage: str) -> str | None:
         """Return what every change of the account's entry changes; None if it has no record in *storage*."""
-        entry = self._read(self.path(identity))
+        entry = self._read(self.file(identity))
         if entry is None or all(store.storage != storage for store in entry.stores):
             return None
         return f"{entry.marker} {entry.revision}"
@@ -126,31 +126,31 @@ class AccountIndex:
 
     def forget(self, identity: Identity) -> None:
         """Remove the account's entry, which needs no space on a full disk; logins in progress will not detect it."""
-        private_files.remove(self.path(identity))
+        self.file(identity).remove()
 
     def has_damaged_entry(self, identity: Identity) -> bool:
         """Return whether the account has an entry that is not valid, so that its stores are not known."""
-        return self._is_damaged(self.path(identity))
+        return self._is_damaged(self.file(identity))
 
     def all(self) -> list[Identity]:
         """Return every account that has a stored record."""
-        entries = (self._read(path) for path in private_files.files(self._directory, _OWN))
+        entries = map(self._read, self._directory.files(_OWN))
         return [entry.identity for entry in entries if entry and entry.identity]
 
     def is_damaged(self) -> bool:
         """Return whether an entry is not valid or does not name its account, so that `all` may lack that account."""
-        return any(self._is_damaged(path) for path in private_files.files(self._directory, _OWN))
+        return any(map(self._is_damaged, self._directory.files(_OWN)))
 
-    def _read(self, path: Path) -> _Entry | None:
+    def _read(self, file: StateFile) -> _Entry | None:
         """Return the entry, or None if there is none or it is not valid."""
-        data = private_files.read(path, limit=_LIMIT)
+        data = file.read(limit=_LIMIT)
         try:
             return _entry(json.loads(data or b""))
         except (ValueError, RecursionError):
             return None
 
     def _write(self, identity: Identity, marker: str, stores: Sequence[KnownStore]) -> None:
-        private_files.make_directory(self._directory)
+        self._directory.make()
         known = [store._asdict() for store in stores]
         while len(json.dumps(known)) > _MAX_SIZE:
             known.pop(0)
@@ -159,21 +159,21 @@ class AccountIndex:
             entry |= {"base_url": identity.base_url, "username": identity.username}
         else:
             entry["emptied"] = str(self._clock())
-        private_files.replace(self.path(identity), json.dumps(entry).encode())
+        self.file(identity).replace(json.dumps(entry).encode())
 
-    def _is_damaged(self, path: Path) -> bool:
-        entry = self._read(path)
+    def _is_damaged(self, file: StateFile) -> bool:
+        entry = self._read(file)
         if entry is None:
-            return private_files.read(path, limit=0) is not None  # otherwise, another process has removed it
+            return file.read(limit=0) is not None  # otherwise, another process has removed it
         return bool(entry.stores) and entry.identity is None
 
     def _sweep(self) -> None:
         """Remove the empty entries that logouts left more than an hour ago."""
         with suppress(OSError):
-            private_files.remove_old(self._directory, _OWN, self._is_obsolete)
+            self._directory.remove_old(_OWN, self._is_obsolete)
 
-    def _is_obsolete(self, path: Path, mtime: float) -> bool:
-        entry = self._read(path)
+    def _is_obsolete(self, file: StateFile, mtime: float) -> bool:
+        entry = self._read(file)
         if entry is None or entry.stores:
             return False
         emptied = boot_time.parsed(entry.emptied, mtime=mtime)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.watchdog import Watchdog, WatchdogTimeout
-from xapi_cli.system import private_files
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
 _MAX_QUEUE_TIME = 60.0  # seconds to wait in a queue behind healthy processes
@@ -35,7 +34,7 @@ class ExclusiveAccess:
     def __init__(self, name: str, options: StoreOptions, *, notice: Callable[[], None]) -> None:
         self.timeout = max(options.timeout, options.unlock_wait or 0)  # seconds
         self._failure: AccessTimeout | None = None
-        self._lock = options.state / "locks" / f"{name}.lock"
+        self._lock = options.state.directory("locks").file(f"{name}.lock")
         self._on_lock_failure = options.on_lock_failure
         self._notice: Callable[[], None] | None = None if options.unlock_wait is None else notice
         self._watchdog: Watchdog | None = None  # the one of the latest access
@@ -74,11 +73,11 @@ class ExclusiveAccess:
         holds the lock without activity.
         """
         descriptor = None
-        activity = private_files.modified_at(self._lock)
+        activity = self._lock.modified_at()
 
         def left() -> float:
             nonlocal activity
-            if (now := private_files.modified_at(self._lock)) != activity:
+            if (now := self._lock.modified_at()) != activity:
                 activity = now
                 watchdog.renew()
             return watchdog.left() - _MIN_OPERATION_TIME
@@ -101,4 +100,4 @@ class ExclusiveAccess:
 
     def _touch(self) -> None:
         with contextlib.suppress(OSError):  # without a state directory no queue exists either
-            private_files.touch(self._lock)
+            self._lock.touch()

@@ -3,60 +3,59 @@
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store import record as records
-from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity, Record
 
 
 class FileStore:
     """Store tokens, without passwords, in the directory `tokens` of the state directory *state*."""
 
-    def __init__(self, state: Path, warn: Callable[[str], None]) -> None:
-        self._directory = state / "tokens"
+    def __init__(self, state: StateDirectory, warn: Callable[[str], None]) -> None:
+        self._directory = state.directory("tokens")
         self._warn = warn
 
     def probe(self) -> None:
         """Raise StoreError unless a file of the usual record size can be written."""
-        with _file_errors("write", self._directory / "probe"):
-            private_files.probe(self._directory, 4096)
+        with _file_errors("write", self._directory.file("probe")):
+            self._directory.probe(4096)
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        path = self._path(identity)
-        with _file_errors("read", path):
-            data = private_files.read(path, limit=records.LIMIT, notify=self._warn)
+        file = self._file(identity)
+        with _file_errors("read", file):
+            data = file.read(limit=records.LIMIT, notify=self._warn)
         return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store the token of *record*; on return it is on disk, and after a failure the previous one is intact."""
-        path = self._path(identity)
+        file = self._file(identity)
         data = records.encode(identity, Record(record.token)).encode("ascii")
-        with _file_errors("write", path):
-            private_files.make_directory(self._directory, notify=self._warn)
-            private_files.replace(path, data)
+        with _file_errors("write", file):
+            self._directory.make(notify=self._warn)
+            file.replace(data)
 
     def delete(self, identity: Identity) -> bool:
         """Delete the file of *identity*; return whether there was one."""
-        path = self._path(identity)
-        with _file_errors("remove", path):
-            return private_files.remove(path)
+        file = self._file(identity)
+        with _file_errors("remove", file):
+            return file.remove()
 
-    def _path(self, identity: Identity) -> Path:
-        return self._directory / f"{identity.key}.json"
+    def _file(self, identity: Identity) -> StateFile:
+        return self._directory.file(f"{identity.key}.json")
 
 
 @contextlib.contextmanager
-def _file_errors(doing: str, path: Path) -> Iterator[None]:
-    """Convert an OSError about *path* to StoreError."""
+def _file_errors(doing: str, file: StateFile) -> Iterator[None]:
+    """Convert an OSError about *file* to StoreError."""
     try:
         yield
     except OSError as error:
         is_link = error.errno == errno.ELOOP
         reason = "a symbolic link, which is not followed" if is_link else error.strerror or type(error).__name__
         raise StoreError(
-            f"cannot {doing} the token file {path}: {reason}",
+            f"cannot {doing} the token file {file.path}: {reason}",
             hint="set XAPI_STATE_DIR to a directory of yours that can be written, or use --storage none",
         ) from error

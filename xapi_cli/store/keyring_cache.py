@@ -30,7 +30,7 @@ class CachedKeyringStore:
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
         self._cache = KeeperClient(options.environ, _TIME_LIMIT)
-        self._index = AccountIndex(options.state / "known")
+        self._index = AccountIndex(options.state.directory("known"))
         self._loaded: KeyringStore | None = None
         self._has_read = False
 
@@ -91,7 +91,7 @@ class CachedKeyringStore:
         if revision is None:
             return None
         selection = (self._options.environ.get(name, "") for name in SELECTED_BY)
-        parts = "\0".join([str(self._options.state), revision, *selection])
+        parts = "\0".join([str(self._options.state.path), revision, *selection])
         return hashlib.sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _forget(self, identity: Identity) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -11,6 +10,7 @@ from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
     from xapi_cli.system.lock import LockUnavailable
+    from xapi_cli.system.private_files import StateDirectory
     from xapi_cli.system.programs import RunProgram
 
 
@@ -128,7 +128,7 @@ class StoreOptions(NamedTuple):
     another process has the terminal.
     """
 
-    state: Path
+    state: "StateDirectory"
     environ: Mapping[str, str]
     warn: Callable[[str], None]
     on_lock_failure: "Callable[[LockUnavailable], None]" = lambda error: None
@@ -141,7 +141,7 @@ class StoreOptions(NamedTuple):
     run_program: "RunProgram | None" = None
 
     def __repr__(self) -> str:
-        return f"StoreOptions({self.state!r}, …)"  # the environment contains secrets
+        return f"StoreOptions({self.state.path!r}, …)"  # the environment contains secrets
 
 
 class LoggedOut(Exception):

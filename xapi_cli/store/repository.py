@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
     from xapi_cli.store.protocol import Failures, LockingStore, SharedStore, Store
     from xapi_cli.system.lock import LockUnavailable
+    from xapi_cli.system.private_files import StateDirectory
     from xapi_cli.system.programs import RunProgram
 
 UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
@@ -47,7 +47,7 @@ class TokenRepository:
         identity: Identity,
         setting: str,
         *,
-        state: Path,
+        state: "StateDirectory",
         environ: Mapping[str, str],
         warn: Callable[[str], None],
         interactive: bool,
@@ -91,7 +91,7 @@ class TokenRepository:
         """The index of accounts; reading a record does not need it."""
         from xapi_cli.store.account_index import AccountIndex
 
-        return AccountIndex(self._state / "known")
+        return AccountIndex(self._state.directory("known"))
 
     @property
     def storage(self) -> str:
@@ -262,7 +262,7 @@ class TokenRepository:
         if self._storage.needs_state_directory:
             from xapi_cli.system.lock import describe_state_error
 
-            problem, remedy = describe_state_error(self._state, error)
+            problem, remedy = describe_state_error(self._state.path, error)
             raise StoreError(problem, hint=remedy) from error
         self._on_lock_failure(error)
 
@@ -420,7 +420,7 @@ class TokenRepository:
             raise StoreError(
                 f"its token was not found in {registry.described(storage, store.location)}, where it was stored",
                 hint="log out in the environment in which you logged in; if it was deleted there by another program,"
-                f" remove {printable(str(self._index.path(self.identity)))}",
+                f" remove {printable(str(self._index.file(self.identity).path))}",
             )
         return is_found, obtained_at
 
@@ -483,7 +483,7 @@ class TokenRepository:
 
         with ExitStack() as stack:
             try:
-                lock = self._state / "locks" / f"{self.identity.key}.store.lock"
+                lock = self._state.directory("locks").file(f"{self.identity.key}.store.lock")
                 stack.enter_context(locked(lock, timeout=_WRITE_WAIT))
             except LockTimeout as error:
                 raise TimeoutExpired(
@@ -501,7 +501,7 @@ class TokenRepository:
         if not self._warned:
             self._warned = True
             locks = f"with the locks of {self._storage.place}" if self._storage.has_own_lock else "without locks"
-            self._warn(f"{describe_state_error(self._state, error)[0]}; continuing {locks}")
+            self._warn(f"{describe_state_error(self._state.path, error)[0]}; continuing {locks}")
 
 
 def _obtained_at(record: Record | None) -> str | None:

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from xapi_cli.system import forks, private_files
+from xapi_cli.system import forks
+from xapi_cli.system.private_files import StateFile
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import is_trusted
 
@@ -103,16 +104,16 @@ def _obstacle(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(
-    path: Path, *, timeout: float | Callable[[], float], on_wait: Callable[[], None] | None = None
+    file: StateFile, *, timeout: float | Callable[[], float], on_wait: Callable[[], None] | None = None
 ) -> Iterator[int]:
-    """Acquire the lock on the file *path* for a `with` block; creates a missing parent directory.
+    """Acquire the lock on *file* for a `with` block; creates a missing parent directory.
 
-    Returns the descriptor of the file, which is empty unless the caller writes to it.
+    Returns its descriptor. The file is empty unless the caller writes to it.
 
     *timeout* is the timeout in seconds, or a function that returns the remaining seconds. *on_wait* is called once,
     before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
     """
-    descriptor = _acquire(path, _countdown(timeout), on_wait)
+    descriptor = _acquire(file, _countdown(timeout), on_wait)
     try:
         yield descriptor
     finally:
@@ -126,28 +127,28 @@ def _countdown(timeout: float | Callable[[], float]) -> Callable[[], float]:
     return lambda: end - time.monotonic()
 
 
-def _acquire(path: Path, remaining: Callable[[], float], on_wait: Callable[[], None] | None) -> int:
-    """Return the descriptor of the file *path*, locked; raises LockTimeout or LockUnavailable."""
+def _acquire(file: StateFile, remaining: Callable[[], float], on_wait: Callable[[], None] | None) -> int:
+    """Return the descriptor of *file*, locked; raises LockTimeout or LockUnavailable."""
     try:
-        descriptor = _try_acquire(path)
+        descriptor = _try_acquire(file)
         if descriptor is None and on_wait is not None:
             on_wait()
         while descriptor is None:
             if remaining() <= 0:
-                raise LockTimeout(str(path))
-            descriptor = _wait(path, remaining)
+                raise LockTimeout(str(file.path))
+            descriptor = _wait(file, remaining)
     except OSError as error:
-        raise LockUnavailable(path, error) from error
+        raise LockUnavailable(file.path, error) from error
     return descriptor
 
 
-def _try_acquire(path: Path) -> int | None:
-    """Return the descriptor of the file *path*, locked, or None if another holder has the lock."""
+def _try_acquire(file: StateFile) -> int | None:
+    """Return the descriptor of *file*, locked, or None if another holder has the lock."""
     import filelock  # takes 10 to 35 ms to import, and most commands use no lock
 
-    descriptor = _open(path)
+    descriptor = _open(file)
     try:
-        if filelock.lock_descriptor(descriptor, blocking=False) and _is_current(path, descriptor):
+        if filelock.lock_descriptor(descriptor, blocking=False) and _is_current(file, descriptor):
             return descriptor
     except BaseException:
         _descriptors.close(descriptor)
@@ -156,20 +157,20 @@ def _try_acquire(path: Path) -> int | None:
     return None
 
 
-def _wait(path: Path, remaining: Callable[[], float]) -> int | None:
-    """Wait; return the descriptor of the file *path*, locked, or None if the caller must check again."""
+def _wait(file: StateFile, remaining: Callable[[], float]) -> int | None:
+    """Wait; return the descriptor of *file*, locked, or None if the caller must check again."""
     if os.name == "nt":
         time.sleep(_POLL_INTERVAL)
-        return _try_acquire(path)
-    return _Waiter(path).wait(remaining)
+        return _try_acquire(file)
+    return _Waiter(file).wait(remaining)
 
 
 class _Waiter:
-    """A wait for the lock on the file *path*, in a separate thread."""
+    """A wait for the lock on *file*, in a separate thread."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = _open(path)
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+        self._descriptor = _open(file)
         self._error: OSError | None = None
         self._given_up = False
         self._acquired = threading.Event()
@@ -179,13 +180,13 @@ class _Waiter:
     def wait(self, remaining: Callable[[], float]) -> int | None:
         """Return the descriptor once it is locked, or None after a timeout or if the file was replaced."""
         try:
-            while (seconds := remaining()) > 0 and _is_current(self._path, self._descriptor):
+            while (seconds := remaining()) > 0 and _is_current(self._file, self._descriptor):
                 if self._acquired.wait(min(seconds, _POLL_INTERVAL)):
                     break
         except BaseException:
             self._give_up()
             raise
-        if self._error is not None or not _is_current(self._path, self._descriptor) or not self._acquired.is_set():
+        if self._error is not None or not _is_current(self._file, self._descriptor) or not self._acquired.is_set():
             self._give_up()
         if self._error is not None:
             raise self._error
@@ -210,17 +211,17 @@ class _Waiter:
             self._acquired.set()
 
 
-def _open(path: Path) -> int:
-    descriptor = private_files.open_private(path, os.O_RDWR | os.O_CREAT)
+def _open(file: StateFile) -> int:
+    descriptor = file.open(os.O_RDWR | os.O_CREAT)
     _descriptors.add(descriptor)
     return descriptor
 
 
-def _is_current(path: Path, descriptor: int) -> bool:
-    """Return whether *path* still names the open file; a lock on a removed or replaced file has no effect."""
+def _is_current(file: StateFile, descriptor: int) -> bool:
+    """Return whether *file* still names the open file; a lock on a removed or replaced file has no effect."""
     if os.name == "nt":
         return True  # an open file cannot be removed or replaced on Windows
     try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(file.path), os.fstat(descriptor))
     except FileNotFoundError:
         return False

@@ -1,8 +1,8 @@
 """Private directories and files: only the owner can access what xapi stores, and files are replaced atomically.
 
-Each function checks the directory that it uses and raises Unsafe if another user owns it or if it is world-writable.
-The mode of an existing directory is never changed. Every OSError propagates, because the caller knows the purpose of
-the file.
+Each access to a state directory checks it and raises Unsafe if another user owns it or if it is world-writable. The
+mode of an existing directory is never changed. Every OSError propagates, because the caller knows the purpose of the
+file.
 """
 
 import errno
@@ -10,10 +10,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
@@ -36,123 +36,194 @@ class Unsafe(UsageError):
         return cls(problem, hint=f"{remedy}set {variable} to a directory that you own")
 
 
-def check_directory(path: Path) -> None:
-    """Raise Unsafe if the directory *path* or its parent is not safe to use; an OSError is ignored.
+class StateDirectory:
+    """The directory *path*, in which only xapi has files: it is opened at the first access, and kept open.
 
-    The parent may be sticky, such as `/tmp`. *path* itself may not: other users could occupy the names of its files.
+    Each access checks the directory. If another one has taken its place on the path meanwhile, that one is opened.
+    *above*, if it is given, is the directory that contains it.
     """
-    with suppress(OSError), _checked_path(path.parent / _PLACEHOLDER):
-        pass
-    with suppress(OSError), _checked_path(path / _PLACEHOLDER, allow_sticky=False):
-        pass
 
+    def __init__(self, path: Path, *, above: "StateDirectory | None" = None) -> None:
+        self.path = path
+        self._above = above
+        self._anchor: AnchoredPath | None = None  # a place in the open directory
 
-def make_directory(path: Path, *, notify: Notify | None = None) -> Path:
-    """Create the directory *path* if it does not exist, and return it.
+    def directory(self, name: str) -> "StateDirectory":
+        """Return the directory *name* in this one."""
+        return StateDirectory(self.path / name, above=self)
 
-    Calls *notify* with a message if other users can access an existing directory.
-    """
-    with _checked_path(path / _PLACEHOLDER, make=True) as entry:
-        _notify_of_directory(entry, notify)
-    return path
+    def file(self, name: str) -> "StateFile":
+        """Return the file *name* in this directory."""
+        return StateFile(self, name)
 
+    def check(self) -> None:
+        """Raise Unsafe if the directory or its parent is not safe to use; an OSError is ignored.
 
-def read(path: Path, *, limit: int, notify: Notify | None = None) -> bytes | None:
-    """Return at most *limit* + 1 bytes of the private file *path*, or None if it does not exist.
+        The parent may be sticky, such as `/tmp`. The directory itself may not: other users could occupy the names of
+        its files.
+        """
+        try:
+            with anchored_path(self.path) as parent:
+                _check_directory(parent.directory_status(), self.path.parent)
+                anchor = self._keep(parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER))
+            _check_directory(anchor.directory_status(), self.path, allow_sticky=False)
+        except UnsafePath as error:
+            raise _unsafe(error) from error
+        except OSError:
+            pass
 
-    Raises OSError for a symbolic link, a file of another user, and anything other than a regular file. The mode of a
-    file that other users can access is changed to 0600. *notify* is called with a message about such a file, and about
-    a directory that other users can access.
-    """
-    descriptor = open_existing(path, notify=notify)
-    if descriptor is None:
-        return None
-    with open(descriptor, "rb") as stream:
-        return stream.read(limit + 1)
+    def make(self, *, notify: Notify | None = None) -> None:
+        """Create the directory if it does not exist.
 
+        Calls *notify* with a message if other users can access an existing directory.
+        """
+        place = self.place(make=True)
+        if notify:
+            _notify_of_directory(place, notify)
 
-def open_existing(path: Path, *, notify: Notify | None = None) -> int | None:
-    """Return the descriptor of the private file *path*, opened for reading, or None if it does not exist.
+    def place(self, name: str = _PLACEHOLDER, *, make: bool = False) -> AnchoredPath:
+        """Return the place *name* in the directory, which is safe to use; with *make*, create it if it does not exist.
 
-    Raises the exceptions of `read`, and calls *notify* as it does.
-    """
-    try:
-        with _checked_path(path) as file:
-            _notify_of_directory(file, notify)
-            return _restricted(file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), path, notify)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        Raises Unsafe if another user owns it or everyone can write to it.
+        """
+        anchor = self._anchor
+        status = None if anchor is None else self._status_if_current(anchor)
+        if anchor is None or status is None:
+            try:
+                anchor = self._keep(self._opened(make=make))
+            except UnsafePath as error:
+                raise _unsafe(error) from error
+            status = anchor.directory_status()
+        _check_directory(status, self.path)
+        return anchor.sibling(name)
 
+    def files(self, pattern: re.Pattern[str]) -> "list[StateFile]":
+        """Return the files whose names match *pattern*, sorted."""
+        try:
+            return [self.file(name) for name in sorted(self.place().names()) if pattern.fullmatch(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
-def open_private(path: Path, flags: int) -> int:
-    """Return the descriptor of the private file *path*, opened with *flags*; creates missing parent directories."""
-    with _checked_path(path, make=True) as file:
-        return _restricted(file.open(flags | getattr(os, "O_NONBLOCK", 0)), path, None)
+    def remove_old(self, pattern: re.Pattern[str], is_old: "Callable[[StateFile, float], bool]") -> None:
+        """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true."""
+        for file in self.files(pattern):
+            with suppress(OSError):
+                place = file.place()
+                status = place.status()
+                if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(file, status.st_mtime):
+                    place.unlink()
 
-
-def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of the private file *path* with *data*, atomically; with *sync*, flush it to disk."""
-    with _checked_path(path) as file:
-        remove_abandoned(file, _UNFINISHED)
-        _replace(file, data, sync=sync)
-
-
-def rename(old: Path, new: Path) -> None:
-    """Rename the private file *old* to *new*, a path in the same directory; replaces an existing file."""
-    with _checked_path(old) as file:
-        file.rename(file.sibling(new.name))
-
-
-def remove(path: Path) -> bool:
-    """Remove the private file *path* and the unfinished files of killed writers; return whether *path* existed."""
-    try:
-        with _checked_path(path) as file:
-            remove_abandoned(file, _UNFINISHED)
-            file.unlink()
-            file.sync()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def remove_old(directory: Path, pattern: re.Pattern[str], is_old: Callable[[Path, float], bool]) -> None:
-    """Remove private files in *directory* whose names match *pattern* and for which *is_old* (path, mtime) is true."""
-    for path in files(directory, pattern):
-        with suppress(OSError), _checked_path(path) as file:
-            status = file.status()
-            if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(path, status.st_mtime):
-                file.unlink()
-
-
-def files(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """Return the paths in the private directory *directory* whose names match *pattern*, sorted."""
-    try:
-        with _checked_path(directory / _PLACEHOLDER) as entry:
-            return [directory / name for name in sorted(entry.names()) if pattern.fullmatch(name)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def touch(path: Path) -> None:
-    """Set the access and modification times of the private file *path* to now."""
-    with _checked_path(path) as file:
-        file.touch()
-
-
-def modified_at(path: Path) -> int | None:
-    """Return the modification time of the private file *path* in nanoseconds, None if it is unknown."""
-    with suppress(OSError), _checked_path(path) as file:
-        return file.status().st_mtime_ns
-    return None
-
-
-def probe(directory: Path, size: int = 0) -> None:
-    """Raise OSError unless a file of *size* bytes can be written and renamed in the private directory *directory*."""
-    with _checked_path(make_directory(directory) / "probe") as file:
-        new = temporary_sibling(file)
+    def probe(self, size: int = 0) -> None:
+        """Create the directory; raise OSError unless a file of *size* bytes can be written and renamed in it."""
+        self.make()
+        new = temporary_sibling(self.place("probe"))
         _replace(new, bytes(size), sync=True)
         with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
             new.unlink()
+
+    def _status_if_current(self, anchor: AnchoredPath) -> os.stat_result | None:
+        """Return the status of the directory of *anchor*, None if the path leads to another one now."""
+        try:
+            status = anchor.directory_status()
+            return status if os.path.samestat(os.stat(self.path), status) else None
+        except OSError:
+            return None
+
+    def _keep(self, anchor: AnchoredPath) -> AnchoredPath:
+        anchor.close_when_unused()
+        self._anchor = anchor
+        return anchor
+
+    def _opened(self, *, make: bool) -> AnchoredPath:
+        if self._above is not None:
+            with suppress(FileNotFoundError) if make else nullcontext():
+                if (found := self._above.place(self.path.name).within(_PLACEHOLDER)) is not None:
+                    return found
+        return anchored_path(self.path / _PLACEHOLDER, make=make)
+
+
+class StateFile(NamedTuple):
+    """The file *name* in *directory*, which only the owner can access; every OSError propagates."""
+
+    directory: StateDirectory
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The path, for messages."""
+        return self.directory.path / self.name
+
+    def with_suffix(self, suffix: str) -> "StateFile":
+        """Return the file in the same directory whose name has *suffix* in place of the last one of this name."""
+        return self._replace(name=f"{self.name.rpartition('.')[0]}{suffix}")
+
+    def place(self) -> AnchoredPath:
+        """Return the place of the file; raises Unsafe."""
+        return self.directory.place(self.name)
+
+    def read(self, *, limit: int, notify: Notify | None = None) -> bytes | None:
+        """Return at most *limit* + 1 bytes of the file, or None if it does not exist.
+
+        Raises OSError for a symbolic link, a file of another user, and anything other than a regular file. The mode of
+        a file that other users can access is changed to 0600. *notify* is called with a message about such a file, and
+        about a directory that other users can access.
+        """
+        descriptor = self.open_existing(notify=notify)
+        if descriptor is None:
+            return None
+        with open(descriptor, "rb") as stream:
+            return stream.read(limit + 1)
+
+    def open_existing(self, *, notify: Notify | None = None) -> int | None:
+        """Return the descriptor of the file, opened for reading, or None if it does not exist.
+
+        Raises the exceptions of `read`, and calls *notify* as it does.
+        """
+        try:
+            place = self.place()
+            if notify:
+                _notify_of_directory(place, notify)
+            return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), place.path, notify)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, flags: int) -> int:
+        """Return the descriptor of the file, opened with *flags*; creates missing directories."""
+        place = self.directory.place(self.name, make=True)
+        return _restricted(place.open(flags | getattr(os, "O_NONBLOCK", 0)), place.path, None)
+
+    def replace(self, data: bytes, *, sync: bool = True) -> None:
+        """Replace the content of the file with *data*, atomically; with *sync*, flush it to disk."""
+        place = self.place()
+        remove_abandoned(place, _UNFINISHED)
+        _replace(place, data, sync=sync)
+
+    def rename(self, name: str) -> None:
+        """Rename the file to *name*; replaces an existing file."""
+        place = self.place()
+        place.rename(place.sibling(name))
+
+    def remove(self) -> bool:
+        """Remove the file and the unfinished files of killed writers; return whether the file existed."""
+        try:
+            place = self.place()
+            remove_abandoned(place, _UNFINISHED)
+            place.unlink()
+            place.sync()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def touch(self) -> None:
+        """Set the access and modification times of the file to now."""
+        self.place().touch()
+
+    def modified_at(self) -> int | None:
+        """Return the modification time of the file in nanoseconds, None if it is unknown."""
+        try:
+            return self.place().status().st_mtime_ns
+        except OSError:
+            return None
 
 
 def write(file: AnchoredPath, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
@@ -223,28 +294,23 @@ def check_status(status: os.stat_result, what: str, path: Path, *, variable: str
     Sticky directories are accepted if *allow_sticky*. *what* is what the message calls *path*; *variable* is the
     variable in the hint.
     """
-    shown = printable(str(path))
     if not is_trusted(status):
-        raise Unsafe.because(f"the {what} {shown} belongs to another user", variable=variable)
-    is_sticky = (
-        stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    )  # users cannot replace the files of other users there
-    if POSIX and status.st_mode & stat.S_IWOTH and not (allow_sticky and is_sticky):
+        raise Unsafe.because(f"the {what} {printable(str(path))} belongs to another user", variable=variable)
+    if POSIX and status.st_mode & stat.S_IWOTH:
+        # users cannot replace the files of other users in a sticky directory
+        if allow_sticky and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+            return
+        shown = printable(str(path))
         remedy = f"run `chmod o-w {shown}`, or "
         raise Unsafe.because(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
 
 
-@contextmanager
-def _checked_path(path: Path, *, make: bool = False, allow_sticky: bool = True) -> Iterator[AnchoredPath]:
-    """Keep the directory of the private file *path*; raises Unsafe if its directory is not safe to use."""
-    try:
-        status = anchored_path(path, make=make)
-    except UnsafePath as error:
-        raise Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
-    with status:
-        found = status.directory_status()
-        check_status(found, "state directory", path.parent, variable=_VARIABLE, allow_sticky=allow_sticky)
-        yield status
+def _check_directory(status: os.stat_result, path: Path, *, allow_sticky: bool = True) -> None:
+    check_status(status, "state directory", path, variable=_VARIABLE, allow_sticky=allow_sticky)
+
+
+def _unsafe(error: UnsafePath) -> Unsafe:
+    return Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy)
 
 
 def check_is_private(descriptor: int, path: Path) -> None:
@@ -263,8 +329,8 @@ def _is_accessible_to_others(status: os.stat_result) -> bool:
     return POSIX and bool(status.st_mode & 0o077)
 
 
-def _notify_of_directory(file: AnchoredPath, notify: Notify | None) -> None:
-    if notify and _is_accessible_to_others(file.directory_status()):
+def _notify_of_directory(file: AnchoredPath, notify: Notify) -> None:
+    if _is_accessible_to_others(file.directory_status()):
         shown = printable(str(file.path.parent))
         notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
 

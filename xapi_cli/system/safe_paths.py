@@ -7,6 +7,7 @@ resolves. So this module resolves each path component itself, relative to an ope
 import errno
 import os
 import stat
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -142,10 +143,11 @@ class AnchoredPath:
     On Windows, which does not support this, it is the path itself.
     """
 
-    def __init__(self, path: Path, directory: int | None) -> None:
+    def __init__(self, path: Path, directory: int | None, *, owner: "AnchoredPath | None" = None) -> None:
         self.path = path
         self._directory = directory
         self._name: str | Path = path if directory is None else path.name or "."
+        self._owner = owner  # keeps the directory open
 
     def __enter__(self) -> Self:
         return self
@@ -159,9 +161,25 @@ class AnchoredPath:
             os.close(self._directory)
             self._directory = None
 
+    def close_when_unused(self) -> None:
+        """Close the directory when neither this place nor a sibling is used any more, instead of by `close`."""
+        if self._directory is not None:
+            weakref.finalize(self, os.close, self._directory)
+
     def sibling(self, name: str) -> "AnchoredPath":
         """Return the place called *name* in the same directory; it is valid until this place is closed."""
-        return AnchoredPath(self.path.with_name(name), self._directory)
+        return AnchoredPath(self.path.with_name(name), self._directory, owner=self._owner or self)
+
+    def within(self, name: str) -> "AnchoredPath | None":
+        """Return the place called *name* in the directory that is here; None if a symbolic link may be here."""
+        if self._directory is None:
+            return None
+        try:
+            return AnchoredPath(self.path / name, os.open(self._name, _TRAVERSE, dir_fd=self._directory))
+        except OSError as error:
+            if error.errno in _NOT_A_DIRECTORY:
+                return None
+            raise
 
     def directory_status(self) -> os.stat_result:
         """Return the status of the directory."""

@@ -34,7 +34,7 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":
     from xapi_cli.store.account_index import AccountIndex
 
-    index = AccountIndex(runtime.state_directory / "known")
+    index = AccountIndex(runtime.state_directory.directory("known"))
     try:
         if index.is_damaged():
             runtime.terminal.warn(

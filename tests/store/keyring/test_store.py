@@ -191,7 +191,7 @@ def test_without_a_lock_the_store_reports_it_and_continues(run: Run, tmp_path: P
 def test_a_lock_holder_that_hangs_does_not_delay_other_processes_beyond_their_timeout(run: Run, state: Path) -> None:
     holder = run(
         "from xapi_cli.system.lock import locked\n"
-        "with locked(Path(os.environ['STATE']) / 'locks/keyring.lock', timeout=5):\n"
+        "with locked(StateDirectory(Path(os.environ['STATE']) / 'locks').file('keyring.lock'), timeout=5):\n"
         "    print('held', flush=True); time.sleep(60)"
     )
     assert holder.stdout is not None

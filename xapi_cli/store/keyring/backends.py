@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system import private_files
+from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.system.safe_paths import UntrustedLink, anchored_path
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class NoKeyring(NoBackend):
 class Backends:
     """Select a backend; the selection is stored in the directory *state*."""
 
-    def __init__(self, state: Path, environ: Mapping[str, str]) -> None:
-        self._file = state / "keyring-backend"
+    def __init__(self, state: StateDirectory, environ: Mapping[str, str]) -> None:
+        self._file = state.file("keyring-backend")
         self._environ = environ
         self.was_remembered = False
 
@@ -86,11 +87,11 @@ class Backends:
         own = self._fingerprint()
         lines = [(own, name), *(line for line in self._lines() if line[0] != own)][:_MAX_REMEMBERED]
         with suppress(OSError):  # without it, only the next search takes longer
-            private_files.replace(self._file, "".join(f"{a} {b}\n" for a, b in lines).encode(), sync=False)
+            self._file.replace("".join(f"{a} {b}\n" for a, b in lines).encode(), sync=False)
 
     def _lines(self) -> list[tuple[str, str]]:
         try:
-            data = private_files.read(self._file, limit=8192) or b""
+            data = self._file.read(limit=8192) or b""
         except OSError:
             return []
         return re.findall(r"^([0-9a-f]{64}) ([\w.]+)$", data.decode("utf-8", "replace"), re.MULTILINE)

@@ -55,17 +55,17 @@ def check_profile(findings: Findings) -> Check:
 
 def check_state(findings: Findings) -> Check:
     """Check that the state directory is safe and writable, and that its file system supports locks."""
-    from xapi_cli.system import private_files
     from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
 
-    findings.checked_state = state = findings.runtime.state_directory
+    state = findings.runtime.state_directory
+    findings.checked_state = state.path
     try:
-        private_files.probe(state)
-        with locked(state / "locks" / "config.lock", timeout=0.1):
+        state.probe()
+        with locked(state.directory("locks").file("config.lock"), timeout=0.1):
             pass
     except LockTimeout:
         pass  # another process holds the lock, so locking works
     except (LockUnavailable, OSError) as error:
         status: Status = "fail" if findings.storage.needs_state_directory else "warn"
-        return Check("state", status, *describe_state_error(state, error))
-    return Check("state", "pass", f"{state} is writable")
+        return Check("state", status, *describe_state_error(state.path, error))
+    return Check("state", "pass", f"{state.path} is writable")
