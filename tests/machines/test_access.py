@@ -9,7 +9,7 @@ from tests.support.program import PYTHON, Environ, Xapi
 from tests.support.redis_server import RedisServer
 from xapi_cli.sandbox import MASTER, Sandbox
 
-COMMANDS = "+get +set +del +hget +hset +hdel +pexpire +pttl +persist +eval +time +select +asking"
+COMMANDS = "+hget +hset +hdel +pexpire +pttl +persist +eval +time +select +asking"
 ACL = f"xapi on >secret resetkeys ~xapi:* -@all {COMMANDS}"
 
 

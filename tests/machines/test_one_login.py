@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer, Server
 from tests.support.threads import Gate
-from xapi_cli.sandbox import MASTER
+from xapi_cli.sandbox import MASTER, Sandbox
 
 each_size = pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.slow)])
 
@@ -92,3 +93,21 @@ def _until(gate: Gate) -> Callable[[Peer], None]:
         assert gate.open.wait(60)
 
     return step
+
+
+def test_a_renewal_takes_four_commands(xapi: Xapi, sandbox: Sandbox, shared_redis: RedisServer) -> None:
+    """Each command is a round trip to a server that may be far away; what a script does is not one."""
+    env: Env = {**sandbox.settings, **shared_redis.environ}
+    assert xapi("login", env=env).code == 0
+    sandbox.revoke_tokens()
+    oracle: Any = shared_redis.oracle
+    with oracle.monitor() as monitor:
+        assert xapi("request", "/x-api/me", env=env).err.count("logged in") == 1
+        oracle.echo("end")
+        commands = []
+        while not (seen := monitor.next_command())["command"].startswith("ECHO"):
+            if seen["client_type"] != "lua" and not seen["command"].startswith(("HELLO", "CLIENT")):  # of the oracle
+                commands.append(seen["command"].split()[0])
+    oracle.connection_pool.disconnect()
+    assert commands == ["HGET", "EVAL", "EVAL", "EVAL"]
+    assert sandbox.logins == 2

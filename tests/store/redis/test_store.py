@@ -157,16 +157,32 @@ def test_names_of_keys_contain_no_account(first: SharedStore, shared_redis: Redi
     first.failures.write(ME, "failed", b"{}")
 
     keys = [key.decode() for key in cast("Any", shared_redis.oracle.keys("*"))]
-    assert len(keys) == 3  # with the account
-    assert all(key.startswith(f"test:{{{ME.key}}}:") for key in keys)
+    assert keys == [ACCOUNT]
 
 
-def test_logout_markers_and_failures_expire(first: SharedStore, shared_redis: RedisServer) -> None:
+def test_logout_markers_expire(first: SharedStore, shared_redis: RedisServer) -> None:
     first.delete(ME)
-    first.failures.write(ME, "failed", b"{}")
+    first.failures.write(ME, "failed", b"{}")  # with the marker
 
     assert 3_500_000 < cast("Any", shared_redis.oracle.pttl(ACCOUNT)) <= 3_600_000
-    assert 55_000 < cast("Any", shared_redis.oracle.pttl(f"test:{{{ME.key}}}:failure:failed")) <= 60_000
+
+
+def test_a_failure_of_an_account_without_a_record_expires(first: SharedStore, shared_redis: RedisServer) -> None:
+    first.failures.write(ME, "failed", b"{}")
+
+    assert 55_000 < cast("Any", shared_redis.oracle.pttl(ACCOUNT)) <= 60_000
+
+
+@pytest.mark.parametrize("text", ['{"at": 1.0}', "{}", '{"at": "now"}', "[]", "null", "1", '"x"', "x", "[" * 9999])
+def test_a_login_deletes_failures_that_are_not_valid_any_more(
+    first: SharedStore, shared_redis: RedisServer, text: str
+) -> None:
+    shared_redis.execute("HSET", ACCOUNT, "record", "x", "failure:refused", text)
+    first.failures.write(ME, "rejected", b'{"at": %.1f}' % first.failures.now())
+
+    assert _lock(first)
+    assert shared_redis.keys() == ["expires", "failure:rejected", "owner", "record"]
+    assert (first.failures.read(ME, "refused"), first.failures.read(ME, "rejected")) != (None, None)
 
 
 def test_failures_are_shared_and_removed(first: SharedStore, second: SharedStore) -> None:

@@ -150,12 +150,6 @@ def unix_time(reply: Any) -> float:
     return int(seconds) + int(microseconds) / 1e6
 
 
-def number_and_text(reply: Any) -> tuple[int, str]:
-    """Return an array of a number and an ASCII text."""
-    number, text = reply
-    return count(number), _bytes(text).decode("ascii")
-
-
 def _bytes(reply: Any) -> bytes:
     if not isinstance(reply, bytes):
         raise TypeError
