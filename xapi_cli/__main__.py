@@ -1,5 +1,8 @@
 """Start `xapi`, also as `python -m xapi_cli`; the latter has the current directory on Python's module search path."""
 
+import os
+import sys
+
 TYPE_CHECKING = False  # importing `typing` takes longer than handing the command over to an agent
 if TYPE_CHECKING:
     import signal as _signal
@@ -13,20 +16,23 @@ def main() -> "NoReturn":
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     if __name__ != "__main__":  # `python -m xapi_cli` imports modules of the current directory; a worker does not
-        from xapi_cli.agent import client
+        from xapi_cli.system import agent_socket
 
-        client.hand_over()
-    from xapi_cli.system import memory, process_hardening
+        if (connection := agent_socket.connection_for_call(os.environ, sys.argv[1:])) is not None:
+            from xapi_cli.agent import call  # while a worker accepts the connection
 
-    memory.delay_garbage_collection()
-    process_hardening.apply()
+            call.run(connection)
+    from xapi_cli.system import own_process
+
+    own_process.delay_garbage_collection()
+    own_process.protect()
     try:
         from xapi_cli.cli.main import main as run
 
         run()
     except BaseException as error:  # run() handles all others; this one is raised by an import, or by the handling
-        if memory.is_out_of_memory(error):
-            memory.end()
+        if own_process.is_out_of_memory(error):
+            own_process.end_out_of_memory()
         raise
 
 

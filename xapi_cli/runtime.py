@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from xapi_cli.auth.account import Account
+    from xapi_cli.auth.credentials import Credentials
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
@@ -204,17 +205,18 @@ class Runtime:
 
         With *once*, it is for a single call. With *automatic* False, the account never logs in automatically.
         """
-        from xapi_cli.auth.credentials import Credentials, SuppliedToken, TokenFromFile
         from xapi_cli.auth.token_source import TokenSource
 
-        credentials: Credentials
+        return TokenSource(self._supplied_credentials() or self.stored_token(automatic=automatic), once=once)
+
+    def _supplied_credentials(self) -> "Credentials | None":
+        if not self.settings.token_variable:
+            return None
+        from xapi_cli.auth.credentials import SuppliedToken, TokenFromFile
+
         if self.settings.token:
-            credentials = SuppliedToken(self.settings.token)
-        elif self.settings.token_file:
-            credentials = TokenFromFile(self._read_token_file)
-        else:
-            credentials = self.stored_token(automatic=automatic)
-        return TokenSource(credentials, once=once)
+            return SuppliedToken(self.settings.token)
+        return TokenFromFile(self._read_token_file)
 
     def supplied_token(self) -> str | None:
         """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""

@@ -172,7 +172,7 @@ def test_nothing_of_the_agent_can_be_read_by_other_processes(agent: Agent) -> No
     ids=lambda env: next(iter(env)),
 )
 def test_a_client_whose_environment_has_secrets_leaves_no_core_dump(agent: Agent, env: dict[str, str]) -> None:
-    """The limit is the part of `process_hardening` that a process with all privileges can see."""
+    """The limit is the part of `own_process` that a process with all privileges can see."""
     arguments = ("-H", "Authorization: none") if "XAPI_TOKEN" not in env else ()
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:

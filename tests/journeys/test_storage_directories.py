@@ -206,3 +206,21 @@ def test_what_is_in_place_of_a_lock_file_is_named(xapi: Xapi, sandbox: Sandbox, 
     problem = f"the lock file {locks[0]} is a {kind}"
     assert with_file == Outcome(13, "", f"xapi: error: {problem}; remove it\n")
     assert (without.code, f"xapi: warning: {problem}; continuing without locks\n" in without.err) == (0, True)
+
+
+def test_a_renewal_opens_few_directories(xapi: Xapi, sandbox: Sandbox) -> None:
+    """Each directory is opened once, also on a long path; importing modules lists others."""
+    if not os.path.exists("/usr/bin/strace"):
+        pytest.skip("needs strace")
+    env: Env = {**sandbox.settings, "XAPI_STORAGE": "file"}
+    assert xapi("login", env=env).code == 0
+    sandbox.revoke_tokens()
+    log = xapi.home / "trace"
+    argv = ("strace", "-f", "-qq", "-o", str(log), "-e", "trace=openat", str(PROGRAM))
+    process = xapi.start("request", "/x-api/me", env=env, argv=argv)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count(b"logged in")) == (0, 1), err
+
+    opened = [line for line in log.read_text().splitlines() if "O_DIRECTORY" in line and "O_NONBLOCK" not in line]
+    paths = [xapi.state, xapi.home / ".config"]
+    assert len(opened) <= 12 + sum(len(path.parts) for path in paths), "\n".join(opened)

@@ -245,9 +245,9 @@ def _has_ended(worker: int) -> bool:
 
 def _harden() -> None:
     """Protect the secrets in the environment of this process, now that the worker has read what it needs."""
-    from xapi_cli.system import process_hardening
+    from xapi_cli.system import own_process
 
-    process_hardening.apply()
+    own_process.protect()
 
 
 def _end_with_status(status: int) -> "NoReturn":

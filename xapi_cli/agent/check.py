@@ -3,7 +3,7 @@
 import os
 import sys
 
-from xapi_cli.agent import call, client, control, protocol
+from xapi_cli.agent import call, control, protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket
 from xapi_cli.usecases.doctor.check import Check
@@ -17,7 +17,7 @@ def check_agent(findings: Findings) -> Check:
     environ = findings.runtime.environ
     if sys.platform != "linux":
         return Check("agent", "pass", "not available: it needs Linux")
-    if client.is_off(environ):
+    if agent_socket.is_off(environ):
         return Check("agent", "pass", "not used: XAPI_AGENT is off")
     path = agent_socket.path(environ, "agent")
     if path is None:

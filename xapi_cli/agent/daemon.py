@@ -16,7 +16,7 @@ from xapi_cli import errors
 from xapi_cli.agent import control, listener, master, protocol, services
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
-from xapi_cli.system import process_hardening
+from xapi_cli.system import own_process
 from xapi_cli.system.render import printable
 
 _NAMES = (*services.NAMES, *master.Sockets._fields)  # in the order in which other processes can connect
@@ -163,7 +163,7 @@ def run(
     services run and other processes can connect, *warn* with a message about each process that fails later. Raises
     AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
     """
-    process_hardening.apply()
+    own_process.protect()
     passed = _passed_sockets(os.environ)
     held, listeners = _listen(directory, [name for name in _NAMES if name not in passed], wait)
     sockets = {**passed, **listeners.sockets}

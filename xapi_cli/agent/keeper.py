@@ -18,7 +18,7 @@ from os import geteuid, read
 from xapi_cli.agent.held_records import HeldFailures, HeldRecords, Locks
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.messages import Request, Response
-from xapi_cli.system import process_hardening
+from xapi_cli.system import own_process
 from xapi_cli.system.locked_memory import LockedMemory
 
 TIME_LIMIT = 5.0  # seconds for one request and its response; a lock can be held and awaited for longer
@@ -33,7 +33,7 @@ def serve(listener: socket.socket, lifeline: int) -> None:
 
     The process MUST have no other purpose: its memory is protected, and its records end with it.
     """
-    process_hardening.apply()
+    own_process.protect()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C in a terminal, the agent closes the lifeline
     Keeper(listener, lifeline).run()
 

@@ -19,7 +19,7 @@ from xapi_cli.agent.failures import Failures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
-from xapi_cli.system import agent_socket, process_hardening
+from xapi_cli.system import agent_socket, own_process
 from xapi_cli.system.render import printable
 
 _IDLE_WORKERS = 2
@@ -214,7 +214,7 @@ class Master:
             return pid
         try:
             os.setsid()  # Ctrl-C in the terminal of the agent must not interrupt the commands of others
-            process_hardening.resume_when_parent_exits()
+            own_process.resume_when_parent_exits()
             self._leave()
             run()
             os._exit(0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from xapi_cli import errors
 from xapi_cli.agent import protocol
-from xapi_cli.system import process_hardening, prompts, safe_paths, signals
+from xapi_cli.system import own_process, prompts, safe_paths, signals
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -186,7 +186,7 @@ def respond(connection: "socket", kind: bytes, content: bytes) -> None:
     """
     question = json.loads(content)
     ends = time.monotonic() + question["alarm"]
-    process_hardening.apply()
+    own_process.protect()
     with _Interruptible():
         try:
             reply = _reply(connection, kind, question)

@@ -21,7 +21,7 @@ from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocke
 from xapi_cli.http.pool import ConnectionPool
 from xapi_cli.http.prepared_tls import PreparedContexts, Sources, Stamp
 from xapi_cli.http.timeouts import Timeouts, Wait
-from xapi_cli.system import agent_socket, process_hardening
+from xapi_cli.system import agent_socket, own_process
 
 _MAX_CONNECTIONS = 64  # that are kept between two loans
 _MAX_LOANS = 256  # further borrowers open connections themselves
@@ -37,7 +37,7 @@ def serve(listener: socket.socket, lifeline: int) -> None:
 
     Then loans in progress end as usual, and this function returns.
     """
-    process_hardening.apply()
+    own_process.protect()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C in a terminal, the agent closes the lifeline
     for name in _FOREIGN_SETTINGS:  # the settings of a borrower are in its request
         os.environ.pop(name, None)

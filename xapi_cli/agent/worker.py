@@ -19,7 +19,7 @@ from xapi_cli.cli import main
 from xapi_cli.http import loans
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import SECRET_VARIABLES
-from xapi_cli.system import agent_socket, memory, process_hardening, safe_paths
+from xapi_cli.system import agent_socket, own_process, safe_paths
 from xapi_cli.system.terminal import Terminal
 
 _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
@@ -59,7 +59,7 @@ class _Call(NamedTuple):
 
 def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     """Run one command of a client, with *permit*, and end this process."""
-    memory.delay_garbage_collection()
+    own_process.delay_garbage_collection()
     if warm_up:
         preload.warm_up(station.directory)
         _warm_up_adoption(station.start)
@@ -202,7 +202,7 @@ def _start_with(argv: list[str], environ: Mapping[bytes, bytes], errors: str) ->
     os.environb.update(environ)
     time.tzset()
     sys.argv = argv
-    process_hardening.apply()
+    own_process.protect()
 
 
 def _warm_up_adoption(start: fidelity.Start) -> None:

@@ -4,6 +4,7 @@ Machines that share the state directory over a network file system share the fai
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ class FailureFiles:
 
         Its times are those since this boot, also if it was written during another one.
         """
-        data = _read(self._file(identity, kind))
+        data = _read(self._file(identity, kind)) if self._has_records() else None
         if data is None or (written := _written(data)) is None:
             return None
         later = written.on_clock_of(self._clock()) - written.seconds
@@ -47,14 +48,18 @@ class FailureFiles:
 
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the files of *kinds*, if that is possible."""
-        for kind in kinds:
+        for kind in kinds if self._has_records() else ():
             with suppress(OSError):
                 self._file(identity, kind).remove()
 
     def remove_old(self) -> None:
         """Remove the files of all accounts that are older than a minute, if that is possible."""
-        with suppress(OSError):
-            self._directory.remove_old(_OWN, self._is_old)
+        if self._has_records():
+            with suppress(OSError):
+                self._directory.remove_old(_OWN, self._is_old)
+
+    def _has_records(self) -> bool:
+        return os.path.isdir(self._directory.path)  # usually, no login has failed: one system call
 
     def _is_old(self, file: StateFile, mtime: float) -> bool:
         written = _written(_read(file) or b"", mtime)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.auth.credentials import Source
 from xapi_cli.system.render import instant, json_line, shell_quoted, until
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
+    from xapi_cli.auth.credentials import Source
     from xapi_cli.system.style import Style
 
 
@@ -20,7 +20,7 @@ class Subject:
     username: str | None
     profile: str
     storage: str
-    source: Source | None
+    source: "Source | None"
     variable: str | None = None
 
 

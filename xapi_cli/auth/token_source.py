@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from xapi_cli.auth.credentials import Credentials, Reason
 from xapi_cli.errors import AuthenticationError, XapiError
 from xapi_cli.system import forks
 from xapi_cli.tokens import Token
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.credentials import Credentials, Reason
 
 MAX_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
 _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to limit the load on a failing server
@@ -22,7 +25,7 @@ class TokenSource:
     """
 
     def __init__(
-        self, credentials: Credentials, *, once: bool = False, clock: Callable[[], float] = time.monotonic
+        self, credentials: "Credentials", *, once: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._credentials, self._once, self._clock = credentials, once, clock
         self._lock = Lock()
@@ -39,7 +42,7 @@ class TokenSource:
         self._lock = Lock()
 
     @property
-    def login_reason(self) -> Reason | None:
+    def login_reason(self) -> "Reason | None":
         """The reason for this process's login, or None if it did not log in."""
         return self._credentials.login_reason
 

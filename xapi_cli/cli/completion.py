@@ -35,8 +35,12 @@ class Native(str):
         return word
 
 
-def nothing(incomplete: str) -> list[str]:
+def nothing(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return that the shell must not complete *incomplete* as a file."""
+    return _nothing(incomplete)
+
+
+def _nothing(incomplete: str) -> list[str]:
     return [Native(incomplete, "nothing")]
 
 
@@ -65,7 +69,7 @@ def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     if first and path.startswith("/"):
         return [each for each in methods_of(ctx.params, path) or first if each.startswith(incomplete)]
     methods = [method for method in first if method.startswith(incomplete)]
-    return methods + request_words(ctx.params, incomplete) or nothing(incomplete)
+    return methods + request_words(ctx.params, incomplete) or _nothing(incomplete)
 
 
 def query_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -82,7 +86,7 @@ def _option_values(ctx: typer.Context, incomplete: str, option: str) -> list[str
     from xapi_cli.cli.request_words import request_words
 
     params = {**ctx.params, "arguments": ctx.params.get("arguments") or ctx.args}  # unparsed, as a value is missing
-    return request_words(params, incomplete, option) or nothing(incomplete)
+    return request_words(params, incomplete, option) or _nothing(incomplete)
 
 
 def _word_after_cursor() -> str:
@@ -93,9 +97,9 @@ def _word_after_cursor() -> str:
     return (rest.split(maxsplit=1) or [""])[0].strip("'\"") if rest[:1].isspace() else ""
 
 
-def data_files(incomplete: str) -> list[str]:
+def data_files(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the files for the value `@FILE` of `--data`."""
-    return [Native(incomplete, "files", 1)] if incomplete.startswith("@") else nothing(incomplete)
+    return [Native(incomplete, "files", 1)] if incomplete.startswith("@") else _nothing(incomplete)
 
 
 def command_words(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -110,7 +114,7 @@ def setting_values(name: str, incomplete: str) -> list[str]:
         return profile_names(incomplete)
     if setting.choices or isinstance(setting.type, values.FilePath | values.Command):
         return list(setting.choices)
-    return nothing(incomplete)
+    return _nothing(incomplete)
 
 
 def profile_names(incomplete: str) -> list[str]:
@@ -142,7 +146,7 @@ def stored_keys(ctx: typer.Context) -> list[str]:
 def values_of_key(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the values of the setting whose key precedes them, if they are few."""
     key = ctx.params.get("key")
-    return setting_values(key, incomplete) if key in PROFILE_KEYS else nothing(incomplete)
+    return setting_values(key, incomplete) if key in PROFILE_KEYS else _nothing(incomplete)
 
 
 def _config() -> "Config":

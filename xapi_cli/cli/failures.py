@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ClosedPipe, Interrupted, NetworkError, OutputError, XapiError
-from xapi_cli.system import memory, signals
+from xapi_cli.system import own_process, signals
 from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def exit_code(error: BaseException, runtime: "Runtime") -> int:
     try:
         return _report(error, runtime)
     except MemoryError:  # the report itself needs memory: imports, a message, its redaction
-        memory.report()
+        own_process.report_out_of_memory()
         return XapiError.exit_code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
-from xapi_cli.cli import completion, help_format
+from xapi_cli.cli import help_format
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
@@ -77,6 +77,27 @@ class _Field(NamedTuple):
     default: Any
 
 
+def completer(name: str) -> Callable[[typer.Context, str], list[str]]:
+    """Return the function *name* of `cli.completion`, which is imported when the shell asks for words."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        from xapi_cli.cli import completion
+
+        words: list[str] = getattr(completion, name)(ctx, incomplete)
+        return words
+
+    return complete
+
+
+def _value_completer(setting: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        from xapi_cli.cli import completion
+
+        return completion.setting_values(setting, incomplete)
+
+    return complete
+
+
 def _rows(options: Any) -> dict[str, _Field]:
     """Return the fields of the class *options* that have a Flag."""
     defaults = getattr(options, "_field_defaults", vars(options))  # of a NamedTuple or a dataclass
@@ -101,7 +122,7 @@ def _flag(name: str, field: _Field) -> inspect.Parameter:
         min=row.min,
         max=row.max,
         show_default=row.show_default,
-        autocompletion=getattr(completion, row.complete) if row.complete else None,
+        autocompletion=completer(row.complete) if row.complete else None,
         rich_help_panel=row.heading,
     )
     value = False if default is True else default  # the flag makes the field False
@@ -123,7 +144,7 @@ def _parameter(name: str) -> inspect.Parameter:
         *setting.flags,
         help=_help(name, setting),
         metavar=setting.metavar,
-        autocompletion=None if setting.is_switch else lambda incomplete: completion.setting_values(name, incomplete),
+        autocompletion=None if setting.is_switch else _value_completer(name),
         rich_help_panel=help_format.SETTINGS,
     )
     type_: Any = bool if setting.is_switch else str | None

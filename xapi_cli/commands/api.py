@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli import completion
-from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, completer, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -21,7 +20,7 @@ Word = Annotated[
     typer.Argument(
         metavar="[WORD]",
         help="List operations that contain WORD.",
-        autocompletion=completion.nothing,
+        autocompletion=completer("nothing"),
         show_default=False,
     ),
 ]
@@ -30,7 +29,7 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[METHOD] PATH",
         help="The method and path.",
-        autocompletion=completion.methods_and_paths,
+        autocompletion=completer("methods_and_paths"),
         show_default=False,
     ),
 ]

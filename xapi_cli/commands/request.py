@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli import completion
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.request.options import RequestOptions
@@ -16,7 +15,7 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[METHOD] PATH [ITEM]...",
         help="The method, path and ITEMs.",
-        autocompletion=completion.methods_and_items,
+        autocompletion=completer("methods_and_items"),
         show_default=False,
     ),
 ]

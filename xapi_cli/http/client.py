@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.transport import Transport
 
 USER_AGENT = f"xapi/{__version__}"
@@ -59,7 +60,7 @@ def open_transport(
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
 ) -> "Transport":
     """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
-    from xapi_cli.http import pool, proxies
+    from xapi_cli.http import pool
     from xapi_cli.http.transport import Transport
 
     def context() -> "ssl.SSLContext":
@@ -67,9 +68,16 @@ def open_transport(
 
         return tls.create_context(ca_bundle, environ)
 
+    def proxy_for(scheme: str, host: str, port: int) -> "Proxy | None":
+        if "_proxy" not in "\n".join(environ).lower():  # usually; it takes less than importing the module
+            return None
+        from xapi_cli.http import proxies
+
+        return proxies.proxy_for(scheme, host, port, environ)
+
     return Transport(
         context,
-        lambda scheme, host, port: proxies.proxy_for(scheme, host, port, environ),
+        proxy_for,
         trace,
         waiting,
         pool.open_lender(ca_bundle, environ) if pool.open_lender else None,

@@ -20,11 +20,6 @@ _PADDING = b"\x00"
 _NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not registered
 
 
-def accepted() -> str:
-    """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return ", ".join(("gzip", "deflate", *optional_codings.available()))
-
-
 def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
     """Yield the decoded form of *chunks* in blocks of at most 64 KiB, each as soon as it is available.
 

@@ -13,7 +13,6 @@ import h11
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
-from xapi_cli.http.error_text import describe_error
 from xapi_cli.http.resolver import Address, Resolver
 from xapi_cli.http.response_parser import ResponseParser, new_protocol
 from xapi_cli.system import forks
@@ -95,6 +94,8 @@ class Dialer:
         try:
             connection.start_tls(context, connection.route.host, wait)
         except OSError as error:
+            from xapi_cli.http.error_text import describe_error
+
             reason, hint = describe_error(error)
             raise NetworkError(f"no TLS connection to {connection.route}: {reason}", hint=hint) from error
         except ValueError as error:
@@ -196,6 +197,8 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
 
 
 def _unreachable(route: Route, error: OSError) -> NetworkError:
+    from xapi_cli.http.error_text import describe_error
+
     reason, hint = describe_error(error)
     if route.proxy:
         return NetworkError(f"no connection to the proxy {route.proxy}: {reason}", hint=route.proxy.hint)

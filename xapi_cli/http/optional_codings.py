@@ -29,6 +29,11 @@ class TruncatedBody(Exception):
     """The body ends before the end of its coded form."""
 
 
+def accepted() -> str:
+    """Return the value of Accept-Encoding: the codings that can be decoded here."""
+    return ", ".join(("gzip", "deflate", *available()))
+
+
 @cache
 def available() -> tuple[str, ...]:
     """Return the codings that can be decoded; imports only brotli, because older versions of it cannot be used."""

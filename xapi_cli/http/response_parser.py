@@ -11,7 +11,6 @@ import re
 import h11
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.error_text import describe_error
 
 MAX_HEADER_SIZE = (
     100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
@@ -142,6 +141,8 @@ class ResponseParser:
 
     def connection_error(self, error: OSError) -> NetworkError:
         """Return the error to raise after the connection failed with *error*."""
+        from xapi_cli.http.error_text import describe_error
+
         reason, hint = describe_error(error)
         if self.head is not None:
             return _truncated(self._sender, self._strict.size if self._strict else self._size, reason)

@@ -11,7 +11,6 @@ from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.http.hosts import InvalidURL, host_and_port, reject_control_characters, reject_spaces
-from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.redact import REDACTED
 
 Origin = tuple[str, str, int]
@@ -315,4 +314,6 @@ def _percent_encode(text: str, safe: str) -> str:
     try:
         return quote(text, safe=safe, errors="surrogateescape")
     except UnicodeEncodeError:
+        from xapi_cli.system.encoding import UNPAIRED_SURROGATE
+
         raise InvalidURL(UNPAIRED_SURROGATE) from None

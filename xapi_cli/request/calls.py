@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import MAX_REDIRECTS, TOO_MANY_REDIRECTS, RedirectError
-from xapi_cli.http import content_coding, urls
+from xapi_cli.http import optional_codings, urls
 from xapi_cli.http.client import USER_AGENT
-from xapi_cli.request.body.build import Body
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
     from xapi_cli.http.flow import Response
+    from xapi_cli.request.body.spool import Body
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     method: str
     url: str
     headers: Sequence[Header] = ()
-    body: Body | None = None
+    body: "Body | None" = None
     own_headers: Sequence[Header] = ()  # of xapi; unlike those of the user, they are also sent to other origins
 
     def __repr__(self) -> str:
@@ -45,7 +45,11 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     if to_api and call.body is not None and call.body.content_type:
         user = _with_default(user, "Content-Type", call.body.content_type)
     user += call.own_headers
-    for name, value in (("Accept", "*/*"), ("Accept-Encoding", content_coding.accepted()), ("User-Agent", USER_AGENT)):
+    for name, value in (
+        ("Accept", "*/*"),
+        ("Accept-Encoding", optional_codings.accepted()),
+        ("User-Agent", USER_AGENT),
+    ):
         user = _with_default(user, name, value)
     return [
         (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None

@@ -3,16 +3,16 @@
 import os
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body import build as body
-from xapi_cli.request.items import Items
+from xapi_cli.request.items import STDIN, Items
 from xapi_cli.request.options import RequestOptions
 
+_FORM = "application/x-www-form-urlencoded"
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 
 
 def check(options: RequestOptions, items: Items, method: str | None) -> None:
     """Raise UsageError if *options* cannot be combined, with each other or with *items* and *method*."""
-    body.check_combination(items, options.data, form=options.form)
+    _check_body(items, options.data, form=options.form)
     if items.uploads and any(name.lower() == "content-type" for name, _ in items.headers):
         raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
     if options.resume:
@@ -23,6 +23,26 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         _check_paginates(options, items, method)
     if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):
         raise UsageError("-o and --meta name the same file", hint="use two different files")
+
+
+def _check_body(items: Items, data: str | None, *, form: bool) -> None:
+    """Raise UsageError if the parts of the body cannot be combined."""
+    fields = items.fields
+    has_json = any(field.is_json for field in fields)
+    if data is not None and (items.fields or items.uploads):
+        raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
+    if data is not None and form:
+        raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {_FORM}'")
+    if form and has_json:
+        raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
+    if items.uploads and has_json:
+        raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
+    if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
+        raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
+    if fields and not form and not items.uploads:
+        from xapi_cli.request import nested_json
+
+        nested_json.build(fields)  # reports contradictory names
 
 
 def _is_written_twice(options: RequestOptions, name: str | None) -> bool:

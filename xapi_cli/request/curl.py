@@ -11,8 +11,7 @@ from xapi_cli.errors import MAX_REDIRECTS, UsageError
 from xapi_cli.http import retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
-from xapi_cli.request.body.sources import STDIN
-from xapi_cli.request.items import Field, Items, Upload
+from xapi_cli.request.items import STDIN, Field, Items, Upload
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings.resolve import arguments
 from xapi_cli.system.render import printable, shell_quoted

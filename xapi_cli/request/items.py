@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.json import InvalidJSON, validated
-from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
+STDIN = "-"  # in place of the name of a file
 _SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
 _NAME_AND_SEPARATOR = re.compile(rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})")
 _ESCAPED = re.compile(r"\\([\\=:@])")
@@ -269,11 +268,15 @@ def _header(name: str, value: str, where: str) -> str:
     if found := _CONTROL_CHARACTER.search(value):
         code = f"U+{ord(found[0]):04X}"
         raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
+    from xapi_cli.system.encoding import encode_argument
+
     encode_argument(value, f"the value of the header {name}")
     return name
 
 
 def _checked_json(text: str, where: str, name: str) -> str:
+    from xapi_cli.request.json import InvalidJSON, validated
+
     try:
         return "".join(validated([text]))
     except InvalidJSON as error:

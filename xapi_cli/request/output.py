@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xapi_cli.http.content_coding import decode
 from xapi_cli.request.options import ErrorBody
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
@@ -178,7 +177,12 @@ class ResponseOutput:
 def decoded(response: "httpx.Response") -> Iterator[bytes]:
     """Yield the body of *response*, without its content coding; raises NetworkError if it is truncated or corrupt."""
     if response.request.method != "HEAD" and response.status_code not in (204, 304):
-        yield from decode(response.iter_raw(), response.headers.get("Content-Encoding"))
+        if (coding := response.headers.get("Content-Encoding")) is None:
+            yield from filter(None, response.iter_raw())
+            return
+        from xapi_cli.http.content_coding import decode
+
+        yield from decode(response.iter_raw(), coding)
 
 
 def final_url(response: "httpx.Response") -> str:

@@ -14,13 +14,13 @@ from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, Toke
 from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
-from xapi_cli.request.body.build import Body
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.request.body.spool import Body
 
 Outcome = FinalResponse[httpx.Response]
 Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -226,7 +226,7 @@ def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
 class _BodyStream(httpx.SyncByteStream):
     """A Body as an httpx stream; each iteration yields the same bytes, so that the request can be resent."""
 
-    def __init__(self, body: Body, uploading: Uploading) -> None:
+    def __init__(self, body: "Body", uploading: Uploading) -> None:
         self._body, self._uploading = body, uploading
 
     def __iter__(self) -> Iterator[bytes]:

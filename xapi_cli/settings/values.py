@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings import durations
 from xapi_cli.system.render import printable
 
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._+@:/-]{1,100}")
@@ -61,6 +60,12 @@ class Choice(Text):
         return text
 
 
+def _time_limit(value: str | float) -> float:
+    from xapi_cli.settings import durations
+
+    return durations.time_limit(value)
+
+
 class TimeLimit(Text):
     """A DURATION above zero, as a number of seconds; the config file may contain it as a number or as a string."""
 
@@ -68,11 +73,11 @@ class TimeLimit(Text):
     toml_description = "a number of seconds or a duration such as '90s'"
 
     def __init__(self) -> None:
-        super().__init__(durations.time_limit)
+        super().__init__(_time_limit)
 
     def to_profile(self, text: str) -> object:
         """Return a number for a number, otherwise the duration as it was given."""
-        value = durations.time_limit(text)
+        value = _time_limit(text)
         if text.strip()[-1].isalpha():
             return text.strip()
         return int(value) if value.is_integer() else value

@@ -6,14 +6,29 @@ Every call of xapi imports this module before anything else, so it imports only 
 
 import os
 import stat
+import sys
 
 TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from _socket import socket
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from socket import socket as Stream  # noqa: N812 - a class, like the one of _socket
 
 _MAX_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7))
+_OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
+
+
+def connection_for_call(environ: "Mapping[str, str]", arguments: "Sequence[str]") -> "socket | None":
+    """Return a connection to the warm agent that is to run xapi with *arguments*, None if there is none."""
+    if is_off(environ) or arguments[:1] == ["agent"] or sys.platform != "linux":
+        return None
+    place = path(environ, "agent")
+    return None if place is None else connect(place)
+
+
+def is_off(environ: "Mapping[str, str]") -> bool:
+    """Return whether XAPI_AGENT switches the agent off."""
+    return environ.get("XAPI_AGENT", "").strip().lower() in _OFF
 
 
 def path(environ: "Mapping[str, str]", name: str) -> str | None:

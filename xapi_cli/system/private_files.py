@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
+from weakref import WeakValueDictionary
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
@@ -47,10 +48,14 @@ class StateDirectory:
         self.path = path
         self._above = above
         self._anchor: AnchoredPath | None = None  # a place in the open directory
+        self._directories: WeakValueDictionary[str, StateDirectory] = WeakValueDictionary()
 
     def directory(self, name: str) -> "StateDirectory":
         """Return the directory *name* in this one."""
-        return StateDirectory(self.path / name, above=self)
+        found = self._directories.get(name)
+        if found is None:
+            found = self._directories[name] = StateDirectory(self.path / name, above=self)
+        return found
 
     def file(self, name: str) -> "StateFile":
         """Return the file *name* in this directory."""

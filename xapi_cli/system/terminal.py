@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
-from xapi_cli.system import prompts, standard_streams
+from xapi_cli.system import standard_streams
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_command, escape_json, json_line, printable
-from xapi_cli.system.style import Name, Style, is_wanted
 
 if TYPE_CHECKING:
     from xapi_cli.system.progress import AnyActivity, Progress
+    from xapi_cli.system.style import Name, Style
 
 
 class Prompter(Protocol):
@@ -46,10 +46,11 @@ class Terminal:
         *,
         no_input: bool = False,
         has_streams: bool = True,
-        prompter: "Prompter" = prompts,
+        prompter: "Prompter | None" = None,
     ) -> None:
         self._environ = environ
-        self._prompter = prompter  # of another process if that has the terminal
+        if prompter is not None:
+            self._prompter = prompter  # of another process, which has the terminal
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
@@ -58,6 +59,12 @@ class Terminal:
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
+
+    @cached_property
+    def _prompter(self) -> "Prompter":
+        from xapi_cli.system import prompts
+
+        return prompts
 
     # stdout
 
@@ -141,7 +148,7 @@ class Terminal:
         if self.stderr_is_terminal:
             self.write_stderr(b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K")
 
-    def _message(self, label: str, text: str, color: Name) -> None:
+    def _message(self, label: str, text: str, color: "Name") -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its *label* or of the whole."""
         line = " ".join(filter(None, ("xapi:", label, printable(self.redactor.redact(text)))))
         if self.stderr_is_terminal:
@@ -228,14 +235,19 @@ class Terminal:
         return 80 if self._stdout is None else _columns_of(self._stdout.fileno())
 
     @cached_property
-    def style(self) -> Style:
+    def style(self) -> "Style":
         """The colors of text for users on stdout; results for programs never have colors."""
-        return Style(enabled=is_wanted(self._environ, is_terminal=self.stdout_is_terminal))
+        return self._style(is_terminal=self.stdout_is_terminal)
 
     @cached_property
-    def stderr_style(self) -> Style:
+    def stderr_style(self) -> "Style":
         """The colors of text on stderr."""
-        return Style(enabled=is_wanted(self._environ, is_terminal=self.stderr_is_terminal))
+        return self._style(is_terminal=self.stderr_is_terminal)
+
+    def _style(self, *, is_terminal: bool) -> "Style":
+        from xapi_cli.system.style import Style, is_wanted
+
+        return Style(enabled=is_wanted(self._environ, is_terminal=is_terminal))
 
     # prompts
 
@@ -246,7 +258,7 @@ class Terminal:
         which must never be used as a password. Raises LoginNeeded at end of file
         or if the terminal is closed.
         """
-        style = Style(enabled=is_wanted(self._environ, is_terminal=True))  # /dev/tty, even if stderr is not a terminal
+        style = self._style(is_terminal=True)  # /dev/tty, even if stderr is not a terminal
         shown = style("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
         try:
             reply = self._prompter.read_hidden(shown) if hidden else self._prompter.read(shown)

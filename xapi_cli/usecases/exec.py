@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
 from xapi_cli.settings.table import without_secrets
-from xapi_cli.system import process_hardening, signals
+from xapi_cli.system import own_process, signals
 from xapi_cli.system.render import printable
 from xapi_cli.usecases.access_token import usable_token
 
@@ -82,7 +82,7 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
 def _restore_defaults() -> None:
     """Restore the state of the process that the new program would inherit."""
     signals.restore()  # an alarm of xapi would survive exec() and kill the new program
-    process_hardening.restore_core_limit()
+    own_process.restore_core_limit()
     # Python ignores these signals. If the new program did too, `xapi exec -- yes | head` would not end.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import combinations, items
-from xapi_cli.request.body import build as body
-from xapi_cli.request.body.sources import STDIN, read_value
+from xapi_cli.request.items import STDIN
 from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.settings import paths
@@ -19,6 +18,7 @@ from xapi_cli.system.render import size
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.atomic_file import AtomicFile
+    from xapi_cli.request.body.spool import Body
     from xapi_cli.request.calls import Call
     from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
@@ -54,7 +54,7 @@ class Request:
 
             check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
-        self._value = cache(lambda path: read_value(path, runtime.terminal.stdin))  # a pipe can be read only once
+        self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self._items, self._method)
 
@@ -68,6 +68,11 @@ class Request:
             read=read,
         )
         self._url = urls.resolve(self._runtime.base_url, self._path, self._items.query)
+
+    def _read_value(self, path: str) -> str:
+        from xapi_cli.request.body.sources import read_value
+
+        return read_value(path, self._runtime.terminal.stdin)
 
     def _read_stdin(self) -> None:
         """Read the value that is in stdin, which may block for long."""
@@ -230,13 +235,19 @@ class Request:
     def _call(self, stack: ExitStack) -> "Call":
         from xapi_cli.request.calls import Call
 
-        content = body.build(
-            self._items, data=self._options.data, form=self._options.form, stdin=self._runtime.terminal.stdin
-        )
+        content = self._body()
         if content is not None:
             stack.callback(content.close)
         method = self._method or ("GET" if content is None else "POST")
         return Call(method, self._url, tuple(self._items.headers), content)
+
+    def _body(self) -> "Body | None":
+        options, parsed = self._options, self._items
+        if options.data is None and not parsed.fields and not parsed.uploads:
+            return None
+        from xapi_cli.request.body.build import build
+
+        return build(parsed, data=options.data, form=options.form, stdin=self._runtime.terminal.stdin)
 
     def _sender(self, tokens: "TokenSource | None") -> "Sender":
         from xapi_cli.request.send import Sender

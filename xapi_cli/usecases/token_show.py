@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.auth.token_formats import formatted
 from xapi_cli.errors import UsageError
-from xapi_cli.settings import durations
 from xapi_cli.usecases.access_token import usable_token
 
 if TYPE_CHECKING:
@@ -17,7 +16,11 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
     Raises UsageError for arguments that exclude each other, LoginNeeded if a login is necessary and not *automatic*,
     and the errors of a login.
     """
-    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    seconds = 0.0
+    if min_ttl is not None:
+        from xapi_cli.settings import durations
+
+        seconds = durations.seconds(min_ttl, name="--min-ttl")
     if fresh and (not automatic or runtime.settings.token_variable):
         other = runtime.settings.token_variable if automatic else "--no-login"
         raise UsageError(f"--fresh and {other} cannot be used together", hint="use only one of them")

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.multipart import multipart
-from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
+from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import Body, Spool, Text
 from xapi_cli.request.items import Field, Items
 from xapi_cli.request.json import InvalidJSON, encode_string, validated
@@ -23,8 +23,10 @@ __all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body
 
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
-    """Return the body for *items*, `-d` *data* and `--form`, or None if they specify no body; raise UsageError."""
-    check_combination(items, data, form=form)
+    """Return the body for *items*, `-d` *data* and `--form`, or None if they specify no body; raise UsageError.
+
+    The caller has checked the combination.
+    """
     if data is not None:
         return data_body(data, stdin)
     if items.uploads:
@@ -55,26 +57,6 @@ def json_body(fields: Sequence[Field], stdin: Stdin) -> Body:
 def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
     """Return *fields* as a percent-encoded form; a space becomes `%20`, which every decoder accepts."""
     return Spool(_form(fields, stdin), FORM)
-
-
-def check_combination(items: Items, data: str | None, *, form: bool) -> None:
-    """Raise UsageError if the parts of the body cannot be combined."""
-    fields = items.fields
-    has_json = any(field.is_json for field in fields)
-    if data is not None and (items.fields or items.uploads):
-        raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
-    if data is not None and form:
-        raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {FORM}'")
-    if form and has_json:
-        raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
-    if items.uploads and has_json:
-        raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
-    if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
-        raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
-    if fields and not form and not items.uploads:
-        from xapi_cli.request import nested_json
-
-        nested_json.build(fields)  # reports contradictory names
 
 
 def _json(value: "Node", stdin: Stdin) -> Iterator[bytes]:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from xapi_cli.request.body.sources import STDIN, Stdin, read_body, read_text
+from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
-from xapi_cli.request.items import Field, Upload
+from xapi_cli.request.items import STDIN, Field, Upload
 from xapi_cli.system.encoding import encode_argument
 
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as in HTML form submission

@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
+from xapi_cli.request.items import STDIN
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import open_file
 
-STDIN = "-"
 _MAX_VALUE = 1_048_576  # characters
 Stdin = Callable[[], BinaryIO | None]
 
