@@ -357,7 +357,7 @@ class TokenRepository:
         except OSError as error:
             if error.errno in _FULL:
                 raise StoreError(
-                    f"the account cannot be added to the index of accounts in {printable(str(self._state))}:"
+                    f"the account cannot be added to the index of accounts in {printable(str(self._state.path))}:"
                     f" {error.strerror}",
                     hint="free space there: `xapi logout` would not find the token otherwise",
                 ) from error
