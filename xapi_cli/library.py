@@ -59,11 +59,6 @@ class _LibraryRuntime(Runtime):
         """None: --max-time limits a command, not a program that uses the library."""
         return
 
-    def close(self) -> None:
-        """Close the connections that logins used."""
-        if "http_client" in vars(self):  # the first login creates it
-            self.http_client.close()
-
 
 class _LogTerminal(Terminal):
     """Log to the logger `xapi_cli` what commands write to stderr."""

@@ -98,6 +98,13 @@ class Runtime:
         state.check()
         return state
 
+    def close(self) -> None:
+        """Close the connections of logins and the state directory, which the end of a process closes too."""
+        opened = vars(self)
+        for resource in (opened.get("http_client"), opened.get("state_directory")):
+            if resource is not None:
+                resource.close()
+
     @property
     def base_url(self) -> str:
         """The base URL; raises UsageError if it is not set."""

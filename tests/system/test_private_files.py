@@ -317,3 +317,26 @@ def test_directories_are_opened_once_and_closed_when_they_are_not_used_any_more(
     assert names[-1] == "tokens"
     del file
     assert {descriptor for _, descriptor in opened} <= set(closed)
+
+
+@pytest.mark.skipif(os.name != "posix", reason=f"{IMPOSSIBLE}Windows does not keep directories open")
+def test_a_descriptor_that_the_program_has_closed_and_reused_is_not_closed(tmp_path: Path) -> None:
+    """Daemons close all descriptors when they start."""
+    file = file_at(tmp_path / "one")
+    file.replace(b"x")
+    opened = [int(name) for name in os.listdir("/proc/self/fd") if _leads_to(int(name), tmp_path)]
+    assert len(opened) == 1
+    os.close(opened[0])
+    with (tmp_path / "other").open("wb", buffering=0) as other:
+        os.dup2(other.fileno(), opened[0])
+        assert file.read(limit=9) == b"x"
+        del file
+        assert os.write(opened[0], b"y") == 1
+    os.close(opened[0])
+
+
+def _leads_to(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:  # of the listing
+        return False

@@ -130,7 +130,9 @@ def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
         "XAPI_STORAGE": "file",
         "XAPI_USERNAME": _NAME,
     }
-    main.run(command, lambda: Runtime({**environ, **variables}))
+    runtime = Runtime({**environ, **variables})
+    main.run(command, lambda: runtime)
+    runtime.close()
 
 
 @contextmanager

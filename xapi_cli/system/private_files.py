@@ -61,6 +61,13 @@ class StateDirectory:
         """Return the file *name* in this directory."""
         return StateFile(self, name)
 
+    def close(self) -> None:
+        """Close the directory and those in it; the next access opens them again."""
+        for opened in (self, *self._directories.values()):
+            anchor, opened._anchor = opened._anchor, None  # noqa: SLF001 - an instance of the same class
+            if anchor is not None:
+                anchor.close()
+
     def check(self) -> None:
         """Raise Unsafe if the directory or its parent is not safe to use; an OSError is ignored.
 

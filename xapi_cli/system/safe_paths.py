@@ -148,6 +148,7 @@ class AnchoredPath:
         self._directory = directory
         self._name: str | Path = path if directory is None else path.name or "."
         self._owner = owner  # keeps the directory open
+        self._finalizer: weakref.finalize[[int, os.stat_result], AnchoredPath] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -157,14 +158,16 @@ class AnchoredPath:
 
     def close(self) -> None:
         """Close the directory."""
-        if self._directory is not None:
+        if self._finalizer is not None:
+            self._finalizer()
+        elif self._directory is not None:
             os.close(self._directory)
-            self._directory = None
+        self._directory = None
 
     def close_when_unused(self) -> None:
-        """Close the directory when neither this place nor a sibling is used any more, instead of by `close`."""
+        """Close the directory when neither this place nor a sibling is used any more, unless `close` comes first."""
         if self._directory is not None:
-            weakref.finalize(self, os.close, self._directory)
+            self._finalizer = weakref.finalize(self, _close_same, self._directory, os.fstat(self._directory))
 
     def sibling(self, name: str) -> "AnchoredPath":
         """Return the place called *name* in the same directory; it is valid until this place is closed."""
@@ -266,6 +269,13 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
         os.close(resolution.descriptor)
         raise
     return AnchoredPath(resolution.path, resolution.descriptor)
+
+
+def _close_same(descriptor: int, status: os.stat_result) -> None:
+    """Close the directory with *status*, unless the program has closed it, and perhaps reused *descriptor*."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), status):
+            os.close(descriptor)
 
 
 @contextmanager
