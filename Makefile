@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-compatible test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -45,6 +45,13 @@ test test-all: $(DEVELOPMENT) $(INSTALLED)
 	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "$(MARKED)" $(PYTEST_ARGS) $(TESTS)
+
+# The tests whose results can depend on the version of Python or of a dependency: all but most of those of processes and
+# machines beside each other, which run the same program.
+COMPATIBLE := $(patsubst %/,%,$(filter-out $(patsubst %,tests/%/,agent fuzz hostile leaks machines __pycache__),$(wildcard tests/*/))) \
+	$(wildcard tests/test_*.py) $(patsubst %,tests/agent/test_%.py,commands comparison keeper)
+test-compatible:
+	@$(MAKE) --no-print-directory test TESTS='$(COMPATIBLE)'
 
 # The tests that run the program often, with the agent behind it; test-agent-all also runs those that take long, need no
 # agent, or run commands that never use it, such as batch.
@@ -61,16 +68,16 @@ test-agent-all: $(DEVELOPMENT) $(INSTALLED)
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
 
-# The fast tests with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
+# The same with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
 # are selected at each run, which requires a network. Metadata of the tools names a plugin that old platformdirs do not have.
 FAST := $(PYTEST_ARGS) -p no:platformdirs
 test-lowest:
-	@$(MAKE) --no-print-directory test PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
+	@$(MAKE) --no-print-directory test-compatible PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
 
 test-newest: $(TOOLS)
 	@mkdir -p build
 	@$(LOCK) --all-extras --output-file build/requirements-newest.txt
-	@$(MAKE) --no-print-directory test PROGRAM=build/program-newest REQUIREMENTS=build/requirements-newest.txt PYTEST_ARGS='$(FAST)'
+	@$(MAKE) --no-print-directory test-compatible PROGRAM=build/program-newest REQUIREMENTS=build/requirements-newest.txt PYTEST_ARGS='$(FAST)'
 
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -201,8 +208,9 @@ help:
 	@echo "test-all  run these tests and those that take long"
 	@echo "test-agent  run the tests of commands with the agent behind the program"
 	@echo "test-agent-all  run all tests with the agent behind the program, except those of the agent"
-	@echo "test-lowest  run the fast tests with the lowest versions of the dependencies"
-	@echo "test-newest  run the fast tests with the newest versions that pyproject.toml allows (requires a network)"
+	@echo "test-compatible  run the tests whose results can depend on the version of Python or of a dependency"
+	@echo "test-lowest  run the tests of test-compatible with the lowest versions of the dependencies"
+	@echo "test-newest  run them with the newest versions that pyproject.toml allows (requires a network)"
 	@echo "soak      run the long tests, and 10,000 new examples for each property test"
 	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
 	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"

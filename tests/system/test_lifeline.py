@@ -76,7 +76,7 @@ def _recorded(directory: Path) -> Iterator[int]:
 def test_what_a_program_leaves_running_outlives_the_process_that_ran_it(tmp_path: Path) -> None:
     with _recorded(tmp_path) as source:
         process = subprocess.Popen(["sleep", "90"], pass_fds=(source,))
-        with lifeline.kept(source, process.pid):
+        with lifeline.killed_at_end(source, process.pid):
             pass
     assert process.poll() is None
     process.kill()

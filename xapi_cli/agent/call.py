@@ -40,7 +40,7 @@ def run(connection: "socket") -> None:
             return
         connection.settimeout(READY_TIMEOUT)
         reason = protocol.NOT_POSSIBLE
-        own_build = protocol.build()  # this and the request while a worker accepts the connection
+        own_build = protocol.build_id()  # this and the request while a worker accepts the connection
         request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal(), errors=sys.stdout.errors or "")
         reason = protocol.NO_WORKER
         kind, content = protocol.receive(connection)

@@ -35,7 +35,7 @@ def check_agent(findings: Findings) -> Check:
         return Check("agent", "warn", f"it does not respond; {_UNUSED}", hint)
     finally:
         connection.close()
-    if kind != b"R" or protocol.parse_greeting(content)[2] != protocol.build():
+    if kind != b"R" or protocol.parse_greeting(content)[2] != protocol.build_id():
         hint = "run `xapi agent stop`, then `xapi agent start`"
         return Check("agent", "warn", f"it belongs to another installation or version of xapi; {_UNUSED}", hint)
     return Check("agent", "pass", f"running{_activity(findings)}")

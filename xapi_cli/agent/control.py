@@ -141,7 +141,7 @@ def _is_current(environ: Mapping[str, str]) -> bool:
         return False
     finally:
         connection.close()
-    if build != protocol.build():
+    if build != protocol.build_id():
         raise XapiError(
             "the running agent belongs to another installation of xapi",
             hint="run `xapi agent stop`, which erases its tokens, then `xapi agent start`",

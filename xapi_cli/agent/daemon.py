@@ -178,12 +178,12 @@ def run(
         listeners.remove()
         held.close()
 
-    build = protocol.build()  # before the modules are loaded: an upgrade in the meantime must be noticed
+    build = protocol.build_id()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
     try:
         preload.load(directory)
-        if protocol.build() != build:
+        if protocol.build_id() != build:
             raise Changed
         agent = master.Master(
             master.Sockets(*(sockets[name] for name in master.Sockets._fields)),

@@ -170,7 +170,7 @@ class Master:
         """Start workers: at once if no command runs or a client waits, otherwise after a delay."""
         if len(self._idle_workers) >= _IDLE_WORKERS or not self._may_start_worker:
             return
-        if protocol.build() != self._station.build:
+        if protocol.build_id() != self._station.build:
             self._stop()  # new workers would mix the modules of two versions
         elif is_wanted and not self._idle_workers:
             self._start_worker(warm_up=False)

@@ -198,7 +198,7 @@ def parse_request(content: bytes) -> tuple[list[str], dict[bytes, bytes], bool, 
     return [os.fsdecode(argument) for argument in rest[: int(count)]], environ, has_terminal == b"1", errors.decode()
 
 
-def build() -> bytes:
+def build_id() -> bytes:
     """Return a text that differs between interpreters, their options, installations of xapi, and after an upgrade."""
     package = os.path.dirname(os.path.dirname(__file__))
     directories = [each for each in sys.path if each.endswith("-packages")]

@@ -103,7 +103,7 @@ def _next_call(station: Station, permit: Permit) -> _Call | None:
             report(station, b"N", reason=protocol.OTHER_NAMESPACE)
         connection.close()
         return None
-    if protocol.build() != station.build:
+    if protocol.build_id() != station.build:
         report(station, b"U")
         os._exit(0)
     if not permit.take():

@@ -124,19 +124,19 @@ class _Text:
         if text is not None and "\0" not in text:
             return text
         buffer = self._decoder.getstate()[0]
-        return self.of(buffer + chunk) if self._use_charset() else None
+        return self.of(buffer + chunk) if self._switch_to_declared_charset() else None
 
     def end(self) -> str:
         """Return the text of trailing bytes that are an incomplete UTF-8 character but valid in the charset."""
         buffer = self._decoder.getstate()[0]
-        return (self.of(buffer) or "") if buffer and self._use_charset() else ""
+        return (self.of(buffer) or "") if buffer and self._switch_to_declared_charset() else ""
 
     @property
     def is_truncated(self) -> bool:
         """Whether the body ends with an incomplete character."""
         return bool(self._decoder.getstate()[0])
 
-    def _use_charset(self) -> bool:
+    def _switch_to_declared_charset(self) -> bool:
         if self._charset is None:
             return False
         self._decoder = getincrementaldecoder(self._charset)()

@@ -26,7 +26,7 @@ class Storage(NamedTuple):
     place: str
     open: "Callable[[StoreOptions], Store]"
     location: "Callable[[StoreOptions], Location]" = _in_state_directory  # of the records, by settings and variables
-    is_located: bool = True  # a record that is not found at its location does not exist any more
+    is_location_exact: bool = True  # a record that is not found at its location does not exist any more
     auto: "Literal['preferred', 'fallback'] | None" = None  # when `auto` selects it: if usable, or otherwise
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
@@ -117,7 +117,7 @@ STORAGES: tuple[Storage, ...] = (
         _open_keyring,
         _keyring_location,
         auto="preferred",
-        is_located=False,  # the keyring of a session may be started with other data
+        is_location_exact=False,  # the keyring of a session may be started with other data
         remembers_passwords=True,
     ),
     Storage("file", "the file store", _open_file, needs_state_directory=True),
@@ -144,7 +144,7 @@ STORAGES: tuple[Storage, ...] = (
         "the credential helper",
         _open_helper,
         _helper_location,
-        is_located=False,  # where a helper stores its data may depend on variables and files of its own
+        is_location_exact=False,  # where a helper stores its data may depend on variables and files of its own
         remembers_passwords=True,
         settings=("credential_helper",),
     ),

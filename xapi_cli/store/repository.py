@@ -416,7 +416,7 @@ class TokenRepository:
             if not isinstance(error, NoBackend):
                 self._warn(f"{error.message}; data of this account that it may contain was not deleted")
             return False, None
-        if not is_found and store.is_written and store in known and not storage.is_located:
+        if not is_found and store.is_written and store in known and not storage.is_location_exact:
             raise StoreError(
                 f"its token was not found in {registry.described(storage, store.location)}, where it was stored",
                 hint="log out in the environment in which you logged in; if it was deleted there by another program,"

@@ -85,7 +85,7 @@ def recorded(lock: int | None, left: Callable[[], float]) -> Iterator[int | None
 
 
 @contextmanager
-def kept(source: int | None, process: int) -> Iterator[None]:
+def killed_at_end(source: int | None, process: int) -> Iterator[None]:
     """Kill the process, or the group -*process*, if the pipe *source* ends within a `with` block."""
     guard = None if source is None else kill_at_end(source, process)
     try:

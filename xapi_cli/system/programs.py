@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from xapi_cli.system import signals
-from xapi_cli.system.lifeline import kept
+from xapi_cli.system.lifeline import killed_at_end
 
 UNKNOWN_EXIT = 256  # the exit code of a program whose exit status is lost: greater than that of any program
 _SLICE = 0.05  # seconds between two checks of the remaining time
@@ -132,7 +132,7 @@ def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
                 os.close(descriptor)
         reader = _Reader(source, mark.encode(), program.max_output, lambda: _kill(process, group=has_group))
         try:
-            with kept(program.lifeline, -process.pid if has_group else process.pid):
+            with killed_at_end(program.lifeline, -process.pid if has_group else process.pid):
                 if program.data:  # now that it cannot outlive this process
                     _start(lambda: _write(process, program.data))
                 _wait(process, limit)

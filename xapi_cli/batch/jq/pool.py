@@ -104,12 +104,12 @@ class FilterPool:
         self._done = 0  # jobs
         self._has_moved = False  # a job was slow
         self._ending: list[FilterProcess] = []
-        self._next_look = float("inf")
+        self._next_check = float("inf")
 
     @property
     def next_check(self) -> float | None:
         """Return when `check` must be called next, on the monotonic clock."""
-        return None if self._next_look == float("inf") else self._next_look
+        return None if self._next_check == float("inf") else self._next_check
 
     def has_slot(self, lines: int) -> bool:
         """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
@@ -126,8 +126,8 @@ class FilterPool:
 
     def check(self, now: float) -> None:
         """End the jobs that take too long, move those that are slow, and begin those for which there is room."""
-        if now >= self._next_look:
-            self._look(now)
+        if now >= self._next_check:
+            self._check_all(now)
         elif self.quick.waiting or self.slow.waiting:
             self._run()
 
@@ -162,7 +162,7 @@ class FilterPool:
             if worker in lane.workers:
                 lane.workers.remove(worker)
         self._ending.append(worker.process)  # it may take long to free its memory
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     # jobs
 
@@ -178,7 +178,7 @@ class FilterPool:
         for worker in lane.workers if lane.waiting else ():
             if worker.is_idle and (job := self._next_job(lane)) is not None:
                 worker.begin(job)
-                self._look_at(job.started + _QUICK)
+                self._check_by(job.started + _QUICK)
 
     def _next_job(self, lane: _Lane) -> FilterJob | None:
         """Remove the first job from those that wait in *lane*; without room, the one of the oldest line."""
@@ -230,12 +230,12 @@ class FilterPool:
 
     # slow jobs
 
-    def _look(self, now: float) -> None:
+    def _check_all(self, now: float) -> None:
         self._ending = [process for process in self._ending if not process.try_end()]
-        self._next_look = now + 10 * _PAUSE if self._ending else float("inf")
+        self._next_check = now + 10 * _PAUSE if self._ending else float("inf")
         for worker in (*self.quick.workers, *self.slow.workers):
             if worker.job is not None:
-                self._look_at(now + max(_PAUSE, self._check(worker, worker.job, now)))
+                self._check_by(now + max(_PAUSE, self._check(worker, worker.job, now)))
         self._give_turns(now)
         self._run()
 
@@ -273,7 +273,7 @@ class FilterPool:
         """Let *job* wait in the slow lane, before those that had a turn."""
         waiting = self.slow.waiting
         waiting.insert(sum(not each.had_turn for each in waiting), job)
-        self._look_at(0.0)
+        self._check_by(0.0)
 
     def _give_turns(self, now: float) -> None:
         """End runs that have used the time of a turn, as many as there are jobs that wait for one."""
@@ -282,7 +282,7 @@ class FilterPool:
         if len(lane.workers) < lane.most or lane.jobs - len(lane.waiting) < len(lane.workers):
             return  # a job can begin without that
         if self._end_turns(new) < new:
-            self._look_at(now + max(_PAUSE, *(_TURN - worker.used() for worker in lane.workers)))
+            self._check_by(now + max(_PAUSE, *(_TURN - worker.used() for worker in lane.workers)))
 
     def _end_turns(self, most: int) -> int:
         """End up to *most* runs that have used the time of a turn, those with the least first; return how many."""
@@ -294,8 +294,8 @@ class FilterPool:
             self.slow.waiting.append(job)
         return len(ended)
 
-    def _look_at(self, moment: float) -> None:
-        self._next_look = min(self._next_look, moment)
+    def _check_by(self, moment: float) -> None:
+        self._next_check = min(self._next_check, moment)
 
 
 def _move(worker: "FilterWorker", source: _Lane, target: _Lane) -> None:
