@@ -46,6 +46,8 @@ class Connections:
 
     def serve_waiting(self) -> None:
         """Assign to waiting requests the connections that became idle or whose grace period is over."""
+        if not any(self._waiting.values()):
+            return
         for route in [route for route, waiting in self._waiting.items() if waiting]:
             waiting = self._waiting[route]
             while waiting and (connection := self._pool.acquire(route, waits=False)) is not None:
@@ -81,10 +83,12 @@ class Connections:
         self._pool.close_expired()
 
     @property
-    def next_grace_end(self) -> float | None:
-        """Return when an idle connection can first be assigned to a waiting request, or None if none waits for that."""
+    def next_grace_end(self) -> float:
+        """Return when an idle connection can first serve a waiting request; infinite if none waits for that."""
+        if not any(self._waiting.values()):
+            return float("inf")
         ends = [self._pool.next_grace_end(route) for route, waiting in self._waiting.items() if waiting]
-        return min((end for end in ends if end is not None), default=None)
+        return min((end for end in ends if end is not None), default=float("inf"))
 
     # backpressure
 

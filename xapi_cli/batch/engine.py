@@ -248,17 +248,20 @@ class Engine:
         self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
-        self._unsent.run()
+        if self._unsent:
+            self._unsent.run()
         self._gate.decide()
 
     def _time_to_next_event(self) -> float:
         """Return the maximum time to wait for events, in seconds."""
-        retry_time = self._retries[0][0] if self._retries else None
-        send_time = self._unsent.next_time if self._unsent or self._held else None
-        grace_end, next_check = self._connections.next_grace_end, self._filters.next_check
-        times = (retry_time, send_time, grace_end, self._policy.deadline, next_check)
-        seconds = min((each for each in times if each is not None), default=float("inf")) - time.monotonic()
-        return max(0.0, min(_TICK, seconds))
+        at = min(self._connections.next_grace_end, self._filters.next_check)
+        if self._retries:
+            at = min(at, self._retries[0][0])
+        if self._held or self._unsent:
+            at = min(at, self._unsent.next_time)
+        if self._policy.deadline is not None:
+            at = min(at, self._policy.deadline)
+        return max(0.0, min(_TICK, at - time.monotonic()))
 
     def _process(self, connection: Connection, events: int) -> None:
         request = self._connections.busy.get(connection)

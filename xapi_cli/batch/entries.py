@@ -99,8 +99,12 @@ def _check_keys(values: dict[str, Any]) -> None:
 def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     body = _body(values, texts)
     method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
-    query = [(name, text) for name, value in _object(values, texts, "query") for text in _parameters(name, value)]
-    headers = [_header(name, value) for name, value in _object(values, texts, "headers")]
+    query: list[tuple[str, str]] = []
+    headers: list[Header] = []
+    if "query" in values:
+        query = [(name, text) for name, value in _object(values, texts, "query") for text in _parameters(name, value)]
+    if "headers" in values:
+        headers = [_header(name, value) for name, value in _object(values, texts, "headers")]
     if headers and sum(name.lower() == "host" for name, _ in headers) > 1:
         raise InvalidLine("the header Host appears twice")
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
@@ -133,8 +137,6 @@ def _check_text(text: str, key: str) -> None:
 
 def _object(values: dict[str, Any], texts: dict[str, str], key: str) -> list[tuple[str, Any]]:
     """Return the members of the object *key*, parsed again from its text: a dict would hide duplicates."""
-    if key not in values:
-        return []
     if not isinstance(values[key], dict):
         raise InvalidLine(f'"{key}" is not an object')
     try:

@@ -45,12 +45,12 @@ class RateLimiter:
     @property
     def is_ready(self) -> bool:
         """Return whether a request may be sent now."""
-        return self._clock() >= self.next_time
+        return self._clock() >= max(self._due - self._tolerance, self._resumes)
 
     def try_acquire(self) -> bool:
         """Return whether a request may be sent now, and count it if so."""
         now = self._clock()
-        if now < self.next_time:
+        if now < max(self._due - self._tolerance, self._resumes):
             return False
         self._due = max(self._due, now) + self._interval
         return True

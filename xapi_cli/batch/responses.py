@@ -23,17 +23,8 @@ class BodyTooLarge(NetworkError):
 class BufferedResponse:
     """A complete response; the body is empty if it was not needed."""
 
-    __slots__ = ("body", "head")
+    __slots__ = ("body", "head", "raw_headers", "status")
 
     def __init__(self, head: ResponseHead, body: bytes | bytearray) -> None:
         self.head, self.body = head, body
-
-    @property
-    def status(self) -> int:
-        """Return the status code."""
-        return self.head.status
-
-    @property
-    def raw_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the names and values of the header fields."""
-        return self.head.raw_headers
+        self.status, self.raw_headers = head.status, head.raw_headers

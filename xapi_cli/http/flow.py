@@ -13,6 +13,7 @@ from xapi_cli.http import retry, urls
 from xapi_cli.tokens import Token
 
 RawHeader = tuple[bytes, bytes]
+_FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
 
 if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
     from collections.abc import Sequence
@@ -159,7 +160,9 @@ class Policy(NamedTuple, Generic[C]):
             if delay is None:
                 if isinstance(result, NetworkError):
                     raise result
-                next_call, refused = self._redirected(call, result, redirects)
+                next_call, refused = None, None
+                if result.status >= _FIRST_REDIRECT:
+                    next_call, refused = self._redirected(call, result, redirects)
                 if next_call is not None:
                     call, redirects = next_call, redirects + 1
                     to_api = to_api and urls.same_origin(call.url, self.base_url)
@@ -235,6 +238,8 @@ class _Attempt(Generic[C]):
 
     def _needs_body(self, response: "Response") -> bool:
         """Return whether the body of *response* can be needed: not before a replay, a retry or the next redirect."""
+        if response.status < _FIRST_REDIRECT:
+            return True
         if self._to_api and response.status == 401:  # the request is replayed, or the call fails
             return False
         if self.retry_delay(response) is not None:

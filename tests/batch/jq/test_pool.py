@@ -42,7 +42,7 @@ def add(pool: FilterPool, count: int, done: list[FilterJob], text: bytes = b"nul
 
 def turn(pool: FilterPool) -> None:
     """Wait for an event, and process it."""
-    seconds = 1.0 if pool.next_check is None else pool.next_check - time.monotonic()  # None while a process starts
+    seconds = min(1.0, pool.next_check - time.monotonic())  # infinite while a process starts
     for _ in pool.loop.ready(max(0.0, seconds)):
         pass
     pool.check(time.monotonic())

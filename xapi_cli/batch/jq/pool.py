@@ -104,16 +104,13 @@ class FilterPool:
         self._done = 0  # jobs
         self._has_moved = False  # a job was slow
         self._ending: list[FilterProcess] = []
-        self._next_check = float("inf")
-
-    @property
-    def next_check(self) -> float | None:
-        """Return when `check` must be called next, on the monotonic clock."""
-        return None if self._next_check == float("inf") else self._next_check
+        self.next_check = float("inf")  # when `check` must be called next, on the monotonic clock
 
     def has_slot(self, lines: int) -> bool:
         """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
-        return lines < self._jobs or lines < self._jobs + min(self.slow.jobs, _MAX_SLOW)
+        if lines < self._jobs or self._jq is None:
+            return lines < self._jobs
+        return lines < self._jobs + min(self.slow.jobs, _MAX_SLOW)
 
     def add(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when its result is available."""
@@ -126,7 +123,7 @@ class FilterPool:
 
     def check(self, now: float) -> None:
         """End the jobs that take too long, move those that are slow, and begin those for which there is room."""
-        if now >= self._next_check:
+        if now >= self.next_check:
             self._check_all(now)
         elif self.quick.waiting or self.slow.waiting:
             self._run()
@@ -162,7 +159,7 @@ class FilterPool:
             if worker in lane.workers:
                 lane.workers.remove(worker)
         self._ending.append(worker.process)  # it may take long to free its memory
-        self._next_check = 0.0
+        self.next_check = 0.0
 
     # jobs
 
@@ -232,7 +229,7 @@ class FilterPool:
 
     def _check_all(self, now: float) -> None:
         self._ending = [process for process in self._ending if not process.try_end()]
-        self._next_check = now + 10 * _PAUSE if self._ending else float("inf")
+        self.next_check = now + 10 * _PAUSE if self._ending else float("inf")
         for worker in (*self.quick.workers, *self.slow.workers):
             if worker.job is not None:
                 self._check_by(now + max(_PAUSE, self._check(worker, worker.job, now)))
@@ -295,7 +292,7 @@ class FilterPool:
         return len(ended)
 
     def _check_by(self, moment: float) -> None:
-        self._next_check = min(self._next_check, moment)
+        self.next_check = min(self.next_check, moment)
 
 
 def _move(worker: "FilterWorker", source: _Lane, target: _Lane) -> None:
