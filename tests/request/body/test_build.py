@@ -19,9 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
+from xapi_cli.request import combinations
 from xapi_cli.request.body.build import FORM, JSON, build
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body
 from xapi_cli.request.items import Field, Items, parse
+from xapi_cli.request.options import RequestOptions
 
 BIG = IN_MEMORY + CHUNK + 7
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -131,6 +133,11 @@ def test_values_come_from_files(tmp_path: Path) -> None:
     assert b"".join(made("a=@-", "b=c", stdin=piped(b"x"), form=True)) == b"a=x&b=c"
 
 
+def _checked_and_built(items: Items, data: str | None, *, form: bool) -> Body | None:
+    combinations.check(RequestOptions([], data=data, form=form), items, None)
+    return build(items, data=data, form=form, stdin=no_stdin)
+
+
 @pytest.mark.parametrize(
     ("args", "data", "form", "message"),
     [
@@ -174,7 +181,7 @@ def test_an_invalid_combination_is_rejected_before_anything_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
-        build(parse(args), data=data, form=form, stdin=no_stdin)
+        _checked_and_built(parse(args), data, form=form)
 
     assert caught.value.message == message
     assert "CAN" not in str(caught.value)
