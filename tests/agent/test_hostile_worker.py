@@ -59,16 +59,18 @@ class _Worker:
 
 
 def _build(xapi: Xapi, runtime: Path) -> bytes:
-    """Return the build of an agent that runs in the directory *runtime*, which is empty afterwards."""
-    xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
-    xapi("agent", "start", "--idle", "5m")
+    """Return the build of an agent, which runs in a directory of its own; afterwards, xapi uses *runtime*."""
+    own = runtime / "own"
+    own.mkdir(mode=0o700)
+    xapi.environ["XDG_RUNTIME_DIR"] = str(own)
+    started = xapi("agent", "start", "--idle", "5m")
+    assert started.code == 0, started
     with socket.socket(socket.AF_UNIX) as real:
-        real.connect(str(runtime / "xapi" / "agent"))
+        real.connect(str(own / "xapi" / "agent"))
         _, _, build = protocol.parse_greeting(protocol.receive(real)[1])
-    xapi("agent", "stop")
-    wait_until(lambda: os.listdir(runtime / "xapi") == ["lock"], "the agent has removed its sockets")
-    (runtime / "xapi" / "lock").unlink()
-    (runtime / "xapi").rmdir()
+    stopped = xapi("agent", "stop")
+    assert stopped.code == 0, stopped
+    xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)
     return build
 
 
