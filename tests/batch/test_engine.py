@@ -1,0 +1,171 @@
+"""The engine of a batch against a real server, without input lines and output."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from tests.batch.server import Api, ReceivedRequest, Reply
+from xapi_cli.batch.engine import Engine
+from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.in_flight import InFlight, Outcome
+from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.batch.network import Network
+from xapi_cli.batch.rate_limiter import RateLimiter
+from xapi_cli.errors import NetworkError, TimeoutExpired
+from xapi_cli.http.flow import FinalResponse, Policy
+from xapi_cli.request.calls import Call, redirected_call
+
+
+class _Run:
+    """The results of an engine, by the numbers of the requests, in the order in which they ended."""
+
+    def __init__(self, api: Api, calls: Iterable[Call], budget: MemoryBudget | None = None, **options: Any) -> None:
+        self.results: list[tuple[int, Outcome]] = []
+        self.notes: list[str] = []
+        self._entries = iter([Entry(number, call=call, size=10) for number, call in enumerate(calls, 1)])
+        self._has_ended = False
+        self.budget = budget or MemoryBudget()
+        policy: Policy[Call] = Policy(
+            api.url,
+            replays=0,
+            retries=options.pop("retries", 0),
+            redirected=partial(redirected_call, base_url=api.url),
+            note=self.notes.append,
+        )
+        self.engine = Engine(
+            Network(timeout=10, ca_bundle=None, environ=os.environ),
+            policy,
+            cast("Any", None),
+            jobs=options.pop("jobs", 4),
+            timeout=options.pop("timeout", 10.0),
+            budget=self.budget,
+            next_entry=self._next_entry,
+            on_done=self._done,
+            limiter=options.pop("limiter", RateLimiter()),
+            **options,
+        )
+
+    def _next_entry(self) -> Entry | None:
+        entry = next(self._entries, None)
+        self._has_ended = entry is None
+        return entry
+
+    def _done(self, request: InFlight, outcome: Outcome) -> None:
+        self.results.append((request.number, outcome))
+
+    def finish(self, stop: Callable[[], bool] = lambda: False) -> None:
+        while self.engine.step(has_more=lambda: not self._has_ended):
+            if stop():
+                self.engine.stop()
+
+    @property
+    def statuses(self) -> dict[int, int | str]:
+        return {
+            number: outcome.response.status if isinstance(outcome, FinalResponse) else type(outcome).__name__
+            for number, outcome in self.results
+        }
+
+
+@contextmanager
+def _engine(api: Api, *paths: str, **options: Any) -> Iterator[_Run]:
+    run = _Run(api, [Call("GET", api.url + path) for path in paths], **options)
+    try:
+        yield run
+    finally:
+        run.engine.close()
+
+
+def _status_in_path(received: ReceivedRequest) -> Reply:
+    return Reply(status=int(received.path[1:4]))
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api(_status_in_path, open_to_all=True) as server:
+        yield server
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 8])
+def test_every_request_has_one_result_and_the_budget_is_empty_at_the_end(api: Api, jobs: int) -> None:
+    paths = ["/200", "/404", "/200", "/500", "/204", "/200"]
+    with _engine(api, *paths, jobs=jobs) as run:
+        run.finish()
+
+        assert run.statuses == {number: int(path[1:]) for number, path in enumerate(paths, 1)}
+        assert len(run.results) == len(api.requests) == len(paths)
+        assert (run.engine.in_flight, run.budget._used) == (0, 0)  # noqa: SLF001 - it has no public count
+    assert api.most_under_way <= jobs
+
+
+def test_a_transient_failure_is_retried_while_others_go_on(api: Api) -> None:
+    failures = iter([503])
+    api.response = lambda received: Reply(status=next(failures, 200) if received.path == "/flaky" else 200)
+    with _engine(api, "/flaky", "/other", retries=1) as run:
+        run.finish()
+
+        assert [number for number, _ in run.results] == [2, 1]
+        assert run.statuses == {1: 200, 2: 200}
+        assert len(run.notes) == 1
+
+
+def test_a_redirect_is_followed_in_the_same_slot(api: Api) -> None:
+    api.response = lambda received: (
+        Reply(status=302, headers=(("Location", "/there"),)) if received.path == "/here" else Reply()
+    )
+    with _engine(api, "/here", jobs=1) as run:
+        run.finish()
+
+        assert run.statuses == {1: 200}
+    assert [received.path for received in api.requests] == ["/here", "/there"]
+
+
+def test_a_server_that_does_not_respond_ends_only_its_own_request(api: Api) -> None:
+    ended = threading.Event()
+    api.response = lambda received: Reply(between=lambda: ended.wait(20)) if received.path == "/slow" else Reply()
+    with _engine(api, "/slow", "/quick", timeout=0.3) as run:
+        run.finish()
+        ended.set()
+
+        assert run.statuses == {1: TimeoutExpired.__name__, 2: 200}
+
+
+def test_a_stopped_engine_ends_what_is_in_flight_and_begins_nothing(api: Api) -> None:
+    with _engine(api, *["/200"] * 20, jobs=2) as run:
+        run.finish(stop=lambda: bool(run.results))
+
+        assert 1 <= len(run.results) < 20
+        assert len(run.results) == len(api.requests)
+
+
+def test_a_cancelled_engine_gives_each_request_in_flight_the_error(api: Api) -> None:
+    ended = threading.Event()
+    api.response = lambda received: Reply(between=lambda: ended.wait(20))
+    with _engine(api, "/a", "/b", jobs=2) as run:
+        while api.under_way < 2:
+            run.engine.step(has_more=lambda: True)
+        run.engine.cancel(NetworkError("stopped"))
+        ended.set()
+
+        assert (run.statuses, run.engine.in_flight) == ({1: "NetworkError", 2: "NetworkError"}, 0)
+
+
+def test_a_full_budget_admits_one_request_at_a_time(api: Api) -> None:
+    with _engine(api, *["/200"] * 5, budget=MemoryBudget(1)) as run:
+        run.finish()
+
+        assert run.statuses == dict.fromkeys(range(1, 6), 200)
+    assert api.most_under_way == 1
+
+
+def test_an_unreachable_server_is_the_result_of_each_request() -> None:
+    with Api(open_to_all=True) as gone:
+        pass
+    with _engine(gone, "/a", "/b") as run:
+        run.finish()
+
+        assert run.statuses == {1: "NetworkError", 2: "NetworkError"}
