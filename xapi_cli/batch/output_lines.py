@@ -47,26 +47,18 @@ class OutputReader:
         self.number = 0  # of the input line that the current line belongs to
         self._file, self._name, self._damage = file, name, damage
         self._lines = 0  # read so far
-        self._start = b"\n"  # of the current line, or all of it
+        self._start = b""  # of the current line, or all of it; empty if nothing is left to return or to skip
         self._offset: int | None = None  # of the current line, if it has been read and must be read again
 
     def advance(self) -> bool:
         """Go to the next line; return False if there is none."""
-        while True:
-            if self._offset is None:
-                while not self._start.endswith(b"\n"):  # the rest of a long line
-                    self._start = self._read() or self._end()
-            self._start, self._offset = b"\n", None
-            while not self._start.strip():
-                self._start = self._read()
-                self._lines += 1
-                if not self._start:
-                    self._start = b"\n"
-                    return False
-                if self._lines == 1:
-                    self._start = self._start.removeprefix(_BOM)
+        if self._offset is None and self._start and not self._start.endswith(b"\n"):
+            self._skip_rest()
+        self._offset = None
+        while self._read_start():
             if self._parse():
                 return True
+        return False
 
     def line(self) -> bytes | None:
         """Return the current line with its newline, or None if it is truncated or damaged."""
@@ -80,18 +72,33 @@ class OutputReader:
             return None
         return line
 
+    def _skip_rest(self) -> None:
+        while part := self._read():
+            if part.endswith(b"\n"):
+                return
+        self._record_truncation()
+
+    def _read_start(self) -> bool:
+        """Read the start of the next line that is not blank; return False if there is none."""
+        while part := self._read():
+            self._lines += 1
+            self._start = part.removeprefix(_BOM) if self._lines == 1 else part
+            if self._start.strip():
+                return True
+        self._start = b""
+        return False
+
     def _whole(self) -> bytes | None:
         """Return the current line, of which only the start has been read, or None if it is truncated."""
-        line = bytearray(self._start)
+        line, self._start = bytearray(self._start), b""
         while not line.endswith(b"\n"):
             part = self._read()
             if not part:
-                self._start = self._end()
+                self._record_truncation()
                 return None
             line += part
             if len(line) > _MAX_LINE:
                 raise self._not_output()
-        self._start = b"\n"
         return bytes(line)
 
     def _parse(self) -> bool:
@@ -105,7 +112,7 @@ class OutputReader:
         line = self._start if is_whole else self._whole()
         number = None if line is None else self._check(line)
         if line is None or number is None:
-            self._start = b"\n"
+            self._start = b""
             return False
         self.number, self._offset = number, offset
         self._start = line if offset is None else b""
@@ -121,11 +128,9 @@ class OutputReader:
             self._damage.add(self._name, self._lines)
         return number
 
-    def _end(self) -> bytes:
-        """Record that the file ends in the middle of a line; return what ends it."""
+    def _record_truncation(self) -> None:
         if self._damage is not None:
             self._damage.truncated.add(self._name)
-        return b"\n"
 
     def _read(self) -> bytes:
         """Return the next part of a line, or nothing at the end; only the last part ends with a newline."""
