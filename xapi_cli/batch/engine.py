@@ -2,6 +2,19 @@
 
 Only DNS lookups, connection setup, TLS handshakes and logins block; they run in separate threads. `make bench-batch`
 measures the throughput.
+
+A request is in `_requests` from the line that it comes from until its result is complete. Its flow (`http.flow`)
+decides what it does next, and each step leads to one place where it waits:
+
+- to be sent: in `_unsent`, until the rate limiter permits it; then with the connections, until there is one
+- on a connection, until its response is complete, fails, or times out
+- for a login: with the gate, which starts one login for all
+- for a retry: in `_retries`, until its time has come
+- for its output: in `_long_responses`, a few milliseconds at a time, or with the filters
+
+Only new lines are held back: when as many requests as *jobs* are in flight, when the memory budget has no room, or
+when the token is about to change. What has begun always goes on, so that memory is freed and a rejected token is
+replaced. One request is exempt from the memory budget, or all could wait for room: the one whose end lets others end.
 """
 
 import heapq

@@ -1,4 +1,11 @@
-"""One login at a time, while the requests that need its token wait."""
+"""One login at a time, while the requests that need its token wait.
+
+A 401 has two meanings. If the token was valid before, it has become invalid, and one login replaces it for all
+requests. If it is fresh, either it was rejected, and another login would not help, or only this request may not be
+sent with it. Which of the two applies is shown by the other requests in flight with the same token, so the request
+waits for them: it is undecided until one of them succeeds or none is left. No new line begins meanwhile, because it
+could be the next one to wait.
+"""
 
 from collections.abc import Callable
 from copy import copy

@@ -1,7 +1,8 @@
 """Open the outputs of batches so that each can be read in the order of its line numbers.
 
 A file in which the lines are in order is read as it is. Any other file, and a pipe, is divided into runs, which are
-sorted in memory and kept in a temporary file. So the memory does not depend on the length of the outputs.
+sorted in memory and kept in a temporary file. So the memory does not depend on the length of the outputs. An index
+of all lines would be simpler, but it would grow with them.
 """
 
 from collections.abc import Iterator, Sequence

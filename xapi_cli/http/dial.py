@@ -1,4 +1,9 @@
-"""Open connections: DNS lookup, TCP connection, proxy tunnel and TLS handshake, all within one timeout."""
+"""Open connections: DNS lookup, TCP connection, proxy tunnel and TLS handshake, all within one timeout.
+
+A name can have many addresses, of which some cannot be reached, and an attempt to connect takes minutes to fail. So the
+attempts overlap: one begins when the previous one has failed, or has taken 250 ms, and the first that succeeds is used
+(RFC 8305). A timeout names the phase in which it expired, because each has another remedy.
+"""
 
 import errno
 import selectors
