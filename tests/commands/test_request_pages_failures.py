@@ -30,6 +30,7 @@ def _failing(third: bytes, last: int = 3) -> Respond:
         (page(b'[1, "\xff"]'), 11, "the page is not valid JSON: it is not valid UTF-8"),
         (page(b"<html>"), 11, "the page is not valid JSON: neither a number nor true, false or null at character 1"),
         (page(b'[{"id": 5}, '), 11, "the page is not valid JSON: it is truncated after"),
+        (page(b""), 11, "the page is not valid JSON: it is empty"),
         (page(b"[" * 200_000), 11, "the page is not valid JSON: more than 100,000 levels"),
         (
             response("200 OK", b"[1", "Content-Length: 9", "Connection: close"),
@@ -38,7 +39,7 @@ def _failing(third: bytes, last: int = 3) -> Respond:
         ),
         (b"HTTP/1.1 304 Not Modified\r\n\r\n", 11, "page 3 was not sent, because it is not modified (304)"),
     ],
-    ids=["500", "404", "closed", "302", "UTF-8", "HTML", "incomplete", "deep", "truncated", "304"],
+    ids=["500", "404", "closed", "302", "UTF-8", "HTML", "incomplete", "empty", "deep", "truncated", "304"],
 )
 def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_continue_with(
     xapi: Xapi, third: bytes, code: int, problem: str

@@ -94,7 +94,8 @@ class _Parser:
         while self._step(last=True):
             pass
         if self._expected != _NOTHING or self._in_string:
-            raise InvalidJSON(f"it is truncated after {self._before + self._at} characters")
+            count = self._before + self._at
+            raise InvalidJSON(f"it is truncated after {count} characters" if count else "it is empty")
 
     def _step(self, *, last: bool) -> bool:
         """Parse one token; return False if the text is exhausted or ends within a token."""
