@@ -10,7 +10,6 @@ import resource
 import selectors
 import signal
 import socket
-import struct
 import time
 from contextlib import suppress
 from os import geteuid, read
@@ -18,14 +17,13 @@ from os import geteuid, read
 from xapi_cli.agent.held_records import HeldFailures, HeldRecords, Locks
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.messages import Request, Response
-from xapi_cli.system import own_process
+from xapi_cli.system import agent_socket, own_process
 from xapi_cli.system.locked_memory import LockedMemory
 
 TIME_LIMIT = 5.0  # seconds for one request and its response; a lock can be held and awaited for longer
 MAX_CONNECTIONS = 512
 MAX_RECEIVING = 8 * 1024 * 1024  # bytes of incomplete bodies
 _SPARE_DESCRIPTORS = 32
-_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 def serve(listener: socket.socket, lifeline: int) -> None:
@@ -107,8 +105,7 @@ class Keeper:
 
     def _is_admitted(self, sock: socket.socket) -> bool:
         """Return whether the peer is a process of this user; disconnects the oldest client if the limit is reached."""
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(credentials)[1] != geteuid():
+        if agent_socket.peer(sock)[1] != geteuid():
             return False
         if len(self._connections) >= self._limit:
             oldest = next((each for each in self._connections if each.lock is None), None)

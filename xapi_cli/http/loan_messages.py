@@ -197,6 +197,7 @@ class MessageSocket:
             self._socket.close()
 
     def _fill(self) -> None:
+        # not socket.recv_fds: it ignores its flags, so child processes would inherit the descriptor
         rights_size = socket.CMSG_SPACE(array.array("i").itemsize)
         try:
             data, ancillary, _, _ = self._socket.recvmsg(MAX_SIZE, rights_size, socket.MSG_CMSG_CLOEXEC)
