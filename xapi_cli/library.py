@@ -38,7 +38,7 @@ def open_client(profile: str | None = None, **overrides: str | float | os.PathLi
     all other statuses.
     """
     runtime = _LibraryRuntime(profile, overrides)
-    return _Client(runtime, runtime.tokens())
+    return _LibraryClient(runtime, runtime.tokens())
 
 
 class _LibraryRuntime(Runtime):
@@ -78,7 +78,7 @@ class _LogTerminal(Terminal):
             logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
 
 
-class _Client(httpx.Client):
+class _LibraryClient(httpx.Client):
     """Resolve URLs by the rules of PATH; refuse a URL or redirect that leads to another origin."""
 
     def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:

@@ -58,7 +58,7 @@ def run(connection: "socket") -> None:
         )  # it may hold copies of the streams, and their readers wait until all copies are closed
         return
     else:
-        _Command(connection, worker).wait()
+        _RunningCommand(connection, worker).wait()
     finally:
         if reason:
             protocol.decline(connection, reason)
@@ -80,7 +80,7 @@ def _report_no_worker() -> None:
         control.close()
 
 
-class _Command:
+class _RunningCommand:
     """A command that the process *worker* runs, reported on *connection*."""
 
     def __init__(self, connection: "socket", worker: int) -> None:

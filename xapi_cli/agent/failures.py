@@ -8,7 +8,7 @@ _MAX_DELAY = 60.0  # seconds
 _MAX_DOUBLINGS = 16
 
 
-class Failures:
+class ProcessFailures:
     """The failures since the agent started: `count`, and the `last` one as a noun phrase, None without one."""
 
     def __init__(self) -> None:

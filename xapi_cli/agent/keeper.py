@@ -42,11 +42,11 @@ class Keeper:
     def __init__(self, listener: socket.socket, lifeline: int) -> None:
         self.records = HeldRecords()
         self.failures = HeldFailures()
-        self.locks: Locks[Connection] = Locks()
+        self.locks: Locks[KeeperConnection] = Locks()
         self.ends = False
         self._listener, self._lifeline = listener, lifeline
         self._selector = selectors.DefaultSelector()
-        self._connections: dict[Connection, None] = {}  # in order of arrival
+        self._connections: dict[KeeperConnection, None] = {}  # in order of arrival
         self._limit = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_DESCRIPTORS)
 
     def run(self) -> None:
@@ -79,12 +79,12 @@ class Keeper:
             each.close()
         return LockedMemory(size)
 
-    def watch(self, connection: "Connection", event: int) -> None:
+    def watch(self, connection: "KeeperConnection", event: int) -> None:
         """Call the method of *connection* for *event* whenever it can be performed."""
         action = connection.receive if event == selectors.EVENT_READ else connection.send
         self._selector.modify(connection.sock, event, action)
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "KeeperConnection") -> None:
         """Stop watching the *connection*, and release its lock."""
         del self._connections[connection]
         self._selector.unregister(connection.sock)
@@ -98,7 +98,7 @@ class Keeper:
                 sock.close()
                 return
             sock.setblocking(False)
-            connection = Connection(self, sock)
+            connection = KeeperConnection(self, sock)
             self._connections[connection] = None
             self._selector.register(sock, selectors.EVENT_READ, connection.receive)
             connection.receive()
@@ -131,7 +131,7 @@ class Keeper:
                 each.close()
 
 
-class Connection:
+class KeeperConnection:
     """One client: a request is received, a response is sent."""
 
     def __init__(self, keeper: Keeper, sock: socket.socket) -> None:

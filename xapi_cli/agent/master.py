@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, preload, process_memory, protocol, worker
-from xapi_cli.agent.failures import Failures, ending
+from xapi_cli.agent.failures import ProcessFailures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
@@ -80,7 +80,7 @@ class Master:
         self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, directory)
         self._idle_workers = IdleWorkers()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
-        self._failures = Failures()
+        self._failures = ProcessFailures()
         self._reasons: dict[int, str] = {}  # why processes failed that have not been reaped yet
         self._cold: Counter[str] = Counter()
         self._warm = 0

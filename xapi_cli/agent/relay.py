@@ -149,7 +149,7 @@ class Relay:
         self._count("loans", *(["reused"] if connection.is_used else []))
         is_kept = False
         try:
-            is_kept = _lend(connection, control, trace)
+            is_kept = _serve_loan(connection, control, trace)
         finally:
             if is_kept:
                 self._kept.release(key, connection)
@@ -202,7 +202,7 @@ def must_relay(route: Route) -> bool:
     return route.scheme == "https"
 
 
-def _lend(connection: Connection, control: MessageSocket, trace: str) -> bool:
+def _serve_loan(connection: Connection, control: MessageSocket, trace: str) -> bool:
     """Lend *connection* until the borrower ends the loan; return whether it can be lent again."""
     kind, is_relayed = connection.kind, must_relay(connection.route)
     message = Loan(connection.tls, kind and kind[1:], is_relayed, connection.peer, trace).message()

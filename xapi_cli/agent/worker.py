@@ -46,7 +46,7 @@ class Station(NamedTuple):
     directory: str
 
 
-class _Call(NamedTuple):
+class _ClientCall(NamedTuple):
     connection: socket.socket
     client: int
     state: fidelity.Process | None  # of the client
@@ -83,7 +83,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     _run(call)
 
 
-def _refuse(station: Station, call: _Call, error: Exception) -> NoReturn:
+def _refuse(station: Station, call: _ClientCall, error: Exception) -> NoReturn:
     reason = str(error) if isinstance(error, fidelity.Cold) else f"failure ({type(error).__name__})"
     report(station, b"C", reason=reason)
     _do_not_end_with(call.connection)
@@ -91,7 +91,7 @@ def _refuse(station: Station, call: _Call, error: Exception) -> NoReturn:
     os._exit(0)
 
 
-def _next_call(station: Station, permit: Permit) -> _Call | None:
+def _next_call(station: Station, permit: Permit) -> _ClientCall | None:
     """Return the next call, None if its client left.
 
     Ends this process when the master ends or is outdated, or has taken *permit*.
@@ -115,7 +115,7 @@ def _next_call(station: Station, permit: Permit) -> _Call | None:
     return call
 
 
-def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Call | None:
+def _receive_call(connection: socket.socket, station: Station, pid: int) -> _ClientCall | None:
     """Return the call of the client *pid*, None if it left; end this process if that is not certain."""
     try:
         state = _greet(connection, station, pid)
@@ -133,7 +133,7 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cal
         report(station, b"N", reason="invalid request")
         os._exit(0)
     connection.settimeout(None)
-    return _Call(connection, pid, state, argv, environ, has_terminal, errors, streams)
+    return _ClientCall(connection, pid, state, argv, environ, has_terminal, errors, streams)
 
 
 def _greet(connection: socket.socket, station: Station, client: int) -> fidelity.Process | None:
@@ -166,7 +166,7 @@ def _accept(station: Station) -> socket.socket:
         return connection
 
 
-def _run(call: _Call) -> NoReturn:
+def _run(call: _ClientCall) -> NoReturn:
     protocol.send(call.connection, b"B", b"s" if _has_secrets(call.environ) else b"")
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)

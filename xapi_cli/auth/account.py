@@ -198,14 +198,14 @@ class Account:
             self.repository.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read):
             self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
-        login = _Login(reason, stale, typed, self._failures.now())
+        login = _AutomaticLogin(reason, stale, typed, self._failures.now())
         try:
             return self._log_in_or_share(login)
         except (NetworkError, TimeoutExpired) as error:
             error.message = f"{REASONS[reason]}, and the login failed: {error.message}"
             raise
 
-    def _log_in_or_share(self, login: "_Login") -> Token:
+    def _log_in_or_share(self, login: "_AutomaticLogin") -> Token:
         """Wait for the login lock and log in, unless another process stores a newer token first."""
         if login.reason != "fresh":
             try:
@@ -218,7 +218,7 @@ class Account:
             newer = self.newer(login.stale) if login.reason != "fresh" else None
             return newer or self._log_in_locked(login)
 
-    def _log_in_locked(self, login: "_Login") -> Token:
+    def _log_in_locked(self, login: "_AutomaticLogin") -> Token:
         """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
         record = self.repository.read(again=login.reason == "fresh")
         if self.repository.was_logged_out():  # each waiting process would log in for itself, and store nothing
@@ -245,7 +245,7 @@ class Account:
         self._note(f"{REASONS[login.reason]}: logged in as {self._name()}")
         return token
 
-    def _raise_shared_failure(self, login: "_Login") -> None:
+    def _raise_shared_failure(self, login: "_AutomaticLogin") -> None:
         """Raise the error of another process's failed login, if it was recorded since this process began to wait."""
         if login.reason != "fresh":
             self._failures.check_token(self.identity)
@@ -253,7 +253,7 @@ class Account:
         if key := self._command_key(login):
             self._failures.check_command_failed(self.identity, key, since=login.since)
 
-    def _command_key(self, login: "_Login") -> str | None:
+    def _command_key(self, login: "_AutomaticLogin") -> str | None:
         """Return what identifies the password command of *login*, or None if it gets the password elsewhere."""
         command = self._passwords.command
         return command.key if command and not (login.typed or self._passwords.variable) else None
@@ -337,7 +337,7 @@ class Account:
         return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"
 
 
-class _Login(NamedTuple):
+class _AutomaticLogin(NamedTuple):
     """One automatic login: why, in place of which token, with which typed password, and the time of its start."""
 
     reason: Reason
@@ -346,4 +346,4 @@ class _Login(NamedTuple):
     since: float
 
     def __repr__(self) -> str:
-        return f"_Login({self.reason!r}, …)"
+        return f"_AutomaticLogin({self.reason!r}, …)"

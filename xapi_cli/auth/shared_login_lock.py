@@ -126,16 +126,16 @@ class OwnerFile:
     def write(self, owner: str, lifetime: float) -> None:
         """Record the owner ID *owner* for *lifetime* seconds, if possible."""
         expires = int(boot_time.since_boot() + lifetime) + 1
-        self._replace([*self._others(), _Entry(self._location, expires, owner)])
+        self._replace([*self._others(), _Owner(self._location, expires, owner)])
 
     def remove(self) -> None:
         """Remove the owner ID, and the file if it contains no others, if possible."""
         self._replace(self._others())
 
-    def _others(self) -> "list[_Entry]":
+    def _others(self) -> "list[_Owner]":
         return [entry for entry in self._entries() if entry.location != self._location]
 
-    def _entries(self) -> "list[_Entry]":
+    def _entries(self) -> "list[_Owner]":
         """Return the entries of this boot that have not expired."""
         data = b""
         with contextlib.suppress(OSError):
@@ -146,7 +146,7 @@ class OwnerFile:
         now = boot_time.since_boot()
         return [entry for entry in map(_entry, lines) if entry is not None and entry.expires > now]
 
-    def _replace(self, entries: "list[_Entry]") -> None:
+    def _replace(self, entries: "list[_Owner]") -> None:
         lines = [f"{entry.location} {entry.expires} {entry.owner}" for entry in entries[-_MAX_OWNERS:]]
         with contextlib.suppress(OSError):
             if lines:
@@ -155,7 +155,7 @@ class OwnerFile:
                 self._file.remove()
 
 
-class _Entry(NamedTuple):
+class _Owner(NamedTuple):
     """The owner ID of the lock of a store at *location*; *expires* is in seconds since boot."""
 
     location: str
@@ -163,8 +163,8 @@ class _Entry(NamedTuple):
     owner: str
 
 
-def _entry(line: str) -> _Entry | None:
+def _entry(line: str) -> _Owner | None:
     fields = line.split(" ")
     if len(fields) != 3 or not fields[1].isdigit():
         return None
-    return _Entry(fields[0], int(fields[1]), fields[2])
+    return _Owner(fields[0], int(fields[1]), fields[2])

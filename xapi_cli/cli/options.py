@@ -69,7 +69,7 @@ def settings_flags(
     return decorate
 
 
-class _Field(NamedTuple):
+class _FlagField(NamedTuple):
     """A field of an options class with its row, its type and its default value."""
 
     row: "Flag"
@@ -98,17 +98,17 @@ def _value_completer(setting: str) -> Callable[[str], list[str]]:
     return complete
 
 
-def _rows(options: Any) -> dict[str, _Field]:
+def _rows(options: Any) -> dict[str, _FlagField]:
     """Return the fields of the class *options* that have a Flag."""
     defaults = getattr(options, "_field_defaults", vars(options))  # of a NamedTuple or a dataclass
     return {
-        name: _Field(annotation.__metadata__[0], annotation.__origin__, defaults[name])
+        name: _FlagField(annotation.__metadata__[0], annotation.__origin__, defaults[name])
         for name, annotation in options.__annotations__.items()
         if hasattr(annotation, "__metadata__")
     }
 
 
-def _flag(name: str, field: _Field) -> inspect.Parameter:
+def _flag(name: str, field: _FlagField) -> inspect.Parameter:
     row, default, type_ = field.row, field.default, field.type
     if choices := [value for each in get_args(type_) for value in get_args(each)]:
         enum: Any = StrEnum  # mypy knows only the ones that are written as a class
@@ -129,7 +129,7 @@ def _flag(name: str, field: _Field) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[type_, option])
 
 
-def _value(given: Any, field: _Field) -> Any:
+def _value(given: Any, field: _FlagField) -> Any:
     """Return the value of *field* for what was *given*; raise UsageError for an option that is given twice."""
     if field.row.once is None:
         return not given if field.default is True else given

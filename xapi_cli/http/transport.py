@@ -95,7 +95,7 @@ class Transport(httpx.BaseTransport):
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
-            exchange = _Exchange(connection, request, event, timeouts)
+            exchange = _BlockingExchange(connection, request, event, timeouts)
             try:
                 return self._response(exchange, connection)
             except NetworkError as error:
@@ -107,7 +107,7 @@ class Transport(httpx.BaseTransport):
             connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
-            return self._response(_Exchange(connection, request, event, timeouts), connection)
+            return self._response(_BlockingExchange(connection, request, event, timeouts), connection)
         except httpx.StreamConsumed:
             if first_error is None:
                 raise
@@ -139,7 +139,7 @@ class Transport(httpx.BaseTransport):
             raise UsageError("the URL has a port outside 1-65535")
         return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
 
-    def _response(self, exchange: "_Exchange", connection: Connection) -> httpx.Response:
+    def _response(self, exchange: "_BlockingExchange", connection: Connection) -> httpx.Response:
         try:
             is_exposed = connection.is_exposed
             if is_exposed:
@@ -148,7 +148,7 @@ class Transport(httpx.BaseTransport):
         except BaseException:
             self._pool.discard(connection)
             raise
-        body = _Body(exchange, lambda: self._release(exchange, connection))
+        body = _ResponseBody(exchange, lambda: self._release(exchange, connection))
         return httpx.Response(
             head.status,
             headers=head.raw_headers,
@@ -163,17 +163,17 @@ class Transport(httpx.BaseTransport):
             },
         )
 
-    def _release(self, exchange: "_Exchange", connection: Connection) -> None:
+    def _release(self, exchange: "_BlockingExchange", connection: Connection) -> None:
         if exchange.end():
             self._pool.release(connection.route, connection)
         else:
             self._pool.discard(connection)
 
 
-class _Body(httpx.SyncByteStream):
+class _ResponseBody(httpx.SyncByteStream):
     """The body of a response; *release* is called once, when reading ends."""
 
-    def __init__(self, exchange: "_Exchange", release: Callable[[], None]) -> None:
+    def __init__(self, exchange: "_BlockingExchange", release: Callable[[], None]) -> None:
         self._exchange = exchange
         self._release = release
         self._has_ended = False
@@ -210,7 +210,7 @@ class _Body(httpx.SyncByteStream):
                 self._release()
 
 
-class _Exchange:
+class _BlockingExchange:
     """Send *request*, with the request line and headers *event*, over *connection* and read the response."""
 
     def __init__(self, connection: Connection, request: httpx.Request, event: h11.Request, timeouts: Timeouts) -> None:

@@ -8,7 +8,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
-from xapi_cli.openapi.servers import Server, normalized, server
+from xapi_cli.openapi.servers import DescribedServer, normalized, server
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
 _ANY = "x-amazon-apigateway-any-method"  # of exports from AWS API Gateway: all methods that the path does not list
@@ -59,7 +59,7 @@ class Compiler:
         self._references = References(document)
         self._left, self._characters, self._long = _BUDGET, _CHARACTERS, _LONG
         self._servers = [] if self._is_swagger else self._servers_of(document)
-        self._other_servers: list[Server] = []
+        self._other_servers: list[DescribedServer] = []
         self.truncated = 0
         self.is_partial = False
 
@@ -92,7 +92,7 @@ class Compiler:
         paths = dict.fromkeys(path for each in servers for path in (each.path, each.template))
         return [path for path in paths if path != self.server_path()][:_MAX_SERVERS]
 
-    def _servers_of(self, node: Mapping[str, Any]) -> list[Server]:
+    def _servers_of(self, node: Mapping[str, Any]) -> list[DescribedServer]:
         listed = _list(node.get("servers"))[:_MAX_SERVERS]
         return [server(self._references.resolve(each), self._location) for each in listed]
 

@@ -12,7 +12,7 @@ _WRITTEN_PATH = re.compile(r"(?:[^/?#]*//[^/?#]*)?(/[^?#]*)")  # of a URL with v
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 
-class Server(NamedTuple):
+class DescribedServer(NamedTuple):
     """A server: its origin, empty if its URL is relative, and its path, in *template* with variables as parameters."""
 
     origin: str
@@ -20,7 +20,7 @@ class Server(NamedTuple):
     template: str
 
 
-def server(node: Mapping[str, Any], location: str) -> Server:
+def server(node: Mapping[str, Any], location: str) -> DescribedServer:
     """Return the server *node* of a document at the path *location*; variables have their defaults."""
     variables = node.get("variables")
 
@@ -30,10 +30,10 @@ def server(node: Mapping[str, Any], location: str) -> Server:
 
     url = clean(node.get("url")).partition("?")[0].partition("#")[0]
     if not (match := _URL.fullmatch(_VARIABLE.sub(default, url))):
-        return Server("", "", "")
+        return DescribedServer("", "", "")
     path = normalized(posixpath.join(posixpath.dirname(location), match[2])) if match[2] else ""
     written = _WRITTEN_PATH.fullmatch(url)
-    return Server((match[1] or "").lower(), path, normalized(written[1]) if written else path)
+    return DescribedServer((match[1] or "").lower(), path, normalized(written[1]) if written else path)
 
 
 def normalized(path: str) -> str:

@@ -87,7 +87,7 @@ def _is_text(buffer: bytearray) -> bool:
 
 
 def _stream(chunks: Iterable[bytes], charset: str | None, note: Callable[[str], None]) -> Iterator[str]:
-    text, source, seen = _Text(charset), iter(chunks), 0
+    text, source, seen = _BodyText(charset), iter(chunks), 0
     ended, held_back = True, ""
     for chunk in source:
         part = text.of(chunk)
@@ -110,7 +110,7 @@ def _stream(chunks: Iterable[bytes], charset: str | None, note: Callable[[str], 
         yield "\n"
 
 
-class _Text:
+class _BodyText:
     """Decode a body as UTF-8; from the first invalid chunk on, use *charset*, if there is one."""
 
     def __init__(self, charset: str | None) -> None:

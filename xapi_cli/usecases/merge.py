@@ -35,7 +35,7 @@ def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> Non
     with ExitStack() as stack:
         expected = None if input_name is None else _numbers(open_input(input_name, terminal, stack))
         readers = open_sorted(names, damage, terminal, stack)
-        lines = _Lines(terminal)
+        lines = _PrintedLines(terminal)
         merge = Merge(readers, lines.add, expected)
         try:
             merge.run()
@@ -44,7 +44,7 @@ def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> Non
     _report(terminal, merge, damage, files=len(names), has_input=input_name is not None)
 
 
-class _Lines:
+class _PrintedLines:
     """The printed lines, which are written together."""
 
     def __init__(self, terminal: "Terminal") -> None:

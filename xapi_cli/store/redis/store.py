@@ -146,7 +146,7 @@ class RedisStore:
         self._prefix: str = settings["redis_prefix"]
         self._owners: dict[Identity, str] = {}  # of the locks that this store holds
         self._released: set[str] = set()  # owners whose lock was released by the write of a record
-        self._seen: dict[Identity, _Account] = {}  # since the login began, or since its lock was acquired
+        self._seen: dict[Identity, _AccountFields] = {}  # since the login began, or since its lock was acquired
         self._offset: float | None = None  # of the clock of the server
 
     @property
@@ -196,13 +196,13 @@ class RedisStore:
         It is read anew, and with it all that a login needs, unless this store holds the login lock.
         """
         if identity not in self._owners:
-            self._see(identity, self._client.script(_BEGIN, self._key(identity), form=_Account.parsed))
+            self._see(identity, self._client.script(_BEGIN, self._key(identity), form=_AccountFields.parsed))
         return self._seen[identity].fields.get("logout", "")
 
     def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
         """Acquire the login lock unless it has another owner; see `protocol.SharedStore`."""
         arguments = (owner, round(lifetime * 1000), int(force), _FAILURE_LIFETIME)
-        found = self._client.script(_TRY_LOCK, self._key(identity), *arguments, form=_Account.parsed)
+        found = self._client.script(_TRY_LOCK, self._key(identity), *arguments, form=_AccountFields.parsed)
         is_acquired = "acquired" in found.fields
         if is_acquired:
             self._owners[identity] = owner
@@ -241,7 +241,7 @@ class RedisStore:
 
     def failure(self, identity: Identity, kind: str) -> bytes | None:
         """Return the recorded failure of *kind*, or None if there is none."""
-        found = self._seen.get(identity) or self._client.script(_BEGIN, self._key(identity), form=_Account.parsed)
+        found = self._seen.get(identity) or self._client.script(_BEGIN, self._key(identity), form=_AccountFields.parsed)
         text = found.fields.get(_FAILURE + kind)
         return None if text is None else text.encode("utf-8", "surrogateescape")
 
@@ -260,7 +260,7 @@ class RedisStore:
         if names:
             self._client.command("HDEL", self._key(identity), *names)
 
-    def _see(self, identity: Identity, found: "_Account") -> None:
+    def _see(self, identity: Identity, found: "_AccountFields") -> None:
         self._seen[identity] = found
         self._offset = found.time - boot_time.since_boot()
 
@@ -278,14 +278,14 @@ class RedisStore:
         return self._options.run_password_command("redis_password_command", command)
 
 
-class _Account(NamedTuple):
+class _AccountFields(NamedTuple):
     """What a script has read of an account: its *fields*, at the Unix *time* of the server."""
 
     fields: dict[str, str]
     time: float
 
     @classmethod
-    def parsed(cls, reply: Any) -> "_Account":
+    def parsed(cls, reply: Any) -> "_AccountFields":
         """Return the account from the JSON *reply* of a script; raise TypeError or ValueError if it is not valid."""
         try:
             fields = json.loads(reply.decode("utf-8", "replace"), strict=False)
