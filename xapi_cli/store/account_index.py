@@ -71,8 +71,7 @@ class AccountIndex:
 
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker of the account's entry, which a logout changes; it is empty if there is no entry."""
-        entry = self._read(self.file(identity))
-        return entry.marker if entry else ""
+        return self._entry_of(identity).marker
 
     def has_logout_marker(self, identity: Identity, marker: str) -> bool:
         """Return whether the account was not logged out since its entry had this *marker*."""
@@ -80,8 +79,7 @@ class AccountIndex:
 
     def stores(self, identity: Identity) -> list[KnownStore]:
         """Return the stores that have, or may have, a record of *identity*."""
-        entry = self._read(self.file(identity))
-        return entry.stores if entry else []
+        return self._entry_of(identity).stores
 
     def revision(self, identity: Identity, storage: str) -> str | None:
         """Return what every change of the account's entry changes; None if it has no record in *storage*."""
@@ -92,10 +90,10 @@ class AccountIndex:
 
     def expect(self, identity: Identity, storage: str, location: Location) -> None:
         """Record, unless it is recorded already, that the store will have a record of *identity*."""
-        stores = self.stores(identity)
-        if not any(store.is_at(storage, location) for store in stores):
+        entry = self._entry_of(identity)
+        if not any(store.is_at(storage, location) for store in entry.stores):
             expected = KnownStore(storage, location, is_written=False)
-            self._write(identity, self.logout_marker(identity), [*stores, expected])
+            self._write(identity, entry.marker, [*entry.stores, expected])
 
     def add(
         self,
@@ -116,8 +114,9 @@ class AccountIndex:
             is_renamed = store.storage == storage and replaced is not None and store.obtained_at == replaced
             return is_renamed or store.is_at(storage, location)
 
-        others = [store for store in self.stores(identity) if not is_same(store)]
-        self._write(identity, self.logout_marker(identity), [*others, KnownStore(storage, location, obtained_at)])
+        entry = self._entry_of(identity)
+        others = [store for store in entry.stores if not is_same(store)]
+        self._write(identity, entry.marker, [*others, KnownStore(storage, location, obtained_at)])
 
     def remove(self, identity: Identity, *, but: Sequence[KnownStore] = ()) -> None:
         """Remove the account from the index, except for the stores *but*; logins in progress will detect it."""
@@ -140,6 +139,10 @@ class AccountIndex:
     def is_damaged(self) -> bool:
         """Return whether an entry is not valid or does not name its account, so that `all` may lack that account."""
         return any(map(self._is_damaged, self._directory.files(_OWN)))
+
+    def _entry_of(self, identity: Identity) -> _Entry:
+        """Return the entry of *identity*, an empty one if there is none or it is not valid."""
+        return self._read(self.file(identity)) or _Entry("", "", [], None)
 
     def _read(self, file: StateFile) -> _Entry | None:
         """Return the entry, or None if there is none or it is not valid."""
