@@ -182,6 +182,15 @@ def test_a_file_accessible_to_others_becomes_private(tmp_path: Path, notes: list
     assert notes == [f"{path} was accessible to other users; set its mode to 0600"]
 
 
+def test_a_file_below_a_link_is_named_as_the_user_named_it(tmp_path: Path, notes: list[str]) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "file").write_bytes(b"x")
+    (tmp_path / "real" / "file").chmod(0o664)
+    assert file_at(tmp_path / "link" / "file").read(limit=3, notify=notes.append) == b"x"
+    assert notes[-1].startswith(f"{tmp_path}/link/file was accessible to other users")
+
+
 def test_a_link_in_place_of_a_private_file_is_replaced_and_never_read(tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     real, link = tmp_path / "dotfiles" / "real", tmp_path / "link"

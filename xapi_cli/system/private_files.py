@@ -195,14 +195,14 @@ class StateFile(NamedTuple):
             place = self.place()
             if notify:
                 _notify_of_directory(place, notify)
-            return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), place.path, notify)
+            return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), self.path, notify)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open(self, flags: int) -> int:
         """Return the descriptor of the file, opened with *flags*; creates missing directories."""
         place = self.directory.place(self.name, make=True)
-        return _restricted(place.open(flags | getattr(os, "O_NONBLOCK", 0)), place.path, None)
+        return _restricted(place.open(flags | getattr(os, "O_NONBLOCK", 0)), self.path, None)
 
     def replace(self, data: bytes, *, sync: bool = True) -> None:
         """Replace the content of the file with *data*, atomically; with *sync*, flush it to disk."""

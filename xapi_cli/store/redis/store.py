@@ -213,7 +213,9 @@ class RedisStore:
         """Release the login lock if *owner* still has it."""
         if self._owners.get(identity) == owner:
             self._forget(identity)
-        if owner not in self._released:
+        if owner in self._released:
+            self._released.remove(owner)
+        else:
             self._client.script(_UNLOCK, self._key(identity), owner)
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
