@@ -1,5 +1,6 @@
 """Recorded login failures, with a clock that the test sets."""
 
+import itertools
 import json
 import os
 import stat
@@ -53,7 +54,10 @@ def files(tmp_path: Path, clock: Clock) -> FailureFiles:
 
 
 @pytest.fixture
-def failures(files: FailureFiles) -> LoginFailures:
+def failures(files: FailureFiles, monkeypatch: pytest.MonkeyPatch) -> LoginFailures:
+    # With random salts, two of the secrets below would have the same twelve bits in one run of several hundred.
+    numbers = itertools.count(1)
+    monkeypatch.setattr("xapi_cli.auth.login_failures.os.urandom", lambda size: next(numbers).to_bytes(size, "big"))
     return LoginFailures(files)
 
 
