@@ -140,7 +140,6 @@ class Runtime:
         return Account(
             identity,
             repository or self.repository(identity),
-            state=self.state_directory,
             grant=PasswordGrant(
                 identity,
                 lambda: self.http_client,

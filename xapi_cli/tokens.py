@@ -1,13 +1,21 @@
-"""Value types: the account, its token, and the record that a store holds.
+"""Value types: the account, its token, and the record that a store holds, with its text.
+
+The text of a record is JSON in ASCII, which every backend stores unchanged; any other text is not a record.
 
 A value type that every command creates, and that has nothing to hide from its repr, is a NamedTuple, here and in other
 modules: a dataclass takes 0.4 ms longer to define.
 """
 
 import hashlib
+import json
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from xapi_cli.errors import StoreError
+
+MAX_RECORD = 256 * 1024  # characters; a record is little longer than its token, and 64 KiB are guaranteed for that
+_VERSION = 1  # of the text of a record
 
 
 def is_access_token(text: str) -> bool:
@@ -59,3 +67,81 @@ class Record:
 
     token: Token
     password: str | None = field(default=None, repr=False)
+
+
+def encode_record(identity: Identity, record: Record) -> str:
+    """Return *record* of the account *identity* as text; raise StoreError if it is too long."""
+    token = record.token
+    members = {
+        "version": _VERSION,
+        "base_url": identity.base_url,
+        "username": identity.username,
+        "access_token": token.access_token,
+        "token_type": token.token_type,
+        "obtained_at": _text_of(token.obtained_at),
+        "expires_at": _text_of(token.expires_at),
+    }
+    if record.password is not None:
+        members["password"] = record.password
+    text = json.dumps(members)
+    if len(text) > MAX_RECORD:
+        raise StoreError("the token is too long to be stored", hint="use --storage none")
+    return text
+
+
+def decode_record(identity: Identity, text: str | None) -> Record | None:
+    """Return the record of the account *identity* in *text*, or None if *text* is not a valid record of it."""
+    if text is None or len(text) > MAX_RECORD:
+        return None
+    try:
+        return _record(identity, json.loads(text))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _record(identity: Identity, members: Any) -> Record:
+    """Return the record made of *members*; raise what `decode_record` catches if they are not valid."""
+    version, base_url, username = members["version"], members["base_url"], members["username"]
+    if type(version) is not int or (version, base_url, username) != (_VERSION, identity.base_url, identity.username):
+        raise ValueError
+    token = Token(
+        access_token=_visible(members["access_token"]),
+        token_type=_bearer(members["token_type"]),
+        obtained_at=_time_of(members["obtained_at"]),
+        expires_at=_time_of(members["expires_at"]),
+    )
+    password = members.get("password")
+    return Record(token, None if password is None else _non_empty(password))
+
+
+def _visible(value: Any) -> str:
+    """Return *value* if it is valid in a header field, that is, visible ASCII; raise ValueError otherwise."""
+    if not is_access_token(_non_empty(value)):
+        raise ValueError
+    return str(value)
+
+
+def _bearer(value: Any) -> str:
+    """Return *value* if it is the token type that xapi stores; raise ValueError otherwise."""
+    if value != "bearer":
+        raise ValueError
+    return "bearer"
+
+
+def _non_empty(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _text_of(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _time_of(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError
+    return time.astimezone(UTC)

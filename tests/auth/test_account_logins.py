@@ -11,6 +11,7 @@ import pytest
 from tests.auth.world import ME, NOW, RIGHT, World
 from xapi_cli.auth.account import Account
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
+from xapi_cli.store.login_session import open_session
 from xapi_cli.system.lock import locked
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -33,7 +34,7 @@ def test_the_password_comes_from_the_first_available_source(world: World) -> Non
 def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_path: Path) -> None:
     account = world.account(typed="wrong")
     account.repository._store = _Remembering()  # noqa: SLF001 - a keyring, without one
-    account.repository.write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
+    assert open_session(account.repository, limit=5).write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
 
     assert account.current().access_token == "token1"
     assert account.repository.read(again=True) == Record(account.current(), RIGHT)  # it stays remembered
@@ -162,13 +163,14 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
     begun = threading.Barrier(len(accounts) + 1, timeout=30)
     for account in accounts:
         account.repository.read()
-        begin = account.repository.begin
+        session = account._session  # noqa: SLF001 - to wait for its beginning
+        begin = session.begin
 
         def begin_and_tell(begin: Callable[[], None] = begin) -> None:
             begin()
             begun.wait()
 
-        account.repository.begin = begin_and_tell  # type: ignore[method-assign]  # to wait for it
+        session.begin = begin_and_tell  # type: ignore[method-assign]  # the same
 
     def log_in(account: Account) -> None:
         try:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from xapi_cli.auth.failure_files import FailureFiles
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.errors import (
     InvalidTokenResponse,
@@ -22,6 +21,7 @@ from xapi_cli.errors import (
     UsageError,
     XapiError,
 )
+from xapi_cli.store.failure_files import FailureFiles
 from xapi_cli.system.boot_time import Moment
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity

@@ -9,6 +9,7 @@ from typing import Any
 from xapi_cli.auth.account import Account
 from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginRefused
+from xapi_cli.store.login_session import open_session
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -81,7 +82,6 @@ class World:
         return Account(
             identity,
             repository,
-            state=StateDirectory(self.state),
             grant=self.grant,
             passwords=PasswordSources(
                 given, command_that(command) if command else None, ask if typed is not None else None
@@ -95,7 +95,8 @@ class World:
 
     def store(self, access_token: str, left: timedelta | None = timedelta(days=1)) -> Token:
         token = Token(access_token, "bearer", NOW, NOW + left if left is not None else None)
-        self.account().repository.write(Record(token))
+        account = self.account()
+        assert open_session(account.repository, limit=5).write(Record(token))
         return token
 
     @property

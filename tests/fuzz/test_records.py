@@ -8,18 +8,17 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
 from xapi_cli.store.file import FileStore
-from xapi_cli.store.record import decode, encode
 from xapi_cli.system.private_files import StateDirectory
-from xapi_cli.tokens import Identity, Record, Token
+from xapi_cli.tokens import Identity, Record, Token, decode_record, encode_record
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 ME = Identity("https://api.test/v1", "me@example.com")
 TOKEN = Token("good", "bearer", NOW, NOW + timedelta(days=30))
 RECORDS = [
-    encode(ME, Record(TOKEN)).encode(),
-    encode(ME, Record(TOKEN, "a password")).encode(),
-    encode(ME, Record(Token("good"))).encode(),
-    encode(Identity("https://other.test", "you"), Record(TOKEN)).encode(),
+    encode_record(ME, Record(TOKEN)).encode(),
+    encode_record(ME, Record(TOKEN, "a password")).encode(),
+    encode_record(ME, Record(Token("good"))).encode(),
+    encode_record(Identity("https://other.test", "you"), Record(TOKEN)).encode(),
     json.dumps({"version": 2, "secret": ["another", "time"]}).encode(),
 ]
 
@@ -38,7 +37,7 @@ def test_any_file_content_is_a_valid_token_or_none(tmp_path: Path, data: bytes) 
 
 @given(mutated(RECORDS))
 def test_any_keyring_content_is_a_valid_token_or_none(data: bytes) -> None:
-    _check(decode(ME, data.decode("utf-8", "surrogateescape")))
+    _check(decode_record(ME, data.decode("utf-8", "surrogateescape")))
 
 
 def _check(record: Record | None) -> None:

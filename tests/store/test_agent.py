@@ -20,9 +20,10 @@ from tests.support.servers import Stopwatch
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
+from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import LockingStore, LoggedOut
 from xapi_cli.store.repository import TokenRepository
-from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
@@ -114,7 +115,7 @@ def test_a_login_that_began_before_a_logout_stores_nothing(opened: Open, keeper:
 
 def test_a_login_that_could_not_notice_a_logout_stores_nothing(keeper: KeeperProcess) -> None:
     environ = {**os.environ, **keeper.environ}
-    login = TokenRepository(
+    repository = TokenRepository(
         ME,
         "agent",
         state=StateDirectory(Path("/dev/null/state")),
@@ -122,18 +123,18 @@ def test_a_login_that_could_not_notice_a_logout_stores_nothing(keeper: KeeperPro
         warn=lambda text: None,
         interactive=False,
     )
-    unwritable = LockUnavailable(Path("/dev/null/state/locks"), NotADirectoryError())
+    login = open_session(repository, limit=5)
     keeper.kill()
     login.begin()
-    with login.locked_in_store(1, unwritable):
+    with login.locked(1):
         keeper.start()  # from here on, the account can be logged out without a trace
 
     with pytest.raises(StoreError, match="a logout during the login would not have been noticed"):
         login.write(RECORD)
-    assert login.read(again=True) is None
+    assert repository.read(again=True) is None
     login.begin()
     assert login.write(RECORD)
-    assert login.read(again=True) == RECORD
+    assert repository.read(again=True) == RECORD
 
 
 def test_a_lock_excludes_another_store_until_it_is_released(opened: Open, keeper: KeeperProcess) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
 from xapi_cli.store.account_index import AccountIndex
+from xapi_cli.store.deletion import Deletion
+from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -16,6 +18,10 @@ from xapi_cli.tokens import Identity, Record, Token
 ME = Identity("https://api.test", "me@example.com")
 RECORD = Record(Token("first"))
 Open = Callable[..., TokenRepository]
+
+
+def _session(repository: TokenRepository) -> LoginSession:
+    return open_session(repository, limit=5)
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("storage", ["file", "keyring", "auto"])
 def test_a_record_is_read_by_the_next_command(opened: Open, storage: str, warnings: list[str]) -> None:
     assert opened(storage).read() is None
-    assert opened(storage).write(RECORD)
+    assert _session(opened(storage)).write(RECORD)
 
     assert opened(storage).read() == RECORD
     assert warnings == []
@@ -55,14 +61,14 @@ def test_a_record_is_read_by_the_next_command(opened: Open, storage: str, warnin
 
 def test_storage_none_stores_for_the_lifetime_of_the_process(opened: Open, tmp_path: Path) -> None:
     repository = opened("none")
-    repository.write(RECORD)
+    _session(repository).write(RECORD)
 
     assert (repository.read(again=True), opened("none").read()) == (RECORD, None)
     assert not (tmp_path / "state" / "known").exists()
 
 
 def test_a_keyring_is_read_once_per_command_unless_a_re_read_is_requested(opened: Open) -> None:
-    opened("keyring").write(RECORD)
+    _session(opened("keyring")).write(RECORD)
     repository = opened("keyring")
     calls = fake_keyrings.Plain.calls
     calls.clear()
@@ -75,7 +81,7 @@ def test_a_keyring_is_read_once_per_command_unless_a_re_read_is_requested(opened
 
 
 def test_a_probe_does_not_count_as_a_read(opened: Open) -> None:
-    opened("keyring").write(Record(Token("first"), "remembered"))
+    _session(opened("keyring")).write(Record(Token("first"), "remembered"))
     repository = opened("keyring")
 
     repository.probe()
@@ -114,22 +120,22 @@ def test_an_explicitly_selected_keyring_has_no_fallback(opened: Open) -> None:
 @pytest.mark.parametrize("storage", ["file", "keyring"])
 def test_nothing_is_written_after_a_logout_during_the_login(opened: Open, storage: str, stored_before: bool) -> None:
     if stored_before:
-        opened(storage).write(RECORD)
-    login = opened(storage)
-    login.read()
+        _session(opened(storage)).write(RECORD)
+    repository = opened(storage)
+    repository.read()
+    login = _session(repository)
     login.begin()
 
-    assert opened(storage).delete() is stored_before
+    assert Deletion(opened(storage)).run() is stored_before
 
     assert login.write(Record(Token("second"))) is False
     assert opened(storage).read() is None
 
 
 def test_a_failed_login_of_another_process_is_not_a_logout(opened: Open) -> None:
-    login, other = opened("file"), opened("file")
-    for repository in (login, other):
-        repository.read()
-        repository.begin()
+    login, other = _session(opened("file")), _session(opened("file"))
+    for session in (login, other):
+        session.begin()
 
     other.write(RECORD)
 
@@ -138,36 +144,36 @@ def test_a_failed_login_of_another_process_is_not_a_logout(opened: Open) -> None
 
 
 def test_a_logout_deletes_from_every_store_in_which_the_account_is_known(opened: Open) -> None:
-    opened("file").write(RECORD)
-    opened("keyring").write(Record(Token("second"), "password"))
+    _session(opened("file")).write(RECORD)
+    _session(opened("keyring")).write(Record(Token("second"), "password"))
 
-    assert opened("none").delete() is True
+    assert Deletion(opened("none")).run() is True
 
     assert (opened("file").read(), opened("keyring").read()) == (None, None)
-    assert opened("none").delete() is False
+    assert Deletion(opened("none")).run() is False
 
 
 def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened("keyring", "Raising").write(RECORD)
-    opened("file").write(RECORD)
+    _session(opened("keyring", "Raising")).write(RECORD)
+    _session(opened("file")).write(RECORD)
 
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "OSError")
     with pytest.raises(StoreError):
-        opened("auto", "Raising").delete()
+        Deletion(opened("auto", "Raising")).run()
     monkeypatch.delenv("FAKE_KEYRING_RAISES")
 
     known = AccountIndex(StateDirectory(tmp_path / "state" / "known"))
     assert (known.all(), [store.storage for store in known.stores(ME)]) == ([ME], ["keyring"])
     assert opened("file").read() is None
-    assert opened("auto", "Raising").delete() is True
+    assert Deletion(opened("auto", "Raising")).run() is True
 
 
 def test_a_logout_ignores_a_missing_keyring_without_known_records(opened: Open, warnings: list[str]) -> None:
-    opened("file").write(RECORD)
+    _session(opened("file")).write(RECORD)
 
-    assert opened("auto", "Missing").delete() is True
+    assert Deletion(opened("auto", "Missing")).run() is True
     assert warnings == []
 
 
@@ -175,9 +181,9 @@ def test_a_keyring_that_may_contain_data_is_named(
     opened: Open, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "KeyringLocked")
-    opened("file").write(RECORD)
+    _session(opened("file")).write(RECORD)
 
-    assert opened("auto", "Raising").delete() is True
+    assert Deletion(opened("auto", "Raising")).run() is True
     assert warnings == ["the keyring is locked; data of this account that it may contain was not deleted"]
 
 
@@ -189,9 +195,10 @@ def test_an_unusable_state_directory_is_an_error_with_file_and_a_warning_with_ke
 
     repository = opened("keyring")
     repository.read()
-    repository.begin()
-    assert repository.write(RECORD)
+    session = _session(repository)
+    session.begin()
+    assert session.write(RECORD)
     assert opened("keyring").read() == RECORD
     assert len([text for text in warnings if "cannot be written: Not a directory" in text]) == len(warnings) > 0
     with pytest.raises(StoreError):
-        opened("file").write(RECORD)
+        _session(opened("file")).write(RECORD)

@@ -6,10 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from xapi_cli.__main__ import main
-from xapi_cli.store import record as records
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 
 class ToyStore:
@@ -24,10 +23,10 @@ class ToyStore:
         self._records()
 
     def read(self, identity: Identity) -> Record | None:
-        return records.decode(identity, self._records().get(identity.key))
+        return decode_record(identity, self._records().get(identity.key))
 
     def write(self, identity: Identity, record: Record) -> None:
-        self._path.write_text(json.dumps(self._records() | {identity.key: records.encode(identity, record)}))
+        self._path.write_text(json.dumps(self._records() | {identity.key: encode_record(identity, record)}))
 
     def delete(self, identity: Identity) -> bool:
         found = self._records()
@@ -51,7 +50,7 @@ def _open_missing(options: StoreOptions) -> ToyStore:
 
 registry.STORAGES = (
     *registry.STORAGES,
-    registry.Storage("toy", "the toy file", ToyStore, remembers_passwords=True, has_own_lock=True),
+    registry.Storage("toy", "the toy file", ToyStore, remembers_passwords=True, logins="keeper"),
     registry.Storage("missing", "a service", _open_missing, extra="missing"),
 )
 

@@ -5,24 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from xapi_cli.auth.credentials import REASONS, Reason, Source
-from xapi_cli.auth.failure_files import FailureFiles
 from xapi_cli.auth.login_failures import LoginFailures
-from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.auth.password_sources import PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
+from xapi_cli.store.login_lock import AnotherLoggedIn
+from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import LockLost
 from xapi_cli.store.repository import TokenRepository
-from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
-
-if TYPE_CHECKING:
-    from xapi_cli.auth.shared_login_lock import SharedLoginLock
-    from xapi_cli.store.protocol import SharedStore
-    from xapi_cli.system.private_files import StateDirectory
 
 
 class Account:
@@ -38,7 +33,6 @@ class Account:
         identity: Identity,
         repository: TokenRepository,
         *,
-        state: "StateDirectory",
         grant: Callable[[str], Token],
         passwords: PasswordSources,
         note: Callable[[str], None],
@@ -52,19 +46,17 @@ class Account:
         self._grant, self._passwords, self._deadline, self._automatic = grant, passwords, deadline, automatic
         self._note, self._warn, self._now = note, warn, now
         self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
-        local_lock, shared = LoginLock(state.directory("locks").file(f"{identity.key}.login.lock")), repository.shared
-        self._login_lock = self._shared_lock(local_lock, shared) if shared else local_lock
-        self._failure_files = FailureFiles(state.directory("attempts"))
-        self._failure_files.remove_old()
+        self._session = open_session(repository, limit=self._login_limit)
         self._granted: Token | None = None
         self._stored_grant: Token | None = None
         self.login_reason: Reason | None = None
+        self.cleared: list[str] = []  # the places from which a logout has deleted a record
         self.source: Source = "store"
 
     @cached_property
     def _failures(self) -> LoginFailures:
         """The login failures; only a login and a logout need them, and the store may have to connect."""
-        return LoginFailures(self.repository.failures or self._failure_files)
+        return LoginFailures(self._session.failures)
 
     # tokens for requests
 
@@ -133,32 +125,40 @@ class Account:
         *remember* is True to store the password too, False to delete a stored one, None to replace a stored one.
         Raises StoreError if the token cannot be stored, and any error that the grant raises.
         """
-        self.repository.begin()
+        self._session.begin()
         logged_out = "the account was logged out during the login, so nothing was"
         with self._locked(required=False):
-            if self.repository.was_logged_out():
+            if self._session.was_logged_out():
                 raise StoreError(f"{logged_out} sent", hint="log in again")
             token = self._request_token(password)
             self._failures.delete(self.identity)
             record = self.repository.read(again=True)
             stored_password = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
-            if not self.repository.write(Record(token, stored_password)):
+            if not self._session.write(Record(token, stored_password)):
                 raise StoreError(f"{logged_out} stored", hint="log in again")
-            self._login_lock.notify_login()
+            self._session.notify_login()
             return token
+
+    def was_logged_out(self) -> bool:
+        """Return whether the account is known to have been logged out since the last login began."""
+        return self._session.was_logged_out()
 
     def remember(self, password: str) -> None:
         """Store *password* with the stored token, which may be a newer one by now; a failure is only a warning."""
         try:
             with self._locked(required=False):
-                self.repository.remember(password)
+                self._session.remember(password)
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"the password could not be stored: {error}")
 
     def log_out(self) -> bool:
         """Delete the token and the password from all stores; return whether there were any."""
-        found = self.repository.delete()
+        from xapi_cli.store.deletion import Deletion
+
+        deletion = Deletion(self.repository)
+        self.cleared = deletion.cleared
+        found = deletion.run()
         self._failures.delete(self.identity)
         return found
 
@@ -178,7 +178,7 @@ class Account:
         if not self._automatic:
             problem = f"{REASONS[reason]} for {self._name()}, and --no-login was given"
             raise LoginNeeded(problem, hint="run `xapi login`")
-        self.repository.begin()
+        self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
@@ -195,7 +195,7 @@ class Account:
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
         """Log in with the *typed* password, or with one from another source if that is None."""
         if typed is not None:
-            self.repository.begin()  # again: typing may have taken long
+            self._session.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read):
             self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
         login = _AutomaticLogin(reason, stale, typed, self._failures.now())
@@ -221,7 +221,7 @@ class Account:
     def _log_in_locked(self, login: "_AutomaticLogin") -> Token:
         """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
         record = self.repository.read(again=login.reason == "fresh")
-        if self.repository.was_logged_out():  # each waiting process would log in for itself, and store nothing
+        if self._session.was_logged_out():  # each waiting process would log in for itself, and store nothing
             raise LoginNeeded(f"{self._name()} was logged out in the meantime", hint="run `xapi login`")
         self._raise_shared_failure(login)
         try:
@@ -283,8 +283,8 @@ class Account:
         Raises LockLost.
         """
         try:
-            if self.repository.write(record):
-                self._login_lock.notify_login()
+            if self._session.write(record):
+                self._session.notify_login()
                 return True
             self._warn("the account was logged out in the meantime, so the new token is not stored")
         except LockLost:
@@ -303,34 +303,17 @@ class Account:
         timeout = self._lock_timeout()
         with ExitStack() as stack:
             try:
-                self._enter_lock(stack, timeout, stop_on_login=stop_on_login, required=required)
+                stack.enter_context(self._session.locked(timeout, stop_on_login=stop_on_login, required=required))
             except LockTimeout as error:
-                if required:
-                    raise TimeoutExpired(
-                        f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
-                        hint="try again; if that process hangs, end it",
-                    ) from error
+                raise TimeoutExpired(
+                    f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
+                    hint="try again; if that process hangs, end it",
+                ) from error
             yield
-
-    def _enter_lock(self, stack: ExitStack, timeout: float, *, stop_on_login: bool, required: bool) -> None:
-        """Acquire the login lock, then that of a store which replaces the lock in the state directory."""
-        failure, is_held = None, False
-        try:
-            lock = self._login_lock.acquired(timeout, stop_on_login=stop_on_login, required=required)
-            is_held = stack.enter_context(lock)
-        except LockUnavailable as error:
-            failure = error
-        left = timeout if is_held or failure else 0.0
-        stack.enter_context(self.repository.locked_in_store(left, failure))
-
-    def _shared_lock(self, local: LoginLock, store: "SharedStore") -> "SharedLoginLock":
-        from xapi_cli.auth.shared_login_lock import SharedLoginLock
-
-        return SharedLoginLock(local, store, self.identity, self._login_limit)
 
     def _lock_timeout(self) -> float:
         """Return the seconds to wait for another process's login: as long as it may take, within the deadline."""
-        timeout = self._login_limit + self._login_lock.margin
+        timeout = self._login_limit + self._session.margin
         return timeout if self._deadline is None else min(timeout, max(0.0, self._deadline - time.monotonic()))
 
     def _name(self) -> str:

@@ -24,7 +24,7 @@ class StoredToken:
         self.repository = repository
         self._open_account, self._now = open_account, now
         self._opened: Account | None = None
-        _ = repository.shared  # opens the store: settings that are not usable fail before the first line of a batch
+        repository.check_settings()  # those that are not usable fail before the first line of a batch
 
     @property
     def login_reason(self) -> "Reason | None":

@@ -53,7 +53,7 @@ def show(
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
-    from xapi_cli.usecases.token_show import show_token
+    from xapi_cli.usecases.access_token import show_token
 
     runtime: Runtime = ctx.obj
     chosen = _only(format, header=header, json=json)

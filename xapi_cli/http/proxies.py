@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
-from xapi_cli.http.hosts import InvalidURL, host_and_port, is_numeric
+from xapi_cli.http.urls import InvalidURL, host_and_port, is_numeric
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address

@@ -5,9 +5,8 @@ import errno
 from collections.abc import Callable, Iterator
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store import record as records
 from xapi_cli.system.private_files import StateDirectory, StateFile
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import MAX_RECORD, Identity, Record, decode_record, encode_record
 
 
 class FileStore:
@@ -26,13 +25,13 @@ class FileStore:
         """Return the record of *identity*, or None if there is none or it is not usable."""
         file = self._file(identity)
         with _file_errors("read", file):
-            data = file.read(limit=records.LIMIT, notify=self._warn)
-        return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
+            data = file.read(limit=MAX_RECORD, notify=self._warn)
+        return decode_record(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store the token of *record*; on return it is on disk, and after a failure the previous one is intact."""
         file = self._file(identity)
-        data = records.encode(identity, Record(record.token)).encode("ascii")
+        data = encode_record(identity, Record(record.token)).encode("ascii")
         with _file_errors("write", file):
             self._directory.make(notify=self._warn)
             file.replace(data)

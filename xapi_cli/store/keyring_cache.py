@@ -10,13 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store import record as records
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.store.keyring import SELECTED_BY
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 if TYPE_CHECKING:
     from xapi_cli.store.keyring.store import KeyringStore
@@ -52,7 +51,7 @@ class CachedKeyringStore:
         record = self._keyring.read(identity)
         if tag and record is not None:
             with suppress(StoreError):
-                self._cache.put(key_of(identity, "c"), f"{tag}\n{records.encode(identity, record)}".encode("ascii"))
+                self._cache.put(key_of(identity, "c"), f"{tag}\n{encode_record(identity, record)}".encode("ascii"))
         return record
 
     def write(self, identity: Identity, record: Record) -> None:
@@ -80,7 +79,7 @@ class CachedKeyringStore:
         except StoreError:
             return None
         cached_tag, _, text = (data or b"").decode("ascii", "replace").partition("\n")
-        return records.decode(identity, text) if cached_tag == tag else None
+        return decode_record(identity, text) if cached_tag == tag else None
 
     def _tag(self, identity: Identity) -> str | None:
         """Return the tag of a record that is valid now, None if the index does not list one in the keyring."""

@@ -31,7 +31,7 @@ class Store(Protocol):
 
 
 class LockingStore(Store, Protocol):
-    """A store whose row in the registry says `has_own_lock`."""
+    """A store with its own login lock, for a row of the registry with logins `keeper`."""
 
     @property
     def failures(self) -> "Failures | None":

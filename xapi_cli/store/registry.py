@@ -31,8 +31,7 @@ class Storage(NamedTuple):
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
-    has_own_lock: bool = False  # the store is a LockingStore: it excludes other writers itself
-    shares_logins: bool = False  # the store is a SharedStore: machines share login locks, logouts and failures
+    logins: Literal["local", "keeper", "shared"] = "local"  # what excludes other logins; see `login_session`
     settings: tuple[str, ...] = ()  # the names of the settings that its store needs
     service: str | None = None  # what serves it, if its name denotes something else as well
     extra: str | None = None  # the optional dependencies that it needs; its modules are in the package of its name
@@ -127,7 +126,7 @@ STORAGES: tuple[Storage, ...] = (
         _open_agent,
         _agent_location,
         remembers_passwords=True,
-        has_own_lock=True,
+        logins="keeper",
         service="keeper",
     ),
     Storage(
@@ -135,7 +134,7 @@ STORAGES: tuple[Storage, ...] = (
         "Redis",
         _open_redis,
         _redis_location,
-        shares_logins=True,
+        logins="shared",
         settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
         extra="redis",
     ),

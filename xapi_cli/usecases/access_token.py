@@ -1,14 +1,49 @@
-"""The access token of the settings and its subject, for the commands that show a token or pass it on."""
+"""The access token of the settings: print it, or return it for another program."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from xapi_cli.auth.token_formats import Subject
+from xapi_cli.errors import UsageError
+from xapi_cli.system.render import instant, json_line, shell_quoted
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
+    from xapi_cli.auth.credentials import Source
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The account and profile of a token, and where the token comes from; *variable* is that of a supplied token."""
+
+    base_url: str | None
+    username: str | None
+    profile: str
+    storage: str
+    source: "Source | None"
+    variable: str | None = None
+
+
+def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: bool, automatic: bool) -> None:  # noqa: A002 - the flag's name
+    """Print a token that is valid for the duration *min_ttl*; with *fresh*, always a new one.
+
+    Raises UsageError for arguments that exclude each other, LoginNeeded if a login is necessary and not *automatic*,
+    and the errors of a login.
+    """
+    seconds = 0.0
+    if min_ttl is not None:
+        from xapi_cli.settings import durations
+
+        seconds = durations.seconds(min_ttl, name="--min-ttl")
+    if fresh and (not automatic or runtime.settings.token_variable):
+        other = runtime.settings.token_variable if automatic else "--no-login"
+        raise UsageError(f"--fresh and {other} cannot be used together", hint="use only one of them")
+    token, subject = usable_token(runtime, min_ttl=seconds, fresh=fresh, automatic=automatic)
+    if runtime.environ.get("GITHUB_ACTIONS") == "true":
+        runtime.terminal.print_stderr(f"::add-mask::{_escaped_for_runner(token.access_token)}")
+    runtime.terminal.print(_formatted(token, subject, format, runtime.now()))
 
 
 def usable_token(
@@ -43,6 +78,50 @@ def warn_of_supplied_token(runtime: "Runtime", consequence: str) -> None:
         runtime.terminal.warn(f"{variable} is set and overrides the stored token: {consequence}")
 
 
+def metadata(token: Token | None, subject: Subject, now: datetime) -> dict[str, Any]:
+    """Return the metadata of *token*, without the secret."""
+    expires_at = token.expires_at if token else None
+    return {
+        "token_type": token.token_type if token else None,
+        "expires_at": instant(expires_at) if expires_at else None,
+        "expires_at_epoch": int(expires_at.timestamp()) if expires_at else None,
+        "expires_in": max(0, token.seconds_left(now) or 0) if token and expires_at else None,
+        "base_url": subject.base_url,
+        "username": subject.username,
+        "profile": subject.profile,
+        "storage": subject.storage,
+        "source": subject.source,
+    }
+
+
+def _formatted(
+    token: Token,
+    subject: Subject,
+    format: str,  # noqa: A002 - the name of the flag
+    now: datetime,
+) -> str:
+    """Return *token* in one of the formats of `token show`."""
+    match format:
+        case "header":
+            return f"Authorization: {token.authorization}"
+        case "json":
+            return json_line({"access_token": token.access_token} | metadata(token, subject, now))
+        case "env":
+            return f"export XAPI_TOKEN={shell_quoted(token.access_token)}"
+        case "exec-credential":
+            return json_line(_exec_credential(token))
+        case _:
+            return token.access_token
+
+
+def _exec_credential(token: Token) -> dict[str, Any]:
+    # https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
+    status = {"token": token.access_token}
+    if token.expires_at:
+        status["expirationTimestamp"] = instant(token.expires_at)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+
+
 def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
     settings, token = runtime.settings, runtime.supplied_token()
     if not token:
@@ -54,3 +133,8 @@ def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
 def _subject(runtime: "Runtime", account: "StoredToken") -> Subject:
     base_url, username = account.repository.identity
     return Subject(base_url, username, runtime.settings.profile, account.repository.storage, account.source)
+
+
+def _escaped_for_runner(data: str) -> str:
+    # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+    return data.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

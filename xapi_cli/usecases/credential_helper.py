@@ -4,10 +4,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.auth.token_formats import credential_helper_response
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import durations
+from xapi_cli.system.render import instant, json_line
+from xapi_cli.tokens import Token
 from xapi_cli.usecases.access_token import usable_token
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def get(runtime: "Runtime", *, min_ttl: str | None) -> None:
     base_url = runtime.base_url
     _check_origin(_requested_url(runtime.terminal.stdin()), base_url)
     token, _ = usable_token(runtime, min_ttl=seconds)
-    runtime.terminal.print(credential_helper_response(token))
+    runtime.terminal.print(_response(token))
 
 
 def _requested_url(stdin: "BinaryIO | None") -> str:
@@ -75,3 +76,12 @@ def _check_origin(url: str, base_url: str) -> None:
         f"the requested uri is not an absolute URL on the origin of the base URL {base_url}",
         hint="configure the credential helper only for the host of the API",
     )
+
+
+def _response(token: Token) -> str:
+    """Return the response with *token* in the credential helper protocol of Bazel."""
+    # https://github.com/EngFlow/credential-helper-spec
+    response: dict[str, Any] = {"headers": {"Authorization": [token.authorization]}}
+    if token.expires_at:
+        response["expires"] = instant(token.expires_at)
+    return json_line(response)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
-    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Token
 
 _REMEMBER = "Remember the password in {place}, so that xapi can log in again by itself?"
@@ -50,7 +49,7 @@ class Login:
         try:
             self._offer_to_remember(account, typed)
         finally:  # also after Ctrl-C at the question: the token and the profile are stored
-            if not (is_logged_out := _was_logged_out(repository)):
+            if not (is_logged_out := _was_logged_out(account)):
                 self._report(account, token, written=written)
         if is_logged_out:
             raise StoreError("the account was logged out in the meantime, so nothing is stored", hint="log in again")
@@ -256,10 +255,10 @@ class Login:
         return "not stored"
 
 
-def _was_logged_out(repository: "TokenRepository") -> bool:
+def _was_logged_out(account: "Account") -> bool:
     """Return whether the account is known to have been logged out since the login began."""
     try:
-        return repository.was_logged_out()
+        return account.was_logged_out()
     except StoreError:  # the store became unusable after the token was stored
         return False
 

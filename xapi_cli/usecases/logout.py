@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from xapi_cli.errors import XapiError
     from xapi_cli.runtime import Runtime
-    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Identity
 
 
@@ -56,7 +55,7 @@ def _storage_for_all(setting: str) -> str:
     """
     from xapi_cli.store import registry
 
-    return registry.fallback().name if registry.selected(setting).shares_logins else setting
+    return registry.fallback().name if registry.selected(setting).logins == "shared" else setting
 
 
 def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) -> "Iterator[XapiError]":
@@ -69,13 +68,12 @@ def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) ->
         try:
             found = account.log_out()
         except (StoreError, TimeoutExpired, UsageError) as error:
-            yield _named(error, name, repository)
+            yield _named(error, name, account.cleared)
         else:
             runtime.terminal.note(f"logged out of {name}" if found else f"nothing was stored for {name}")
 
 
-def _named(error: "XapiError", name: str, repository: "TokenRepository") -> "XapiError":
-    """Return *error* with the account *name*, and with the stores that contain nothing of it any more."""
-    cleared = " and ".join(repository.cleared)
-    problem = f"logged out of {name} in {cleared} only" if cleared else f"cannot log out of {name}"
+def _named(error: "XapiError", name: str, cleared: "list[str]") -> "XapiError":
+    """Return *error* with the account *name*, and with the stores *cleared*, which contain nothing of it any more."""
+    problem = f"logged out of {name} in {' and '.join(cleared)} only" if cleared else f"cannot log out of {name}"
     return type(error)(f"{problem}: {error.message}", hint=error.hint)

@@ -3,16 +3,17 @@
 import json
 from typing import TYPE_CHECKING, Literal
 
-from xapi_cli.auth import token_formats
 from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
 from xapi_cli.http import urls
 from xapi_cli.settings import durations
+from xapi_cli.system.render import until
 from xapi_cli.usecases import access_token
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from xapi_cli.runtime import Runtime
+    from xapi_cli.system.style import Style
     from xapi_cli.tokens import Token
 
 State = Literal["valid", "short", "expired", "none", "rejected"]
@@ -43,10 +44,10 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     if token is not None and url is not None and not _is_accepted(runtime, token, url):
         state = "rejected"
     if as_json or not runtime.terminal.stdout_is_terminal:
-        runtime.terminal.print(json.dumps(token_formats.metadata(token, subject, runtime.now()) | {"state": state}))
+        runtime.terminal.print(json.dumps(access_token.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
         style = runtime.terminal.style
-        runtime.terminal.print(token_formats.status_table(state, token, subject, runtime.now(), style))
+        runtime.terminal.print(_table(state, token, subject, runtime.now(), style))
     if state != "valid":
         raise _error(state, subject.variable)
 
@@ -68,6 +69,22 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
     if response.status_code >= 500:
         raise ServerStatusError(f"the API responded with {response.status_code}", hint="server error; try again later")
     return response.status_code != 401
+
+
+def _table(state: str, token: "Token | None", subject: access_token.Subject, now: "datetime", style: "Style") -> str:
+    """Return the token status as a small human-readable table, in the colors of *style*."""
+    from xapi_cli.system.layout import Cell, table
+    from xapi_cli.system.style import of_state
+
+    rows: list[tuple[str, str | Cell]] = [
+        ("state", Cell(state, of_state(state))),
+        ("username", subject.username or "-"),
+        ("base URL", subject.base_url or "-"),
+        ("profile", subject.profile),
+        ("expires", until(token.expires_at, now) if token else "-"),
+        ("storage", f"environment ({subject.variable})" if subject.variable else subject.storage),
+    ]
+    return table(rows, style)
 
 
 def _error(state: State, variable: str | None) -> AuthenticationError:

@@ -17,10 +17,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - its own name is lowercase
 from typing import Any, Literal, NamedTuple
 
-from xapi_cli.store import record as records
-from xapi_cli.tokens import Identity
+from xapi_cli.tokens import MAX_RECORD, Identity
 
-MAX_BODY = records.LIMIT + 1024  # bytes; a cached record has a tag before its text
+MAX_BODY = MAX_RECORD + 1024  # bytes; a cached record has a tag before its text
 MAX_RECORDS = 256
 MAX_FAILURE = 64 * 1024  # bytes
 FAILURE_LIFETIME = 60.0  # seconds

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store import record as records
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import RESTART_HINT, KeeperClient, NotRunning
 from xapi_cli.store.agent.messages import failure_key, key_of
 from xapi_cli.store.protocol import LoggedOut, StoreOptions
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 
 class AgentStore:
@@ -68,11 +67,11 @@ class AgentStore:
             record, _ = self._client.get(key_of(identity))
         except NotRunning:
             return None
-        return records.decode(identity, None if record is None else record.decode("ascii", "replace"))
+        return decode_record(identity, None if record is None else record.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record*; after a failure, the previous one is intact."""
-        data = records.encode(identity, record).encode("ascii")
+        data = encode_record(identity, record).encode("ascii")
         if not self._client.put(key_of(identity), data, expected=self._generations.get(identity, messages.ANY)):
             raise LoggedOut
 

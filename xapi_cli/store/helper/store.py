@@ -8,14 +8,13 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from xapi_cli.errors import StoreError, UsageError
-from xapi_cli.store import record as records
 from xapi_cli.store.chunked import HEAD, ChunkedItem, ItemRejected, NotStored
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.helper.program import HelperFailed, Program
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.watchdog import Watchdog
 from xapi_cli.system import lifeline
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 T = TypeVar("T")
 
@@ -67,11 +66,11 @@ class HelperStore:
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return records.decode(identity, self._with_item(identity, ChunkedItem.read))
+        return decode_record(identity, self._with_item(identity, ChunkedItem.read))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back."""
-        text = records.encode(identity, record)
+        text = encode_record(identity, record)
         self._with_item(identity, lambda item: item.write(text))
 
     def delete(self, identity: Identity) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store import record as records
 from xapi_cli.store.chunked import HEAD, ChunkedItem
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
@@ -21,7 +20,7 @@ from xapi_cli.store.keyring.items import (
 )
 from xapi_cli.store.keyring.silence import silence
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -69,13 +68,11 @@ class KeyringStore:
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return records.decode(
-            identity, self._with_backend("reading the keyring", self._for(identity, ChunkedItem.read))
-        )
+        return decode_record(identity, self._with_backend("reading the keyring", self._for(identity, ChunkedItem.read)))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back; the previous one is kept until the new one is complete."""
-        text = records.encode(identity, record)
+        text = encode_record(identity, record)
         self._with_backend("writing to the keyring", self._for(identity, lambda item: item.write(text)))
 
     def delete(self, identity: Identity) -> bool:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.hosts import InvalidURL, host_and_port, reject_control_characters
+from xapi_cli.http.urls import InvalidURL, host_and_port, reject_control_characters
 
 _PORT = 6379
 _LARGEST_DATABASE = 65_535

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from xapi_cli.errors import StoreError
-from xapi_cli.http.hosts import InvalidURL, host_and_port
+from xapi_cli.http.urls import InvalidURL, host_and_port
 
 T = TypeVar("T")
 

@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.http.tls import create_context
-from xapi_cli.store import record as records
 from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
 from xapi_cli.store.redis.replies import count, optional_bytes, unix_time
 from xapi_cli.system import boot_time
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 _TIMEOUT = 2.5  # seconds for a command, so that a process exits within four
 _MARKER_LIFETIME = 3_600_000  # milliseconds: no login that began before a logout takes longer
@@ -175,13 +174,13 @@ class RedisStore:
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
         if identity in self._owners:  # nobody else replaces it
-            return records.decode(identity, self._seen[identity].fields.get("record"))
+            return decode_record(identity, self._seen[identity].fields.get("record"))
         data = self._client.command("HGET", self._key(identity), "record", form=optional_bytes)
-        return records.decode(identity, None if data is None else data.decode("ascii", "replace"))
+        return decode_record(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Take over the login lock and store the token of *record*."""
-        records.encode(identity, record)  # raises StoreError if it is too long, before the lock is taken
+        encode_record(identity, record)  # raises StoreError if it is too long, before the lock is taken
         self.try_lock(identity, os.urandom(16).hex(), lifetime=60, force=True)
         self.write_locked(identity, record, None)
 
@@ -220,7 +219,7 @@ class RedisStore:
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
         """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""
-        text = records.encode(identity, Record(record.token))
+        text = encode_record(identity, Record(record.token))
         owner = self._owners.get(identity, "")
         arguments = (owner, text, marker or "", int(marker is not None))
         result = self._client.script(_WRITE, self._key(identity), *arguments, form=_written)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.errors import StoreError
+from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.store.protocol import LockAttempt, SharedStore
 from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
@@ -44,7 +44,7 @@ class SharedLoginLock:
         self._lifetime = login_limit + _EXTRA_LIFETIME
 
     @contextlib.contextmanager
-    def acquired(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[bool]:
+    def acquired(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
         """Hold both locks while the body logs in; wait at most *timeout* seconds for them.
 
         Raises LockTimeout; if the lock is not *required*, takes it over after a timeout: the previous holder cannot
@@ -59,11 +59,7 @@ class SharedLoginLock:
                 is_local = stack.enter_context(local)
             owner = stack.enter_context(self._owner(timeout + self._lifetime, is_local=is_local))
             self._acquire(end, owner, stop_on_login=stop_on_login, required=required)
-            yield True
-
-    def notify_login(self) -> None:
-        """Notify the waiting processes of this machine; those of other machines see the new record."""
-        self._local.notify_login()
+            yield
 
     @contextlib.contextmanager
     def _owner(self, lifetime: float, *, is_local: bool) -> Iterator[str]:

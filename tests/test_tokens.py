@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store.record import LIMIT, decode, encode
-from xapi_cli.tokens import Identity, Record, Token
+from xapi_cli.tokens import MAX_RECORD, Identity, Record, Token, decode_record, encode_record
 
 ME = Identity("https://api.test/v1", "me@example.com")
 TOKEN = Token("abc", "bearer", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
@@ -21,19 +20,19 @@ records = st.builds(Record, tokens, st.none() | argv_text.filter(bool))
 
 
 def members(**changes: object) -> str:
-    return json.dumps({**json.loads(encode(ME, Record(TOKEN, "secret"))), **changes})
+    return json.dumps({**json.loads(encode_record(ME, Record(TOKEN, "secret"))), **changes})
 
 
 @given(identities, records)
 def test_an_encoded_record_decodes_to_itself(identity: Identity, record: Record) -> None:
-    text = encode(identity, record)
+    text = encode_record(identity, record)
     assert text.isascii()
     assert "\n" not in text
-    assert decode(identity, text) == record
+    assert decode_record(identity, text) == record
 
 
 def test_the_text_is_readable_json() -> None:
-    assert json.loads(encode(ME, Record(TOKEN))) == {
+    assert json.loads(encode_record(ME, Record(TOKEN))) == {
         "version": 1,
         "base_url": "https://api.test/v1",
         "username": "me@example.com",
@@ -46,19 +45,19 @@ def test_the_text_is_readable_json() -> None:
 
 def test_times_are_stored_as_utc() -> None:
     east = TOKEN.expires_at.astimezone(timezone(timedelta(hours=9))) if TOKEN.expires_at else None
-    text = encode(ME, Record(Token("abc", expires_at=east)))
+    text = encode_record(ME, Record(Token("abc", expires_at=east)))
     assert json.loads(text)["expires_at"] == "2026-02-01T00:00:00Z"
 
 
 @given(records, st.data())
 def test_a_truncated_text_is_not_a_record(record: Record, data: st.DataObject) -> None:
-    text = encode(ME, record)
-    assert decode(ME, text[: data.draw(st.integers(0, len(text) - 1))]) is None
+    text = encode_record(ME, record)
+    assert decode_record(ME, text[: data.draw(st.integers(0, len(text) - 1))]) is None
 
 
 @given(st.text(max_size=500))
 def test_garbage_is_not_a_record(text: str) -> None:
-    assert decode(ME, text) is None
+    assert decode_record(ME, text) is None
 
 
 json_values = st.recursive(
@@ -71,7 +70,7 @@ NAMES = ["version", "base_url", "username", "access_token", "token_type", "obtai
 
 @given(st.sampled_from(NAMES), json_values)
 def test_any_value_in_any_place_is_a_record_or_none(name: str, value: object) -> None:
-    record = decode(ME, members(**{name: value}))
+    record = decode_record(ME, members(**{name: value}))
     assert record is None or isinstance(record.token.access_token, str)
     if record is not None and name == "password":
         assert record.password == value
@@ -79,7 +78,7 @@ def test_any_value_in_any_place_is_a_record_or_none(name: str, value: object) ->
 
 @given(json_values)
 def test_other_json_is_not_a_record(value: object) -> None:
-    assert decode(ME, json.dumps(value)) is None
+    assert decode_record(ME, json.dumps(value)) is None
 
 
 @pytest.mark.parametrize(
@@ -116,25 +115,25 @@ def test_other_json_is_not_a_record(value: object) -> None:
         members(password=""),
         members(password=["x"]),
         members(password={"x": 1}),
-        members(filler="x" * LIMIT),
+        members(filler="x" * MAX_RECORD),
         json.dumps([json.loads(members())]),
     ],
 )
 def test_anything_but_a_record_of_the_account_is_none(text: str | None) -> None:
-    assert decode(ME, text) is None
+    assert decode_record(ME, text) is None
 
 
 def test_unknown_members_are_ignored() -> None:
-    assert decode(ME, members(scope="all")) == Record(TOKEN, "secret")
+    assert decode_record(ME, members(scope="all")) == Record(TOKEN, "secret")
 
 
 def test_a_token_of_64_kib_fits_and_one_beyond_the_limit_is_rejected() -> None:
     long = Record(Token("x" * 65536))
-    assert decode(ME, encode(ME, long)) == long
+    assert decode_record(ME, encode_record(ME, long)) == long
     with pytest.raises(StoreError, match="too long"):
-        encode(ME, Record(Token("x" * LIMIT)))
+        encode_record(ME, Record(Token("x" * MAX_RECORD)))
 
 
 def test_no_repr_contains_a_secret() -> None:
-    shown = repr(decode(ME, members(access_token="CANARY1", password="CANARY2")))
+    shown = repr(decode_record(ME, members(access_token="CANARY1", password="CANARY2")))
     assert "CANARY" not in shown

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from tests.support.redis_server import RedisServer
-from xapi_cli.auth.login_lock import LoginLock
-from xapi_cli.auth.shared_login_lock import SharedLoginLock
+from xapi_cli.store.login_lock import LoginLock
 from xapi_cli.store.protocol import SharedStore, StoreOptions
 from xapi_cli.store.redis.store import RedisStore
+from xapi_cli.store.shared_login_lock import SharedLoginLock
 from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory

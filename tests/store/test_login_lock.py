@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from xapi_cli.auth.login_lock import AnotherLoggedIn, LoginLock
+from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory
 

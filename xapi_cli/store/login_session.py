@@ -1,0 +1,225 @@
+"""A login to one account and its storage: begin, acquire the lock, check for a logout, store the record.
+
+    LoginSession      locks, logout markers and login failures in the state directory of this machine
+    ├── KeeperSession   also in the agent's keeper, which processes with other state directories use too
+    └── SharedSession   in a store that machines share
+
+The field `logins` of a storage's row in the registry selects the class.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store.failure_files import FailureFiles
+from xapi_cli.store.login_lock import LoginLock
+from xapi_cli.store.protocol import LoggedOut
+from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.tokens import Record
+
+if TYPE_CHECKING:
+    from xapi_cli.store.protocol import Failures, LockingStore, SharedStore
+    from xapi_cli.store.repository import TokenRepository
+
+
+class LoginSession:
+    """Logins to the account of *repository*, each of which takes at most *limit* seconds."""
+
+    margin = 10.0  # seconds that a process waits for another process's login, beyond *limit*
+
+    def __init__(self, repository: "TokenRepository", limit: float) -> None:
+        self._repository, self._identity = repository, repository.identity
+        self._lock = LoginLock(repository.state.directory("locks").file(f"{self._identity.key}.login.lock"))
+        self._files = FailureFiles(repository.state.directory("attempts"))
+        self._files.remove_old()
+        self._marker: str | None = None  # at `begin`; None if a logout since then cannot be noticed
+
+    @property
+    def failures(self) -> "Failures":
+        """Where login failures are recorded: where the login lock is. Raises StoreError if that is not usable."""
+        return self._files
+
+    def begin(self) -> None:
+        """Record that a login begins, so that `write` detects a logout during it."""
+        try:
+            is_persistent = self._repository.row.is_persistent
+            self._marker = self._repository.index.logout_marker(self._identity) if is_persistent else None
+        except OSError:
+            self._marker = None  # taking the lock, which is next, reports the error
+
+    def was_logged_out(self) -> bool:
+        """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
+        try:
+            return self._marker is not None and not self._repository.index.has_logout_marker(
+                self._identity, self._marker
+            )
+        except OSError:
+            return False
+
+    @contextmanager
+    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
+        """Hold the login lock; wait at most *timeout* seconds for it.
+
+        Raises LockTimeout; if the lock is not *required*, continues without it, or takes it over. With *stop_on_login*,
+        raises AnotherLoggedIn as soon as another process has stored a token. If the state directory is not usable,
+        warns and continues without a lock there, or raises StoreError if the storage needs it.
+        """
+        with ExitStack() as stack:
+            self._enter_lock_of_machine(stack, timeout, stop_on_login=stop_on_login, required=required)
+            yield
+
+    def write(self, record: Record) -> bool:
+        """Store *record*; return False, without storing it, if the account was logged out since `begin`.
+
+        Raises StoreError if it cannot be stored. If machines share the store, the caller MUST hold the login lock, and
+        LockLost is raised if that has expired.
+        """
+        with self._writing():
+            return not self.was_logged_out() and self._put(record)
+
+    def remember(self, password: str) -> bool:
+        """Add *password* to the stored record, also to one that another process has stored since.
+
+        Returns False, and stores nothing, if the account was logged out since `begin`. Raises StoreError if the
+        password cannot be stored. The caller MUST hold the login lock.
+        """
+        with self._writing():
+            if self.was_logged_out() or (record := self._repository.opened().read(self._identity)) is None:
+                return False
+            return self._put(Record(record.token, password))
+
+    def notify_login(self) -> None:
+        """Notify the waiting processes of this machine that there is a new token."""
+        self._lock.notify_login()
+
+    def _enter_lock_of_machine(
+        self, stack: ExitStack, timeout: float, *, stop_on_login: bool, required: bool
+    ) -> bool | None:
+        """Acquire the lock in the state directory; return whether it is held, None if the directory is not usable."""
+        try:
+            return stack.enter_context(
+                self._lock.acquired(timeout, stop_on_login=stop_on_login, required=required),
+            )
+        except LockUnavailable as error:
+            self._repository.continue_without_lock(error)
+            return None
+
+    def _writing(self) -> AbstractContextManager[None]:
+        """Exclude other writers of this account."""
+        return self._repository.writing()
+
+    def _put(self, record: Record) -> bool:
+        return self._repository.put(record, self._write_to_store)
+
+    def _write_to_store(self, record: Record) -> bool:
+        """Write *record*; return False if the store itself noticed a logout."""
+        self._repository.opened().write(self._identity, record)
+        return True
+
+
+class KeeperSession(LoginSession):
+    """Logins to an account in a LockingStore, whose lock and logouts are not those of the state directory alone."""
+
+    def __init__(self, repository: "TokenRepository", limit: float) -> None:
+        super().__init__(repository, limit)
+        self._store: LockingStore = repository.opened()
+        self._is_begun_in_store = self._is_state_usable = True
+
+    @property
+    def failures(self) -> "Failures":
+        """Those of the store; without a running agent, those in the state directory."""
+        return self._store.failures or self._files
+
+    def begin(self) -> None:
+        """Record that a login begins, in the state directory and in the store, as far as they are usable."""
+        super().begin()
+        try:
+            self._store.begin(self._identity)
+            self._is_begun_in_store = True
+        except StoreError:
+            self._is_begun_in_store = False
+
+    @contextmanager
+    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
+        """Hold both locks; the store reports an error of its own when it is used."""
+        with ExitStack() as stack:
+            is_held = self._enter_lock_of_machine(stack, timeout, stop_on_login=stop_on_login, required=required)
+            self._is_state_usable = is_held is not None
+            try:
+                stack.enter_context(self._store.locked(self._identity, 0.0 if is_held is False else timeout))
+            except StoreError:
+                pass
+            except LockTimeout:
+                if required:
+                    raise
+            yield
+
+    def write(self, record: Record) -> bool:
+        """Store *record*, as `LoginSession.write`; raise StoreError if nothing would have noticed a logout."""
+        if not self._is_begun_in_store and (self._marker is None or not self._is_state_usable):
+            raise StoreError(
+                "a logout during the login would not have been noticed: no agent and no state directory was usable",
+                hint="log in again",
+            )
+        return super().write(record)
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the keeper handles one request at a time
+
+    def _write_to_store(self, record: Record) -> bool:
+        try:
+            return super()._write_to_store(record)
+        except LoggedOut:
+            return False
+
+
+class SharedSession(LoginSession):
+    """Logins to an account in a SharedStore."""
+
+    def __init__(self, repository: "TokenRepository", limit: float) -> None:
+        super().__init__(repository, limit)
+        from xapi_cli.store.shared_login_lock import SharedLoginLock
+
+        self._store: SharedStore = repository.opened()
+        self._shared_lock = SharedLoginLock(self._lock, self._store, self._identity, limit)
+        self.margin = self._shared_lock.margin
+
+    @property
+    def failures(self) -> "Failures":
+        """Those of the store."""
+        return self._store.failures
+
+    def begin(self) -> None:
+        """Read all that the login needs, with one command."""
+        self._marker = self._store.logout_marker(self._identity)
+
+    def was_logged_out(self) -> bool:
+        """Return whether the account was logged out since `begin`; raise StoreError if the store is not usable."""
+        return self._marker is not None and self._store.logout_marker(self._identity) not in ("", self._marker)
+
+    @contextmanager
+    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
+        """Hold the lock of the store, behind that of the machine if that is usable."""
+        with self._shared_lock.acquired(timeout, stop_on_login=stop_on_login, required=required):
+            yield
+
+    def write(self, record: Record) -> bool:
+        """Store *record* and release the lock, in one step."""
+        with self._writing():
+            return self._put(record)
+
+    def _write_to_store(self, record: Record) -> bool:
+        return self._store.write_locked(self._identity, record, self._marker)
+
+
+_SESSIONS: dict[str, Callable[["TokenRepository", float], LoginSession]] = {
+    "local": LoginSession,
+    "keeper": KeeperSession,
+    "shared": SharedSession,
+}
+
+
+def open_session(repository: "TokenRepository", *, limit: float) -> LoginSession:
+    """Return the logins to the account of *repository*, each of which takes at most *limit* seconds."""
+    return _SESSIONS[repository.row.logins](repository, limit)
