@@ -79,10 +79,10 @@ def test_a_fork_can_be_waited_for_and_signalled(xapi: Xapi) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == process.poll() == 143
+        assert process.wait(30) == process.poll() == 143
         killed = xapi.start("request", "/x", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"})
         killed.kill()
-        assert killed.wait(10) == -signal.SIGKILL
+        assert killed.wait(30) == -signal.SIGKILL
 
 
 def test_several_threads_can_start_forks(xapi: Xapi) -> None:

@@ -81,7 +81,7 @@ def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
     finally:
         relay.end()
         process.kill()
-        process.wait(10)
+        process.wait(30)
 
 
 def _wait_until_it_responds(relay: Relay) -> None:

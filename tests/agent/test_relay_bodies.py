@@ -93,7 +93,7 @@ def test_what_was_sent_before_an_early_response_reaches_the_server(
         assert http.post(server.url, content=body).content == b"ok"
         http.close()
         may_read.set()
-        assert is_read.wait(10)
+        assert is_read.wait(30)
 
 
 def test_two_hundred_calls_leave_no_descriptor_open(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:

@@ -132,7 +132,7 @@ def test_the_connection_of_a_killed_process_is_closed(relay: Relay, bundle: Path
             finally:
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
-        assert is_closed.wait(10)
+        assert is_closed.wait(30)
     assert relay.status()["kept"] == 0
 
 

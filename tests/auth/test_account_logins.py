@@ -221,7 +221,7 @@ def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: W
     world.during = wait_for_the_other
     failing = threading.Thread(target=fail)
     failing.start()
-    begun.wait(5)
+    begun.wait(30)
     world.account().log_in(RIGHT, remember=None)
     failing.join()
 

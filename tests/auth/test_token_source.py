@@ -59,7 +59,7 @@ def test_concurrent_renewals_of_the_same_token_make_one_login() -> None:
     start, tokens = threading.Barrier(8), []
 
     def renew() -> None:
-        start.wait(10)
+        start.wait(30)
         tokens.append(shared.renew(rejected))
 
     threads = [threading.Thread(target=renew) for _ in range(8)]

@@ -31,7 +31,7 @@ def all_lines(source: Any) -> tuple[list[Line], LineReader]:
         if line is not None:
             found.append(line)
         elif not lines.has_ended:
-            assert bell.wait(5)
+            assert bell.wait(30)
             bell.clear()
     return found, lines
 

@@ -178,7 +178,7 @@ def test_each_line_is_sent_and_printed_immediately(xapi: Xapi) -> None:
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 def test_a_slow_reader_of_stdout_slows_down_the_requests(xapi: Xapi) -> None:

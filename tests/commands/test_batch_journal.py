@@ -122,7 +122,7 @@ def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, t
                 while len(api.requests) < enough and process.poll() is None:
                     time.sleep(0.001)
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+                process.wait(30)
             assert not {path for path in before if int(path[3:]) in printed and api.counts[path] > before[path]}
             printed |= {line["id"] for line in out_lines("\n".join(out.read_text().split("\n")[:-1]))}
         last = xapi(*args, env=api.settings)

@@ -110,7 +110,7 @@ def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 kills += 1
-            process.wait(10)
+            process.wait(30)
             assert kills < 60
         assert download(xapi, files, out).code == 0  # removes what a kill after the move has left
 

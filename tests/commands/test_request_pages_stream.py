@@ -27,7 +27,7 @@ def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(xapi:
     pages = numbered(2)
 
     def respond(target: str) -> bytes:
-        assert target == "/items" or printed.wait(10), "the second page was requested before the first was read"
+        assert target == "/items" or printed.wait(30), "the second page was requested before the first was read"
         return pages(target)
 
     with PageServer(respond) as server:
@@ -74,7 +74,7 @@ def test_ctrl_c_on_a_terminal_names_the_page_to_continue_with(xapi: Xapi) -> Non
         xapi.on_terminal("request", "/items", "--paginate", env=bearing(server), columns=200) as terminal,
     ):
         terminal.expect('{"id":2}')
-        assert requested.wait(10)
+        assert requested.wait(30)
         terminal.interrupt()
         terminal.expect(f"xapi: interrupted: to continue, request '{server.url}/items?page=2'")
         assert terminal.wait() == 130

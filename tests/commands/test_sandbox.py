@@ -79,7 +79,7 @@ def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int)
     assignments_of(process)
     process.send_signal(number)
 
-    assert process.wait(5) == code
+    assert process.wait(30) == code
     assert process.stderr
     assert b"Traceback" not in process.stderr.read()
 

@@ -164,7 +164,7 @@ def test_closing_ends_the_waits_of_other_threads() -> None:
         http = client(timeout=60)
         thread = threading.Thread(target=work)
         thread.start()
-        assert has_begun.wait(10)
+        assert has_begun.wait(30)
         http.close()
         thread.join(10)
         assert not thread.is_alive()

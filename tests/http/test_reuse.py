@@ -186,7 +186,7 @@ def test_an_idle_connection_of_a_batch_is_closed_when_data_arrives(xapi: Xapi) -
         assert process.stdin is not None
         process.stdin.write(lines(2).encode())
         process.stdin.flush()
-        assert closed.wait(10)
+        assert closed.wait(30)
         out, _ = process.communicate(lines(2).encode(), 30)
 
     assert (process.returncode, len(out.splitlines()), len(server.received)) == (0, 4, 3)

@@ -154,7 +154,7 @@ def test_name_resolution_has_a_timeout_and_uses_one_thread(monkeypatch: pytest.M
 
     def never(host: str, port: int) -> list[tuple[str, int]]:
         lookups.append(host)
-        done.wait(10)
+        done.wait(30)
         return []
 
     resolving(monkeypatch, never)

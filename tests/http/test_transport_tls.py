@@ -99,7 +99,7 @@ def test_threads_share_one_tls_context_and_handshakes_run_in_parallel(
     ):
         stuck = threading.Thread(target=be_stuck)
         stuck.start()
-        assert shaking_hands.wait(10)
+        assert shaking_hands.wait(30)
         assert http.get(server.url).content == b"ok"
         assert stuck.is_alive()
         enough.set()

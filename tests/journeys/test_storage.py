@@ -155,7 +155,7 @@ def test_on_a_terminal_a_note_precedes_the_wait_for_a_keyring(xapi: Xapi, gnome_
     with xapi.on_terminal(*args, env=env) as terminal:
         terminal.expect("waiting for the keyring", timeout=30)
         terminal.interrupt()
-        assert terminal.wait(5) == 130
+        assert terminal.wait(30) == 130
     gnome_keyring.thaw()
 
 

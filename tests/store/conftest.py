@@ -57,6 +57,7 @@ def opened(
             options["settings"] = {"redis_url": url, "redis_prefix": "test:"}
         if kind == "helper" and "settings" not in options:
             options["settings"] = {"credential_helper": str(request.getfixturevalue("fake_helper").path)}
+            options.setdefault("timeout", 60.0)  # of the whole operation: a long token takes many processes
         return registry.open_store(storage, StoreOptions(StateDirectory(state), environ, notes.append, **options))
 
     return open_one

@@ -70,12 +70,12 @@ class KeeperProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
-        return self._process.wait(10)
+        return self._process.wait(30)
 
     def wait(self) -> int:
         """Wait until it ends; return its exit code."""
         assert self._process is not None
-        return self._process.wait(10)
+        return self._process.wait(30)
 
     def kill(self) -> None:
         """Kill it, if it runs."""
@@ -84,7 +84,7 @@ class KeeperProcess:
         assert process.stdin is not None
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(30)
         with suppress(OSError):
             process.stdin.close()
 

@@ -47,7 +47,7 @@ class KeyringSession:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
             process.kill()
-            process.wait(10)
+            process.wait(30)
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     stream.close()
@@ -86,7 +86,7 @@ class KeyringSession:
     def restart(self) -> None:
         """Kill the daemon and start another, which is unlocked."""
         self._daemon.kill()
-        self._daemon.wait(10)
+        self._daemon.wait(30)
         self._daemon = self._started()
 
     def clear(self) -> None:

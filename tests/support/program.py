@@ -188,7 +188,7 @@ class Xapi:
             for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
                 with suppress(OSError):
                     stream.close()
-            process.wait(10)
+            process.wait(30)
 
 
 def in_deleted_directory(xapi: Xapi, *args: str, env: Environ | None = None) -> Outcome:
@@ -216,7 +216,7 @@ class OnTerminal:
 
     def __exit__(self, *_: object) -> None:
         _kill_group(self.process)
-        self.process.wait(10)
+        self.process.wait(30)
         if self._keyboard >= 0:
             os.close(self._keyboard)
         os.close(self._screen)

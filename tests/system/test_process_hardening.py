@@ -43,7 +43,7 @@ def test_a_process_killed_by_a_core_dumping_signal_leaves_no_core_dump(xapi: Xap
         gate.wait()
         limits = Path(f"/proc/{process.pid}/limits").read_text()
         process.send_signal(number)
-        process.wait(10)
+        process.wait(30)
 
     (line,) = (line for line in limits.splitlines() if line.startswith("Max core file size"))
     assert line.split()[4] == "0"
