@@ -13,7 +13,7 @@ from tests.batch.server import Api, ReceivedRequest, Reply
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
-from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.batch.memory_budget import LIMIT, MemoryBudget
 from xapi_cli.batch.network import Network
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, TimeoutExpired
@@ -98,7 +98,7 @@ def test_every_request_has_one_result_and_the_budget_is_empty_at_the_end(api: Ap
 
         assert run.statuses == {number: int(path[1:]) for number, path in enumerate(paths, 1)}
         assert len(run.results) == len(api.requests) == len(paths)
-        assert (run.engine.in_flight, run.budget._used) == (0, 0)  # noqa: SLF001 - it has no public count
+        assert (run.engine.in_flight, run.budget.left) == (0, LIMIT)
     assert api.most_under_way <= jobs
 
 

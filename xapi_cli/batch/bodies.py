@@ -93,8 +93,10 @@ def _coding(head: ResponseHead) -> str:
 def _short_body(response: BufferedResponse) -> bytes | bytearray | None:
     if len(response.body) > _SHORT:
         return None
+    if b"content-encoding" not in response.head.headers or not response.body:
+        return response.body
     coding = _coding(response.head)
-    if not coding or not response.body:
+    if not coding:
         return response.body
     body = bytearray()
     for block in decode_steps([bytes(response.body)], coding):

@@ -27,7 +27,7 @@ class Connections:
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[InFlight]] = {}
-        self._paused: set[BufferedExchange] = set()
+        self.paused: set[BufferedExchange] = set()  # they are not read: the memory budget is exhausted
 
     # requests
 
@@ -57,7 +57,7 @@ class Connections:
     def release(self, exchange: BufferedExchange, *, is_reusable: bool) -> None:
         """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
         self.busy.pop(exchange.connection).exchange = None
-        self._paused.discard(exchange)
+        self.paused.discard(exchange)
         if is_reusable:
             self._add_idle(exchange.connection)
         else:
@@ -71,7 +71,7 @@ class Connections:
 
     def watch(self, exchange: BufferedExchange) -> None:
         """Watch the connection of *exchange* for the events that it needs, unless it is paused."""
-        self._loop.watch(exchange.connection, 0 if exchange in self._paused else exchange.events())
+        self._loop.watch(exchange.connection, 0 if exchange in self.paused else exchange.events())
 
     def check_idle(self, connection: Connection) -> None:
         """Close *connection*, which is idle, if it was closed or received data."""
@@ -94,19 +94,17 @@ class Connections:
 
     def pause(self, exchange: BufferedExchange) -> None:
         """Stop reading for *exchange*; its timeout is suspended."""
-        self._paused.add(exchange)
+        self.paused.add(exchange)
         exchange.expires = float("inf")
         self.watch(exchange)
 
     def is_paused(self, exchange: BufferedExchange | None) -> bool:
         """Return whether *exchange* is paused."""
-        return exchange in self._paused
+        return exchange in self.paused
 
     def resume_paused(self) -> None:
         """Read from all connections again."""
-        if not self._paused:
-            return
-        paused, self._paused = self._paused, set()
+        paused, self.paused = self.paused, set()
         for exchange in paused:
             exchange.expires = time.monotonic() + self._timeout
             self.watch(exchange)

@@ -233,7 +233,8 @@ class Engine:
     def _end(self, request: InFlight) -> None:
         self._requests.discard(request)
         self._budget.remove(request.memory)
-        self._connections.resume_paused()
+        if self._connections.paused:
+            self._connections.resume_paused()
 
     def _drop_delayed(self) -> None:
         """End the requests that wait for a retry or for the rate limiter, without a result."""
@@ -282,7 +283,8 @@ class Engine:
             self._connections.check_idle(connection)
             return
         exchange = request.exchange
-        if self._is_over_budget(exchange, request):
+        if not self._budget.has_room and not self._is_exempt(request):
+            self._connections.pause(exchange)
             return
         memory = exchange.memory
         try:
@@ -292,7 +294,8 @@ class Engine:
             self._failed(exchange, request, error)
             return
         if reply is not None:
-            self._budget.remove(memory)
+            if memory:
+                self._budget.remove(memory)
             self._received(exchange, request, reply)
             return
         self._budget.add(exchange.memory - memory)
@@ -307,7 +310,7 @@ class Engine:
             self._tokens.accepted(token)
 
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
-        if request.step is not None and request.step.to_api:
+        if reply.status >= 400 and request.step is not None and request.step.to_api:
             self._pause(reply)
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         self._resume(request, reply)
@@ -328,15 +331,11 @@ class Engine:
 
     # memory
 
-    def _is_over_budget(self, exchange: BufferedExchange, request: InFlight) -> bool:
-        """Pause *exchange* if the budget is exhausted; one request is exempt, so that there is always progress."""
-        if self._budget.has_room or self._is_exempt(request):
-            return False
-        self._connections.pause(exchange)
-        return True
-
     def _is_exempt(self, request: InFlight) -> bool:
-        """Return whether *request* is the oldest on a connection or, if results are ordered, the oldest of all."""
+        """Return whether *request* goes on if the budget is exhausted, so that there is always progress.
+
+        It is the oldest on a connection or, if results are ordered, the oldest of all.
+        """
         if self._long_responses:
             return False  # finishing the pending steps frees memory
         oldest = self._oldest() if self._is_ordered else min(each.number for each in self._connections.busy.values())

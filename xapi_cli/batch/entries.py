@@ -97,7 +97,7 @@ def _check_keys(values: dict[str, Any]) -> None:
 
 
 def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
-    body = _body(values, texts)
+    body = _body(values, texts) if "json" in values or "data" in values else None
     method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
     query: list[tuple[str, str]] = []
     headers: list[Header] = []
@@ -110,13 +110,8 @@ def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
 
 
-def _body(values: dict[str, Any], texts: dict[str, str]) -> Text | None:
-    if "json" in values:
-        text = texts["json"]
-    elif "data" in values:
-        text = _string(values, "data")
-    else:
-        return None
+def _body(values: dict[str, Any], texts: dict[str, str]) -> Text:
+    text = texts["json"] if "json" in values else _string(values, "data")
     return Text(text.encode(), JSON)
 
 
@@ -124,7 +119,8 @@ def _string(values: dict[str, Any], key: str) -> str:
     value = values[key]
     if not isinstance(value, str) or isinstance(value, Number):
         raise InvalidLine(f'"{key}" is not a string')
-    _check_text(value, key)
+    if not value.isascii():
+        _check_text(value, key)
     return value
 
 

@@ -23,8 +23,8 @@ class BufferedExchange(Exchange):
     *needs_body* receives the status and headers of the response and returns whether its body is needed.
     """
 
+    memory = 0  # approximate use by the incomplete response, in bytes
     _collected: bytes | bytearray = b""
-    _head_size = 0
 
     def __init__(
         self,
@@ -34,17 +34,12 @@ class BufferedExchange(Exchange):
         needs_body: "Callable[[Response], bool]",
         timeout: float,
     ) -> None:
-        is_reused, over_tls = connection.is_used, connection.tls is not None
+        is_reused, over_tls = connection.kind is not None, connection.tls is not None
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
         self.expires = time.monotonic() + timeout
         self.offer(request, is_last=True)
         self._send()
-
-    @property
-    def memory(self) -> int:
-        """Return the approximate memory use of the incomplete response, in bytes."""
-        return len(self._collected) + self._head_size
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -104,12 +99,13 @@ class BufferedExchange(Exchange):
         if self.has_response or (head := self.head) is None:
             return
         if is_first:
-            self._head_size = sum(3 * (len(name) + len(value)) + _HEADER_OVERHEAD for name, value in head.raw_headers)
+            self.memory += sum(3 * (len(name) + len(value)) + _HEADER_OVERHEAD for name, value in head.raw_headers)
             if head.declared_length() > MAX_BODY and head.has_body(self._method) and not self.is_discarding:
                 raise BodyTooLarge
         self._prolong(is_first=is_first, has_data=has_data)
 
     def _collect(self, block: bytes) -> None:
+        self.memory += len(block)
         if not self._collected:
             self._collected = block  # usually, this is all of it
             return

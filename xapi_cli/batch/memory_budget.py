@@ -4,21 +4,18 @@ LIMIT = 24 * 1024 * 1024
 
 
 class MemoryBudget:
-    """Count bytes in memory; callers admit at least one body of the maximum size regardless of the count."""
+    """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._used = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Return whether the count is below the limit."""
-        return self._used < self._limit
+        self.left = limit  # bytes; below 0 if more was admitted
+        self.has_room = limit > 0
 
     def add(self, size: int) -> None:
         """Add *size* bytes to the count."""
-        self._used += size
+        self.left -= size
+        self.has_room = self.left > 0
 
     def remove(self, size: int) -> None:
         """Subtract *size* bytes from the count."""
-        self._used -= size
+        self.left += size
+        self.has_room = self.left > 0

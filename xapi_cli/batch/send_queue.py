@@ -36,10 +36,11 @@ class SendQueue:
 
     def add(self, request: InFlight, step: Step) -> None:
         """Send *step* of *request* now, or as soon as the rate limiter permits it."""
+        if not self._waiting and self._limiter.try_acquire():
+            self._send(request, step)
+            return
         request.step = None
         self._waiting.append((request, step))
-        if len(self._waiting) == 1:
-            self.run()
 
     def run(self) -> None:
         """Send the requests that the rate limiter permits now."""

@@ -65,16 +65,20 @@ class Writer:
         if self._journal is not None:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
+        short: list[bytes] = []  # written at once: each write is a system call
         for result in ready:
             if self._shown is not None:
-                self._write(self._shown(result))
+                short.append(self._shown(result))
                 continue
             if result.chunks is None:
-                self._write(result.text + b"\n")
+                short += result.text, b"\n"
                 continue
+            self._write(b"".join(short))
             for chunk in result.chunks():
                 self._write(chunk)
-            self._write(b"\n")
+            short = [b"\n"]
+        if short:
+            self._write(b"".join(short))
 
     def end(self) -> None:
         """Write all remaining lines, including those that wait for lines that will not follow."""

@@ -190,7 +190,9 @@ class Connection:
         """
         try:
             data = self._socket.recv(1)
-        except _WOULD_BLOCK as error:
+        except BlockingIOError:
+            return True
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             self._record_event(error, receiving=True)
             return True
         except (OSError, ValueError):

@@ -156,7 +156,8 @@ class Policy(NamedTuple, Generic[C]):
         while True:
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
             result = yield from attempt.result(self.tokens if authenticated and to_api else None)
-            delay = attempt.retry_delay(result)
+            is_success = not isinstance(result, NetworkError) and result.status < _FIRST_REDIRECT
+            delay = None if is_success else attempt.retry_delay(result)
             if delay is None:
                 if isinstance(result, NetworkError):
                     raise result

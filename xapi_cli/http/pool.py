@@ -227,7 +227,8 @@ class _ReusePolicy:
 
     def may_keep(self, connection: Connection) -> bool:
         """Return whether *connection*, which has received a complete response, may be kept."""
-        self.record_surplus(connection)
+        if connection.has_surplus:
+            self.record_surplus(connection)
         return connection.route not in self._unsafe_routes
 
     def record_surplus(self, connection: Connection) -> None:

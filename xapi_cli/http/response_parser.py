@@ -101,7 +101,9 @@ class ResponseParser:
     _missing = 0  # bytes of the body that have not arrived
     _ready = b""  # data of the body, for `body`
     _size = 0  # bytes of the body returned so far
-    _surplus = _is_closed = False
+    has_surplus = False  # bytes arrived after the end of the response
+    _may_have_body = True  # (RFC 9112, section 6.3)
+    _is_closed = False
 
     def __init__(self, method: str, sender: object, *, over_tls: bool) -> None:
         self._method, self._sender, self._over_tls = method, sender, over_tls
@@ -129,7 +131,7 @@ class ResponseParser:
         """
         if self._strict is not None:
             block = self._strict.body()
-            self.has_ended = self._strict.has_ended
+            self.has_ended, self.has_surplus = self._strict.has_ended, self._strict.has_surplus
             return block
         block, self._ready = self._ready, b""
         self._size += len(block)
@@ -157,14 +159,9 @@ class ResponseParser:
         head = self.head
         if head is None or not self.has_ended or self.has_surplus:
             return False
-        if head.declares_body and not head.has_body(self._method):
+        if head.declares_body and not self._may_have_body:
             return False
         return head.persists if self._strict is None else self._strict.allows_reuse
-
-    @property
-    def has_surplus(self) -> bool:
-        """Whether bytes arrived after the end of the response."""
-        return self._surplus if self._strict is None else self._strict.has_surplus
 
     def _starts_usually(self, data: bytes) -> bool:
         """Parse the first block on the fast path; return False if that does not support it."""
@@ -175,8 +172,8 @@ class ResponseParser:
         head = _parsed_heads.get(text) or _parse_common_head(text)
         if head is None or head.length is None:
             return False
-        self.head = head
-        self._missing = head.length if head.has_body(self._method) else 0
+        self.head, self._may_have_body = head, head.has_body(self._method)
+        self._missing = head.length if self._may_have_body else 0
         self._take(data[end:])
         return True
 
@@ -184,11 +181,12 @@ class ResponseParser:
         """Take body data; what exceeds the body is surplus."""
         missing = self._missing - len(data)
         if missing < 0:
-            self._surplus, data, missing = True, data[: self._missing], 0
+            self.has_surplus, data, missing = True, data[: self._missing], 0
         self._ready, self._missing = self._ready + data if self._ready else data, missing
 
     def _receive_strictly(self, strict: "_StrictParser", data: bytes) -> None:
         strict.receive(data)
+        self.has_surplus = strict.has_surplus
         if self.head is None and (response := strict.response) is not None:
             self.head = ResponseHead(
                 response.status_code,
@@ -196,6 +194,7 @@ class ResponseParser:
                 reason=bytes(response.reason),
                 version=bytes(response.http_version),
             )
+            self._may_have_body = self.head.has_body(self._method)
 
 
 _parsed_heads: dict[bytes, ResponseHead] = {}

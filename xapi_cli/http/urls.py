@@ -58,10 +58,12 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
     Raises UsageError if *path* is not valid or leads to another origin.
     """
     try:
-        url = _resolved(base, path)
+        # the usual path needs no checks and no encoding
+        url = base + path if _PLAIN_PATH.fullmatch(path) else _resolved(base, path)
     except InvalidURL as error:
         raise UsageError(f"PATH {error}", hint=error.hint) from None
-    url = _with_query(url, query)
+    if query:
+        url = _with_query(url, query)
     if len(url) > _MAX_LENGTH:
         raise UsageError(
             f"the URL has {len(url):,} characters, the limit is {_MAX_LENGTH:,}", hint="send the data as a body"
@@ -199,8 +201,6 @@ def _base_url(text: str) -> str:
 
 
 def _resolved(base: str, path: str) -> str:
-    if _PLAIN_PATH.fullmatch(path):  # the usual case, which needs no checks and no encoding
-        return base + path
     if not path.strip():
         raise InvalidURL("is empty", "write / for the base URL itself")
     reject_control_characters(path)
@@ -248,8 +248,6 @@ def _with_encoded_query(url: str, mark: str, query: str) -> str:
 
 
 def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
-    if not query:
-        return url
     pairs = "&".join(f"{_component(name)}={_component(value)}" for name, value in query)
     if "?" not in url:
         return f"{url}?{pairs}"

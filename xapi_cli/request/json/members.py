@@ -7,6 +7,7 @@ from typing import Any
 
 from xapi_cli.request.json import WHITESPACE, InvalidJSON, Number, strict, validated
 
+_OPENING = re.compile(rf"{WHITESPACE.pattern}{{{WHITESPACE.pattern}")
 # the fast path of a name and its colon
 _USUAL_NAME = re.compile(rf'"([a-z_]*)"{WHITESPACE.pattern}:{WHITESPACE.pattern}')
 
@@ -43,7 +44,7 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     try:
-        end = _read(text, _skip(text, _skip(text, 0) + 1), values, texts)
+        end = _read(text, _OPENING.match(text).end(), values, texts)  # type: ignore[union-attr]  # see above
     except json.JSONDecodeError as error:
         raise InvalidJSON(f"{error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1}") from None
     if end != len(text):
@@ -66,8 +67,8 @@ def _read(text: str, at: int, values: dict[str, Any], texts: dict[str, str]) -> 
         if name in values:
             raise DuplicateName(name)
         values[name], texts[name] = value, text[at:end]
-        at = _skip(text, end)
-    return _skip(text, at + 1)
+        at = end if text[end : end + 1] > " " else _skip(text, end)
+    return at + 1 if at + 1 == len(text) else _skip(text, at + 1)
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
@@ -104,7 +105,5 @@ def _expect(text: str, at: int, character: str) -> int:
 
 
 def _skip(text: str, at: int) -> int:
-    if text[at : at + 1] > " ":  # the usual case: no whitespace
-        return at
     match = WHITESPACE.match(text, at)
     return match.end() if match else at
