@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.pool import OpenLender
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
@@ -32,7 +33,7 @@ class Runtime:
 
     A command sets `flags`, `may_create_profile` and `verbose` before it uses anything else. `started` is the monotonic
     time at which the command started. *run_password_command* replaces `password_command.from_command`, and
-    *run_program* `programs.run`, if another process has the terminal.
+    *run_program* `programs.run`, if another process has the terminal. With *open_lender*, connections are borrowed.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Runtime:
         terminal: Terminal | None = None,
         run_password_command: "RunCommand | None" = None,
         run_program: "RunProgram | None" = None,
+        open_lender: "OpenLender | None" = None,
     ) -> None:
-        self.environ = environ
+        self.environ, self._open_lender = environ, open_lender
         self._run_password_command, self._run_program = run_password_command, run_program
         self.terminal = terminal or Terminal(environ)
         self.flags: resolve.Flags = {}
@@ -256,6 +258,7 @@ class Runtime:
             trace=self.verbose_log.trace if self.verbose_log else None,
             waiting=self.terminal.waiting,
             hooks=self._hooks(),
+            open_lender=self._open_lender,
         )
 
     def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":

@@ -18,6 +18,7 @@ from xapi_cli.cli import main
 from xapi_cli.errors import XapiError
 from xapi_cli.http import loans
 from xapi_cli.http.loan_messages import Loan, MessageSocket, ProtocolError
+from xapi_cli.http.pool import OpenLender
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system.private_files import StateDirectory
@@ -82,14 +83,14 @@ def warm_up(directory: str) -> None:
     The pages of memory that a command changes are copied then, rather than while a client waits. A second request, over
     http, would copy few more, and take a quarter of the time of a new worker, which delays calls in quick succession.
     """
-    with _isolated(), suppress(OSError), _lender(), _account_files(directory) as place:
-        _run(place, ["request", "/warm-up"])
+    with _isolated(), suppress(OSError), _lenders() as lenders, _account_files(directory) as place:
+        _run(place, ["request", "/warm-up"], lenders)
 
 
 def _create_account(directory: str) -> None:
     """Log in to the account of the warm-up requests, and read its files."""
-    with _isolated(), suppress(OSError, XapiError), _lender(), _account_files(directory) as place:
-        _run(place, ["login"], XAPI_BASE_URL=_BASE_URL, XAPI_PASSWORD=_NAME)
+    with _isolated(), suppress(OSError, XapiError), _lenders() as lenders, _account_files(directory) as place:
+        _run(place, ["login"], lenders, XAPI_BASE_URL=_BASE_URL, XAPI_PASSWORD=_NAME)
         files = filter(Path.is_file, place.rglob("*"))
         _account.update({str(each.relative_to(place)): content for each in files if (content := each.read_bytes())})
 
@@ -122,7 +123,7 @@ def _account_directory(directory: str, process: int) -> Path:
     return Path(directory, f".warm-up.{process:016x}.new")
 
 
-def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
+def _run(directory: Path, command: Sequence[str], lenders: OpenLender | None = None, **variables: str) -> None:
     environ = {
         "HOME": _NOWHERE,
         "XAPI_CONFIG_DIR": str(directory),
@@ -130,7 +131,7 @@ def _run(directory: Path, command: Sequence[str], **variables: str) -> None:
         "XAPI_STORAGE": "file",
         "XAPI_USERNAME": _NAME,
     }
-    runtime = Runtime({**environ, **variables})
+    runtime = Runtime({**environ, **variables}, open_lender=lenders)
     main.run(command, lambda: runtime)
     runtime.close()
 
@@ -159,8 +160,8 @@ def _close(descriptors: set[int]) -> None:
 
 
 @contextmanager
-def _lender() -> Iterator[None]:
-    """Lend connections as the relay does, until another lender is installed; threads have ended when this returns."""
+def _lenders() -> Iterator[OpenLender]:
+    """Lend connections as the relay does; the threads that do so have ended when this returns."""
     threads: list[Thread] = []
 
     def connect() -> socket.socket:
@@ -169,8 +170,7 @@ def _lender() -> Iterator[None]:
         threads[-1].start()
         return borrower
 
-    loans.install(connect)
-    yield
+    yield loans.lenders(connect)
     for thread in threads:
         thread.join()
 

@@ -17,6 +17,7 @@ from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
 from xapi_cli.http import loans
+from xapi_cli.http.pool import OpenLender
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import SECRET_VARIABLES
 from xapi_cli.system import agent_socket, own_process, safe_paths
@@ -79,8 +80,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     for resource in (station.listener, station.reports, permit):
         resource.close()
     os.close(station.lifeline)
-    loans.install(lambda: agent_socket.connect_stream(f"{station.directory}/relay"))
-    _run(call)
+    _run(call, loans.lenders(lambda: agent_socket.connect_stream(f"{station.directory}/relay")))
 
 
 def _refuse(station: Station, call: _ClientCall, error: Exception) -> NoReturn:
@@ -166,7 +166,7 @@ def _accept(station: Station) -> socket.socket:
         return connection
 
 
-def _run(call: _ClientCall) -> NoReturn:
+def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
     protocol.send(call.connection, b"B", b"s" if _has_secrets(call.environ) else b"")
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)
@@ -179,7 +179,11 @@ def _run(call: _ClientCall) -> NoReturn:
     def runtime(environ: Mapping[str, str]) -> Runtime:
         terminal = Terminal(environ, prompter=questions)
         return Runtime(
-            environ, terminal=terminal, run_password_command=questions.run_command, run_program=questions.run_program
+            environ,
+            terminal=terminal,
+            run_password_command=questions.run_command,
+            run_program=questions.run_program,
+            open_lender=open_lender,
         )
 
     _end(call.connection, main.execute(runtime))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.transport import Transport
 
@@ -25,6 +26,7 @@ def open_http(
     trace: Callable[[str], None] | None = None,
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
     hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
+    open_lender: "OpenLender | None" = None,
 ) -> "httpx.Client":
     """Return a client that sends only explicit requests: it adds no credentials and follows no redirects.
 
@@ -32,6 +34,7 @@ def open_http(
     proxies in *environ* are read when a connection first needs them. *trace* is
     called with a line about each connection. *waiting* returns a context manager
     for the wait for a response from a host. *hooks* are httpx event hooks.
+    With *open_lender*, connections are borrowed.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -42,7 +45,9 @@ def open_http(
             return request  # httpx would raise for an invalid Location, although redirects are not followed
 
     return Client(
-        transport=open_transport(ca_bundle=ca_bundle, environ=environ, trace=trace, waiting=waiting),
+        transport=open_transport(
+            ca_bundle=ca_bundle, environ=environ, trace=trace, waiting=waiting, open_lender=open_lender
+        ),
         timeout=timeout,
         trust_env=False,
         follow_redirects=False,
@@ -58,9 +63,9 @@ def open_transport(
     environ: Mapping[str, str],
     trace: Callable[[str], None] | None = None,
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
+    open_lender: "OpenLender | None" = None,
 ) -> "Transport":
     """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
-    from xapi_cli.http import pool
     from xapi_cli.http.transport import Transport
 
     def context() -> "ssl.SSLContext":
@@ -80,5 +85,5 @@ def open_transport(
         proxy_for,
         trace,
         waiting,
-        pool.open_lender(ca_bundle, environ) if pool.open_lender else None,
+        open_lender(ca_bundle, environ) if open_lender else None,
     )

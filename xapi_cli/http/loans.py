@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from xapi_cli.http import pool, tls
+from xapi_cli.http import tls
 from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
 from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, end_error, failure
+from xapi_cli.http.pool import OpenLender
 from xapi_cli.system.safe_paths import denotes_process
 
 if TYPE_CHECKING:
@@ -196,8 +197,8 @@ class RelayLender:
             control.close()
 
 
-def install(connect: Connector) -> None:
-    """Let all clients that this process opens from now on borrow from the relay to which *connect* connects."""
+def lenders(connect: Connector) -> OpenLender:
+    """Return what opens the lenders of clients that borrow from the relay to which *connect* connects."""
 
     def open_lender(ca_bundle: str | None, environ: Mapping[str, str]) -> RelayLender | None:
         if any(environ.get(name) for name in _RESOLVER_VARIABLES):
@@ -207,7 +208,7 @@ def install(connect: Connector) -> None:
             return None
         return RelayLender(connect, tuple((setting, os.path.abspath(path)) for setting, path in paths))
 
-    pool.open_lender = open_lender
+    return open_lender
 
 
 def relay_status(connect: Connector) -> dict[str, int] | None:

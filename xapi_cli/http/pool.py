@@ -46,8 +46,8 @@ class Lender(Protocol):
         ...
 
 
-# Returns the lender for a CA bundle and an environment; a worker of the agent sets it.
-open_lender: Callable[[str | None, Mapping[str, str]], Lender | None] | None = None
+OpenLender = Callable[[str | None, Mapping[str, str]], Lender | None]
+"""Return the lender for a CA bundle and an environment, None if a connection must not be borrowed with these."""
 
 
 class ConnectionPool(Generic[K]):
