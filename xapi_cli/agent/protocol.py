@@ -24,6 +24,8 @@ The client imports this module before anything else, so it imports only what the
 import os
 import sys
 
+from xapi_cli.system import agent_socket
+
 TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from _socket import socket
@@ -35,7 +37,6 @@ MAX_MESSAGE = 1024 * 1024  # bytes of any other message
 STREAMS = 3  # descriptors that accompany a request: stdin, stdout and stderr
 _HEAD = 5  # bytes
 _ERRORS = (b"strict", b"surrogateescape", b"replace", b"ignore", b"backslashreplace", b"namereplace")  # of Python
-_SCM_RIGHTS = 1  # as in <sys/socket.h>
 
 
 NO_WORKER, CLOSED_STREAM, OTHER_BUILD, NOT_VISIBLE, NOT_POSSIBLE = b"w", b"s", b"b", b"n", b"p"
@@ -85,10 +86,7 @@ def send_request(connection: "socket", content: bytes) -> None:
     Raises OSError only if the request was not sent completely, so that no worker can have run it.
     """
     data = memoryview(b"H" + len(content).to_bytes(4, "little") + content)
-    from _socket import SOL_SOCKET
-
-    streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(STREAMS))
-    sent = connection.sendmsg([data], [(SOL_SOCKET, _SCM_RIGHTS, streams)])
+    sent = connection.sendmsg([data], agent_socket.with_descriptors(range(STREAMS)))
     if sent < len(data):  # sending nothing fails if the worker has already run the command and ended
         connection.sendall(data[sent:])
 
@@ -103,20 +101,15 @@ def decline(connection: "socket", reason: bytes) -> None:
 
 def send_descriptor(connection: "socket", descriptor: int) -> None:
     """Send *descriptor* after a message that announces it; raises OSError."""
-    from _socket import SOL_SOCKET
-
-    connection.sendmsg([b"D"], [(SOL_SOCKET, _SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))])
+    connection.sendmsg([b"D"], agent_socket.with_descriptors([descriptor]))
 
 
 def receive_descriptor(connection: "socket") -> int:
     """Return the descriptor that `send_descriptor` sends, which the caller closes; raises OSError and ProtocolError."""
-    from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC
-
-    _, ancillary, _, _ = connection.recvmsg(1, CMSG_LEN(4), MSG_CMSG_CLOEXEC)
-    for _, kind, data in ancillary:
-        if kind == _SCM_RIGHTS:
-            return int.from_bytes(data[:4], sys.byteorder)
-    raise ProtocolError("no descriptor")
+    _, descriptors = agent_socket.receive_with_descriptors(connection, 1, 1)
+    if not descriptors:
+        raise ProtocolError("no descriptor")
+    return descriptors[0]
 
 
 def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, bytes]:
@@ -139,10 +132,7 @@ def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
     Raises Declined if the client sends none, and EOFError, ProtocolError and OSError as `receive` does; the descriptors
     are closed then.
     """
-    from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC
-
-    head, ancillary, _, _ = connection.recvmsg(_HEAD, CMSG_LEN(4 * STREAMS), MSG_CMSG_CLOEXEC)
-    streams = [each for _, kind, data in ancillary if kind == _SCM_RIGHTS for each in memoryview(data).cast("i")]
+    head, streams = agent_socket.receive_with_descriptors(connection, _HEAD, STREAMS)
     try:
         if not head:
             raise EOFError

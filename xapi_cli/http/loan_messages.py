@@ -13,7 +13,6 @@ A message is a length in four bytes and a JSON object. A loan is one connection 
 The borrower ends the loan by closing the connection to the relay. Without `keep`, the relay closes what it lent.
 """
 
-import array
 import json
 import socket
 import ssl
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Route
 from xapi_cli.http.proxies import Proxy
+from xapi_cli.system import agent_socket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,7 +168,7 @@ class MessageSocket:
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) > MAX_SIZE:
             raise OSError("a message is too long")
-        rights = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+        rights = agent_socket.with_descriptors([] if descriptor is None else [descriptor])
         data = _LENGTH.pack(len(data)) + data
         if self._socket.sendmsg([data], rights) != len(data):
             raise OSError("the peer does not read its messages")
@@ -197,17 +197,11 @@ class MessageSocket:
             self._socket.close()
 
     def _fill(self) -> None:
-        # not socket.recv_fds: it ignores its flags, so child processes would inherit the descriptor
-        rights_size = socket.CMSG_SPACE(array.array("i").itemsize)
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(MAX_SIZE, rights_size, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors = agent_socket.receive_with_descriptors(self._socket, MAX_SIZE, 1)
         except BlockingIOError:
             return
-        for level, kind, content in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                numbers = array.array("i")
-                numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-                self._descriptors.extend(numbers)
+        self._descriptors += descriptors
         self._buffer += data
         self.has_ended = not data
 

@@ -11,9 +11,10 @@ import sys
 TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from _socket import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from socket import socket as Stream  # noqa: N812 - a class, like the one of _socket
 
+_SCM_RIGHTS = 1  # as in <sys/socket.h>
 _MAX_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7))
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
 
@@ -90,6 +91,26 @@ def peer(connection: "socket") -> tuple[int, int]:
 
     credentials = memoryview(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)).cast("i")
     return credentials[0], credentials[1] % 2**32
+
+
+def with_descriptors(descriptors: "Iterable[int]") -> "list[tuple[int, int, bytes]]":
+    """Return the ancillary data for `sendmsg` that pass copies of *descriptors* to the peer (unix(7))."""
+    from _socket import SOL_SOCKET
+
+    data = b"".join(number.to_bytes(4, sys.byteorder) for number in descriptors)
+    return [(SOL_SOCKET, _SCM_RIGHTS, data)] if data else []
+
+
+def receive_with_descriptors(connection: "socket", size: int, count: int) -> tuple[bytes, list[int]]:
+    """Return at most *size* bytes, and the descriptors that came with them, at most *count*; the caller closes these.
+
+    Raises OSError. `socket.recv_fds` would not do: it ignores its flags, so child processes would inherit them.
+    """
+    from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC, SOL_SOCKET
+
+    data, ancillary, _, _ = connection.recvmsg(size, CMSG_LEN(4 * count), MSG_CMSG_CLOEXEC)
+    passed = [content for level, kind, content in ancillary if (level, kind) == (SOL_SOCKET, _SCM_RIGHTS)]
+    return data, [number for content in passed for number in memoryview(content[: len(content) // 4 * 4]).cast("i")]
 
 
 def _runtime_directory(environ: "Mapping[str, str]") -> str | None:
