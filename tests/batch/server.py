@@ -119,10 +119,15 @@ class _Handler(BaseHTTPRequestHandler):
             api.most_under_way = max(api.most_under_way, api.under_way)
             api.requests.append(received)
         try:
-            self._respond(received)
+            reply = self._reply_to(received)
         finally:
             with api.lock:
-                api.under_way -= 1
+                api.under_way -= 1  # before the client can have the reply and send the next request
+        if reply is None:
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self._send(reply)
 
     do_GET = do_HEAD = do_POST = _handle  # noqa: N815 - the names that http.server looks for
     do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _handle  # noqa: N815 - the same
@@ -136,20 +141,15 @@ class _Handler(BaseHTTPRequestHandler):
         token = {"access_token": self.server.grant(), "token_type": "bearer", "expires_in": 3600}
         self._send(Reply(json.dumps(token).encode()))
 
-    def _respond(self, received: ReceivedRequest) -> None:
+    def _reply_to(self, received: ReceivedRequest) -> Reply | None:
         if not self.server.accepts(received.headers.get("authorization", "")):
             with self.server.lock:
                 self.server.rejected += 1
-            self._send(Reply(b"{}", 401))
-            return
+            return Reply(b"{}", 401)
         reply = self.server.response(received)
         with self.server.lock:
             self.server.counts[received.path] += 1
-        if reply is None:
-            self.close_connection = True
-            self.connection.close()
-        else:
-            self._send(reply)
+        return reply
 
     def _send(self, reply: Reply) -> None:
         self.send_response_only(reply.status)

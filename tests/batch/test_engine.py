@@ -146,7 +146,7 @@ def test_a_cancelled_engine_gives_each_request_in_flight_the_error(api: Api) -> 
     ended = threading.Event()
     api.response = lambda received: Reply(between=lambda: ended.wait(20))
     with _engine(api, "/a", "/b", jobs=2) as run:
-        while api.under_way < 2:
+        while len(api.requests) < 2:
             run.engine.step(has_more=lambda: True)
         run.engine.cancel(NetworkError("stopped"))
         ended.set()
