@@ -49,7 +49,7 @@ test test-all: $(DEVELOPMENT) $(INSTALLED)
 # The tests whose results can depend on the version of Python or of a dependency: all but most of those of processes and
 # machines beside each other, which run the same program.
 COMPATIBLE := $(patsubst %/,%,$(filter-out $(patsubst %,tests/%/,agent fuzz hostile leaks machines __pycache__),$(wildcard tests/*/))) \
-	$(wildcard tests/test_*.py) $(patsubst %,tests/agent/test_%.py,commands comparison keeper)
+	$(wildcard tests/test_*.py) $(patsubst %,tests/agent/%.py,test_commands test_comparison keeper/test_server)
 test-compatible:
 	@$(MAKE) --no-print-directory test TESTS='$(COMPATIBLE)'
 

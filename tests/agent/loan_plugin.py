@@ -17,7 +17,7 @@ import pytest
 
 from tests.agent import relays
 from xapi_cli.http import tls, transport
-from xapi_cli.http.loans import RelayLender
+from xapi_cli.http.relay.loans import RelayLender
 
 if TYPE_CHECKING:
     from xapi_cli.http.connection import Connection, Route

@@ -15,9 +15,10 @@ import httpx
 import pytest
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
-from xapi_cli.http import loans, tls
-from xapi_cli.http.loans import RelayLender
+from xapi_cli.http import tls
 from xapi_cli.http.proxies import Proxy
+from xapi_cli.http.relay import loans
+from xapi_cli.http.relay.loans import RelayLender
 from xapi_cli.http.transport import Transport
 from xapi_cli.system import agent_socket
 
@@ -25,7 +26,7 @@ HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"  # a truncated respo
 LONG_REPLY_TIMEOUT = 20.0  # seconds; on a busy machine, a relay that does respond must not be given up
 _PROGRAM = """
 import socket, sys
-from xapi_cli.agent import relay
+from xapi_cli.agent.relay import server as relay
 if sys.argv[3] == "all":
     relay.must_relay = lambda route: True
 relay.serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -11,8 +11,8 @@ import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
 from xapi_cli.batch.engine import Engine
-from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
+from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.memory_budget import LIMIT, MemoryBudget
 from xapi_cli.batch.network import Network
 from xapi_cli.batch.rate_limiter import RateLimiter

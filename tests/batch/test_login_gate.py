@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.in_flight import InFlight
+from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.errors import LoginNeeded, XapiError
 from xapi_cli.http.flow import Login

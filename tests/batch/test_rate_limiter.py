@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.batch.server import Api, ReceivedRequest, Reply, paths
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.batch import entries, rate_limiter
+from xapi_cli.batch import rate_limiter
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.in_flight import InFlight, Outcome
-from xapi_cli.batch.line_reader import Line
+from xapi_cli.batch.input import entries
+from xapi_cli.batch.input.line_reader import Line
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
 from xapi_cli.batch.rate_limiter import RateLimiter

@@ -15,8 +15,8 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
 from tests.support.program import PROGRAM, Xapi
-from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.results import Result
+from xapi_cli.batch.journal.journal import Journal
+from xapi_cli.batch.output.results import Result
 
 
 def test_a_journal_prints_responses_again_without_sending_them_and_sends_the_rest(xapi: Xapi, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from zlib import crc32
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
-from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.results import Result
+from xapi_cli.batch.journal.journal import Journal
+from xapi_cli.batch.output.results import Result
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system.render import printable
 

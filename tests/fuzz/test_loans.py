@@ -11,9 +11,17 @@ from hypothesis import given
 from tests.fuzz.mutations import mutated
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.loan_messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, end_error, end_message
-from xapi_cli.http.loans import RelayLender
 from xapi_cli.http.proxies import Proxy
+from xapi_cli.http.relay.loans import RelayLender
+from xapi_cli.http.relay.messages import (
+    Loan,
+    LoanRequest,
+    Message,
+    MessageSocket,
+    ProtocolError,
+    end_error,
+    end_message,
+)
 from xapi_cli.http.timeouts import Timeouts
 
 ROUTE = Route("https", "api.test", 443, Proxy("http", "proxy.test", 3128, b"Basic \xff"))

@@ -15,7 +15,8 @@ from tests.support.program import PYTHON
 _SERVE = """
 import os, sys
 from pathlib import Path
-from xapi_cli.agent import keeper, listener
+from xapi_cli.agent import listener
+from xapi_cli.agent.keeper import server as keeper
 listeners = listener.Listeners(Path(sys.argv[1]).parent, ["keeper"])
 listeners.publish()
 os.write(1, b"ready")

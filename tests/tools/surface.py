@@ -21,8 +21,8 @@ from tests.support.servers import Server, request, send
 from tests.tools.manual import commands
 from xapi_cli import errors
 from xapi_cli.auth.credentials import Reason, Source
-from xapi_cli.batch.entries import KEYS
-from xapi_cli.batch.results import FAILURES
+from xapi_cli.batch.input.entries import KEYS
+from xapi_cli.batch.output.results import FAILURES
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.cli.main import app
 from xapi_cli.sandbox import Sandbox

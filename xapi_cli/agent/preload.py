@@ -16,9 +16,9 @@ from threading import Thread
 import xapi_cli
 from xapi_cli.cli import main
 from xapi_cli.errors import XapiError
-from xapi_cli.http import loans
-from xapi_cli.http.loan_messages import Loan, MessageSocket, ProtocolError
 from xapi_cli.http.pool import OpenLender
+from xapi_cli.http.relay import loans
+from xapi_cli.http.relay.messages import Loan, MessageSocket, ProtocolError
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
 from xapi_cli.system.private_files import StateDirectory

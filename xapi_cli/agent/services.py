@@ -9,13 +9,13 @@ _MIN_LIFE = 1.0  # seconds; a service that ends sooner is not started again at o
 
 
 def _keeper(listener: socket.socket, lifeline: int) -> None:
-    from xapi_cli.agent import keeper
+    from xapi_cli.agent.keeper import server as keeper
 
     keeper.serve(listener, lifeline)
 
 
 def _relay(listener: socket.socket, lifeline: int) -> None:
-    from xapi_cli.agent import relay
+    from xapi_cli.agent.relay import server as relay
 
     relay.serve(listener, lifeline)
 

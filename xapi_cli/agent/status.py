@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import control
 from xapi_cli.errors import StoreError, XapiError
-from xapi_cli.http import loans
+from xapi_cli.http.relay import loans
 from xapi_cli.settings import durations
 from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.system import agent_socket, render

@@ -16,8 +16,8 @@ from xapi_cli.agent import fidelity, preload, protocol
 from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
-from xapi_cli.http import loans
 from xapi_cli.http.pool import OpenLender
+from xapi_cli.http.relay import loans
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import SECRET_VARIABLES
 from xapi_cli.system import agent_socket, own_process, safe_paths

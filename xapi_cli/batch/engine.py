@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch.connections import Connections
-from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.fair_queue import FairQueue
 from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
+from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.login_gate import LoginGate

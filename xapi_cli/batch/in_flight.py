@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
-from xapi_cli.batch.entries import Entry
+from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.errors import (
     AuthenticationError,

@@ -5,8 +5,8 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
-from xapi_cli.batch.journal import Journal
-from xapi_cli.batch.shards import Shard
+from xapi_cli.batch.input.shards import Shard
+from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import open_file

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable
 
-from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.batch.results import Result
+from xapi_cli.batch.output.results import Result
 
 _MAX_WAITING = 4096  # maximum number of lines that wait for an earlier one
 _BUFFER_SIZE = 1024 * 1024  # bytes to buffer before a write

@@ -13,9 +13,9 @@ from xapi_cli.system.terminal import Terminal
 if TYPE_CHECKING:
     import httpx
 
-    from xapi_cli.request.atomic_file import AtomicFile
+    from xapi_cli.request.files.atomic_file import AtomicFile
+    from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
-    from xapi_cli.request.partial_file import PartialFile
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed

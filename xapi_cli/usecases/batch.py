@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli import errors
 from xapi_cli.auth.token_source import MAX_REPLAYS
-from xapi_cli.batch import entries, rate_limiter, results, shards
+from xapi_cli.batch import rate_limiter
 from xapi_cli.batch.engine import Engine, Steps
-from xapi_cli.batch.entries import Entry
 from xapi_cli.batch.in_flight import InFlight, Outcome
-from xapi_cli.batch.journal import Journal
+from xapi_cli.batch.input import entries, shards
+from xapi_cli.batch.input.entries import Entry
+from xapi_cli.batch.input.line_reader import Line, LineReader
+from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.batch.jq.pool import line_filter
-from xapi_cli.batch.line_reader import Line, LineReader
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.network import Network
 from xapi_cli.batch.options import BatchOptions
+from xapi_cli.batch.output import results
+from xapi_cli.batch.output.results import Result
+from xapi_cli.batch.output.tally import Tally
 from xapi_cli.batch.rate_limiter import RateLimiter
-from xapi_cli.batch.results import Result
 from xapi_cli.batch.source_files import open_input, open_journal, size_of
-from xapi_cli.batch.tally import Tally
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, TokenRejected, UsageError, XapiError
 from xapi_cli.http.flow import FinalResponse, Policy
@@ -33,7 +35,7 @@ from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
-    from xapi_cli.batch.call_lines import CallLines
+    from xapi_cli.batch.output.call_lines import CallLines
     from xapi_cli.runtime import Runtime
 
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
@@ -95,7 +97,7 @@ class Batch:
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
         if not self._terminal.stdout_is_terminal:
             return None
-        from xapi_cli.batch.call_lines import CallLines
+        from xapi_cli.batch.output.call_lines import CallLines
 
         return CallLines(self._base_url, lambda: self._terminal.stdout_columns, self._terminal.style)
 

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from threading import Event
 from typing import TYPE_CHECKING, BinaryIO
 
-from xapi_cli.batch.line_reader import LineReader
-from xapi_cli.batch.merge import LineNumbers, Merge
-from xapi_cli.batch.output_files import open_sorted
-from xapi_cli.batch.output_lines import Damage
+from xapi_cli.batch.input.line_reader import LineReader
+from xapi_cli.batch.merge.files import open_sorted
+from xapi_cli.batch.merge.lines import Damage
+from xapi_cli.batch.merge.merge import LineNumbers, Merge
 from xapi_cli.batch.source_files import open_input
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.system.render import escape_json

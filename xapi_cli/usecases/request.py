@@ -17,12 +17,12 @@ from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
-    from xapi_cli.request.atomic_file import AtomicFile
     from xapi_cli.request.body.spool import Body
     from xapi_cli.request.calls import Call
+    from xapi_cli.request.files.atomic_file import AtomicFile
+    from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
-    from xapi_cli.request.partial_file import PartialFile
     from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.runtime import Runtime
 
@@ -138,7 +138,7 @@ class Request:
             output.write(outcome.response)
             return
         from xapi_cli.request.download import Download
-        from xapi_cli.request.partial_file import PartialFile
+        from xapi_cli.request.files.partial_file import PartialFile
 
         assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
         Download(sender, output, file, received=received, note=self._runtime.terminal.note).run(call)
@@ -147,8 +147,8 @@ class Request:
         self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, tokens: "TokenSource | None"
     ) -> None:
         """Send *call* and the calls for the following pages, and write the items."""
-        from xapi_cli.request.item_output import ItemOutput
-        from xapi_cli.request.paginate import Pages
+        from xapi_cli.request.pages.item_output import ItemOutput
+        from xapi_cli.request.pages.paginate import Pages
 
         assert self._options.pages is not None  # noqa: S101 - the caller has checked it
         pages = Pages(
@@ -165,7 +165,7 @@ class Request:
             pages.run(call)
         except BaseException as error:
             if output.file is None:
-                from xapi_cli.request import unfinished
+                from xapi_cli.request.files import unfinished
 
                 unfinished.report(error, self._runtime.terminal, pages.remaining())
             raise
@@ -203,7 +203,7 @@ class Request:
         """Open the file of -o."""
         if not self._options.resume:
             return self._open_file(stack, self._options.output)
-        from xapi_cli.request.partial_file import PartialFile
+        from xapi_cli.request.files.partial_file import PartialFile
 
         file = PartialFile(str(self._options.output), self._source())
         stack.push(file)
@@ -225,7 +225,7 @@ class Request:
         """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
         if name in (None, "-"):
             return None
-        from xapi_cli.request.atomic_file import AtomicFile
+        from xapi_cli.request.files.atomic_file import AtomicFile
 
         file = AtomicFile(str(name))
         stack.push(file)  # before the file is created: a signal in between would leave a temporary file
@@ -303,7 +303,7 @@ class Request:
         """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
         if file is None:
             return
-        from xapi_cli.request import unfinished
+        from xapi_cli.request.files import unfinished
 
         how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
         discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""

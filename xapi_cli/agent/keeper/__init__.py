@@ -1,0 +1,1 @@
+"""Keep tokens in the memory of the agent."""

@@ -1,0 +1,1 @@
+"""Relay the connections of agent calls."""

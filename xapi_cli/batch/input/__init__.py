@@ -1,0 +1,1 @@
+"""Read the input of a batch."""

@@ -1,0 +1,1 @@
+"""Keep the results of a batch, so that it can be resumed."""

@@ -1,0 +1,1 @@
+"""Merge the outputs of batches."""

@@ -1,0 +1,1 @@
+"""Write the output of a batch."""

@@ -1,0 +1,167 @@
+"""Create the output line for each input line."""
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from xapi_cli import errors
+from xapi_cli.batch.input.entries import Entry
+from xapi_cli.batch.jq.job import FilterJob
+from xapi_cli.batch.output import bodies
+from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
+from xapi_cli.errors import (
+    AuthenticationError,
+    FilterError,
+    NetworkError,
+    RedirectError,
+    TimeoutExpired,
+    UsageError,
+    XapiError,
+)
+from xapi_cli.system.render import json_line
+
+_STORED = (BodyTooLarge, FilterError)  # of a request that got a response: it may have changed something
+_OF_CALL = (FilterError, NetworkError, TimeoutExpired)  # any other failure is one of the login
+_SHORT = 64 * 1024  # bytes
+Chunks = Callable[[], Iterator[bytes]]
+Steps = Generator[FilterJob | None, None, "Result"]
+
+
+class InvalidLine(UsageError):
+    """The input line is not valid; it was not sent."""
+
+    kind = "input"
+
+
+FAILURES = (*_OF_CALL, AuthenticationError, BodyTooLarge, InvalidLine)  # the kinds of error lines
+
+
+@dataclass(slots=True)
+class Result:
+    """An output line without its newline, and its exit code; *kind* is an error kind or a status code.
+
+    A long line has *chunks* instead of *text*; they are generated on each write from *held* bytes in memory.
+    *elapsed_ms* and *message* are parts of the line, for users.
+    """
+
+    number: int
+    text: bytes
+    code: int
+    kind: str
+    digest: bytes = b""
+    is_stored: bool = True  # in a journal; a request without a response is sent again
+    chunks: Chunks | None = None
+    held: int = 0
+    elapsed_ms: int | None = None  # None without a response, or if the result is from a journal
+    message: str = ""  # of an error
+
+    @property
+    def size(self) -> int:
+        """Return the bytes in memory until the line is written."""
+        return self.held + len(self.text)
+
+    @property
+    def is_notable(self) -> bool:
+        """Return whether to report the result to the user: a failure, or a redirect that was not followed."""
+        return bool(self.code) or (self.kind.startswith("3") and self.kind != "304")
+
+
+def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Result | Steps:
+    """Return the line for a response or, if its body is long, a generator of the steps that return the line.
+
+    Both raise NetworkError if the body cannot be decoded or is too large.
+    """
+    line = _ResponseLine(entry, response, elapsed_ms)
+    member = bodies.short_member(response)
+    return _long_line(line, response) if member is None else line.with_member(member)
+
+
+def _long_line(line: "_ResponseLine", response: BufferedResponse) -> Steps:
+    return line.with_chunks((yield from bodies.long_member(response)), len(response.body))
+
+
+def filtered_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Steps:
+    """Yield steps that return the line with the results of the filter for a body that is JSON, else the usual line.
+
+    One step yields the job that must be done before the next step. Raises NetworkError as `response_line` does, and
+    FilterError.
+    """
+    line = _ResponseLine(entry, response, elapsed_ms)
+    member = bodies.short_member(response)
+    if member is not None:
+        if not member.startswith(bodies.JSON_KEY):
+            return line.with_member(member)
+        text = member.removeprefix(bodies.JSON_KEY)
+        job = FilterJob(entry.number, len(text), lambda: iter((text,)))
+    else:
+        chunks = yield from bodies.long_member(response)
+        if next(chunks()) != bodies.JSON_KEY:
+            return line.with_chunks(chunks, len(response.body))
+        job = FilterJob(entry.number, len(response.body), lambda: filter(None, islice(chunks(), 1, None)))
+    yield job
+    count, value = job.result()
+    if not count:
+        return line.with_member(None)
+    if len(value) > _SHORT:
+        return line.with_chunks(lambda: iter((bodies.JSON_KEY, value)), len(value))
+    return line.with_member(bodies.JSON_KEY + value)
+
+
+class _ResponseLine:
+    """The line for *response* to the call of *entry*, apart from the member for its body."""
+
+    def __init__(self, entry: Entry, response: BufferedResponse, elapsed_ms: int) -> None:
+        head = response.head
+        self._start = b'{"id": %s, "line": %d, "status": %d, "headers": %s, ' % (
+            entry.id.encode(),
+            entry.number,
+            head.status,
+            head.json(),
+        )
+        self._end = b'"elapsed_ms": %d}' % elapsed_ms
+        self._result = Result(
+            entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms
+        )
+
+    def with_member(self, member: bytes | None) -> Result:
+        """Return the line with *member*, or without a body."""
+        self._result.text = (
+            self._start + self._end if member is None else b"%s%s, %s" % (self._start, member, self._end)
+        )
+        return self._result
+
+    def with_chunks(self, member: Chunks, size: int) -> Result:
+        """Return the line with the chunks of *member*, which are generated from *size* bytes in memory."""
+        start, end = self._start, self._end
+
+        def chunks() -> Iterator[bytes]:  # without self: a reference cycle would keep the body in memory
+            yield start
+            yield from filter(None, member())
+            yield b", " + end
+
+        self._result.chunks, self._result.held = chunks, len(self._start) + size
+        return self._result
+
+
+def error_line(entry: Entry, error: XapiError, message: str) -> Result:
+    """Return the line for a call that failed with *error*; *message* describes it."""
+    return _error(entry, error if isinstance(error, _OF_CALL) else AuthenticationError(message), message)
+
+
+def invalid_line(entry: Entry) -> Result:
+    """Return the line for an invalid input line."""
+    message = entry.error or ""
+    return _error(entry, InvalidLine(message), message)
+
+
+def _error(entry: Entry, error: XapiError, message: str) -> Result:
+    shown = json_line({"kind": error.kind, "message": message})
+    text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {shown}}}'.encode()
+    is_stored = isinstance(error, _STORED)
+    return Result(entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=is_stored, message=message)
+
+
+def _code(status: int) -> int:
+    """Return the exit code for *status*; a redirect that was not followed is no failure of a line."""
+    failure = errors.of_status(status)
+    return 0 if failure is None or failure is RedirectError else failure.exit_code

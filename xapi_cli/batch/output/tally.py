@@ -1,0 +1,37 @@
+"""Count the lines of a batch by outcome, for the progress line and the summary."""
+
+import time
+from collections import Counter
+
+from xapi_cli.batch.output.results import Result
+
+
+class Tally:
+    """The number of *lines*, and of *failed* ones; *exit_code* is the highest of all results."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.failed = 0
+        self.exit_code = 0
+        self._restored = 0
+        self._notable: Counter[str] = Counter()
+        self._started = time.monotonic()
+
+    def count(self, result: Result, *, is_new: bool) -> None:
+        """Count one line; *is_new* is False if its result is from the journal."""
+        self.lines += 1
+        self._restored += not is_new
+        self.exit_code = max(self.exit_code, result.code)
+        self.failed += bool(result.code)
+        if result.is_notable:
+            self._notable[result.kind] += 1
+
+    def summary(self) -> str:
+        """Return the counts as text for the user."""
+        seconds = max(0.001, time.monotonic() - self._started)
+        text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
+        if self.failed:
+            text = f"{self.failed:,} of {text} failed"
+        restored = f", {self._restored:,} from the journal" if self._restored else ""
+        kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(self._notable.items()))
+        return f"{text} in {seconds:.1f} s ({self.lines / seconds:,.0f}/s{restored})" + (f": {kinds}" if kinds else "")

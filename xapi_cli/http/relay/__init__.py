@@ -1,0 +1,1 @@
+"""Use the connections that the agent lends."""

@@ -1,0 +1,1 @@
+"""Write response bodies to files."""

@@ -1,0 +1,349 @@
+"""A download that is kept when it is interrupted, so that it can be resumed.
+
+The data is in FILE.part, and FILE.part.json has what is needed to resume it (see `part_record`). Both have mode 0600. A
+process that is killed loses the bytes of the last second. If it is killed right after the complete part was moved to
+FILE, FILE.part.json remains until the next download to FILE.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from io import FileIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from zlib import crc32
+
+from xapi_cli.errors import NetworkError, OutputError, UsageError
+from xapi_cli.request.files import ranges
+from xapi_cli.request.files.atomic_file import check_name, is_descriptor, mode_of, set_mode
+from xapi_cli.request.files.part_record import PartRecord, State, digest
+from xapi_cli.system import private_files
+from xapi_cli.system.render import printable, size
+from xapi_cli.system.safe_paths import AnchoredPath, anchored_path
+
+if TYPE_CHECKING:
+    from xapi_cli.request.files.ranges import Version
+
+_BLOCK = 1024 * 1024  # bytes per read
+_RECORD_INTERVAL = 1.0  # seconds between two records of the bytes written
+
+
+class PartialFile:
+    """The file *name*, downloaded to FILE.part first.
+
+    *source* is all that the content depends on: the URL, the account and the headers. Only a digest of it is stored.
+    In a `with` block, the part is kept if it can be resumed, and deleted otherwise. The methods raise OutputError,
+    which names the file.
+    """
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self._source = source
+        self._salt = os.urandom(16).hex()  # of the digests
+        self._version: Version | None = None  # None: the download cannot be resumed
+        self._end: int | None = None  # the size of the whole file, if it is known
+        self._good = (0, 0)  # how many bytes of the part are known to be good, and their CRC-32; one value, for signals
+        self._has_begun = False  # until then, the part is not changed
+        self._is_own = False  # the part was created by xapi
+        self._recorded_at = 0.0
+        self._target: AnchoredPath | None = None
+        self._part: AnchoredPath | None = None
+        self._record: PartRecord | None = None
+        self._file: FileIO | None = None
+
+    def open(self) -> None:
+        """Open the part, and lock it against other processes.
+
+        Raises UsageError if FILE is not a regular file, another process uses the part, or xapi did not create it. A
+        part that is damaged, or that belongs to another request, will be overwritten.
+        """
+        try:
+            self._anchor()
+            self._open()
+            self._restore()
+        except (OSError, ValueError) as error:
+            raise self._error(error) from error
+
+    @property
+    def count(self) -> int:
+        """How many bytes are in the part."""
+        return self._good[0]
+
+    @staticmethod
+    def accepts(status: int) -> bool:
+        """Return whether the body of a response with *status* is, or continues, the file."""
+        return 200 <= status < 300
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers of the next request: they ask for the rest of the file if there is a part."""
+        return ranges.headers(self._version if self.count else None, self._start)
+
+    def problem(self, status: int, fields: Mapping[str, str], url: str) -> str | None:
+        """Return why the response to a request with `headers` does not continue the part, None if it does.
+
+        After a failure, the part remains. Raises NetworkError for a part that was not requested, and for another
+        success than the rest or the whole file.
+        """
+        if self._version is None or not self.count:
+            if status == 206:
+                raise NetworkError("the server sent a part of the file, which was not requested", headers_received=True)
+            return None
+        if status == 206:
+            return ranges.problem(self._version, self._start, fields, digest(url, self._salt))
+        if status != 200 and self.accepts(status):
+            raise NetworkError(
+                f"the server sent neither the rest of the file nor all of it: {status}", headers_received=True
+            )
+        return "the file on the server has changed" if status == 416 else None
+
+    def why_whole(self, fields: Mapping[str, str], url: str) -> str | None:
+        """Return why a response with the header *fields* has the whole file; None if there is no part to continue."""
+        if self._version is None or not self.count:
+            return None
+        return ranges.why_whole(self._version, fields, digest(url, self._salt))
+
+    def forget(self) -> None:
+        """Download the whole file next; the part remains until its first bytes arrive."""
+        self._version, self._good = None, (0, 0)
+
+    def begin(self, status: int, fields: Mapping[str, str], url: str) -> None:
+        """Prepare for the body of a response without a `problem`: it continues the part, or replaces it."""
+        self._has_begun = True
+        try:
+            if status == 206:
+                self._end = ranges.total_of(fields)
+                self._truncate(self._start)
+            else:
+                self.forget()
+                self._version = ranges.version_of(fields, digest(url, self._salt)) if status == 200 else None
+                self._end = None if ranges.is_coded(fields) else ranges.length_of(fields)
+                self.record()  # first: a part without a record would not be recognized
+                self._truncate(0)
+        except OSError as error:
+            raise self._error(error) from error
+
+    def write(self, data: bytes) -> None:
+        """Append *data* to the part; raises NetworkError if the server sends more than it declared."""
+        if self._end is not None and self.count + len(data) > self._end:
+            self.forget()
+            raise NetworkError("the server sent more data than it declared", headers_received=True)
+        rest = memoryview(data)
+        try:
+            while rest:
+                written = self._opened().write(rest)
+                self._good = (self.count + written, crc32(rest[:written], self._good[1]))
+                rest = rest[written:]
+            if self._version is not None and time.monotonic() - self._recorded_at >= _RECORD_INTERVAL:
+                self.record()
+        except OSError as error:
+            raise self._error(error) from error
+
+    def commit(self) -> None:
+        """Move the part, which is complete, to FILE.
+
+        Raises NetworkError if the server sent less than it declared, OutputError if the part was replaced meanwhile.
+        """
+        if self._end is not None and self.count != self._end:
+            raise NetworkError("the server sent only a part of the file", headers_received=True)
+        assert self._target is not None  # noqa: S101 - open() comes first
+        assert self._part is not None  # noqa: S101 - open() comes first
+        try:
+            if not self._is_locked():
+                self.forget()
+                raise OSError(errno.ESTALE, f"{printable(self._part.path.name)} was replaced by another process")
+            set_mode(self._opened().fileno(), mode_of(self._target))
+            if os.name == "nt":
+                self._opened().close()  # Windows cannot rename an open file
+            self._part.rename(self._target)
+            self.forget()
+            self._remove_record()
+        except OSError as error:
+            raise self._error(error) from error
+
+    def record(self) -> None:
+        """Record how many bytes were written, unless the part was replaced meanwhile; raises OSError."""
+        self._recorded_at = time.monotonic()
+        if self._record is not None and self._is_locked():
+            self._record.write(self._state())
+
+    @property
+    def kept(self) -> str:
+        """What is kept if the download ends now, for messages; empty if nothing is kept."""
+        if self._version is None or not self.count or not self._is_locked():
+            return ""
+        of_total = f" of {size(self._version.total)}" if self._version.total else ""
+        return f"{size(self.count)}{of_total} kept in {printable(self.name)}.part"
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None and not self._file.closed:
+            with suppress(OSError):  # the disk may be full: then the previous record counts
+                self._keep_or_remove()
+            self._file.close()
+        if self._target is not None:
+            self._target.close()
+
+    def _keep_or_remove(self) -> None:
+        if not self._is_locked():  # it was moved to FILE, or replaced
+            return
+        assert self._part is not None  # noqa: S101 - open() comes first
+        if self._has_begun and self.kept:
+            self.record()
+        elif self._has_begun or not os.fstat(self._opened().fileno()).st_size:
+            if self._has_begun or self._is_own:
+                self._part.unlink()
+            self._remove_record()
+
+    def _anchor(self) -> None:
+        if is_descriptor(self.name):
+            raise self._irregular()
+        check_name(self.name)
+        self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(target.status().st_mode):
+                raise self._irregular()
+            if not target.is_writable():
+                raise PermissionError(0, "the file is read-only")
+        self._part = target.sibling(f"{target.path.name}.part")
+        self._record = PartRecord(target.sibling(f"{target.path.name}.part.json"))
+
+    def _open(self) -> None:
+        assert self._part is not None  # noqa: S101 - _anchor() comes first
+        while self._file is None:
+            descriptor, self._is_own = _opened_or_created(self._part)
+            file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 - closed by __exit__
+            try:
+                self._lock(file, self._part)
+                if _is_same(self._part, file):  # otherwise another process has just moved it to FILE, or removed it
+                    self._file = file
+            finally:
+                if self._file is None:
+                    file.close()
+
+    def _lock(self, file: FileIO, part: AnchoredPath) -> None:
+        """Lock the *file* of the part; raise OSError if it is not a private file, UsageError if it is locked."""
+        private_files.check_is_private(file.fileno(), part.path)
+        if os.fstat(file.fileno()).st_nlink > 1:
+            raise OSError(errno.EMLINK, "it has more than one hard link", part.path.name)
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is downloading {printable(self.name)}", hint="wait for it, or choose another file"
+            ) from None
+        except (OSError, ImportError):
+            pass  # the file system or the platform does not support locks
+
+    def _restore(self) -> None:
+        """Restore the state of an earlier download, unless it is of another request or the part is damaged.
+
+        The record is written, because a directory or a name that does not permit it must be reported before the
+        request. Raises UsageError if the part or its record was not created by xapi.
+        """
+        assert self._part is not None  # noqa: S101 - open() comes first
+        assert self._record is not None  # noqa: S101 - open() comes first
+        file, state = self._opened(), self._record.read()
+        size_found = os.fstat(file.fileno()).st_size
+        if size_found and state is None:
+            raise UsageError(
+                f"{printable(str(self._part.path))} was not created by xapi", hint="move it, or choose another file"
+            )
+        self._is_own = self._is_own or state is not None
+        if (
+            state
+            and state.key == digest(self._source, state.salt)
+            and self._checksum_of(state.length) == state.checksum
+        ):
+            self._salt, self._version, self._good = state.salt, state.version, (state.length, state.checksum)
+        if size_found:
+            private_files.restrict_mode(file.fileno(), self._part.path)
+        with suppress(OSError):  # the directory may not be readable
+            self._record.remove_unfinished()
+        if size_found:
+            self._record.rewrite()
+        else:
+            self._record.write(self._state())
+
+    def _state(self) -> State:
+        length, checksum = self._good if self._version else (0, 0)
+        return State(self._salt, digest(self._source, self._salt), self._version, length, checksum)
+
+    def _is_locked(self) -> bool:
+        """Return whether FILE.part is still the file that this process has locked."""
+        return self._part is not None and self._file is not None and _is_same(self._part, self._file)
+
+    @property
+    def _start(self) -> int:
+        """Where the rest starts; of a complete part, the last byte is requested again, to learn if it is current."""
+        is_complete = self._version is not None and self.count == self._version.total
+        return self.count - 1 if is_complete else self.count
+
+    def _checksum_of(self, count: int) -> int:
+        """Return the CRC-32 of the first *count* bytes of the part, -1 if it has fewer."""
+        file, value = self._opened(), 0
+        file.seek(0)
+        while count > 0:
+            block = file.read(min(count, _BLOCK))
+            if not block:
+                return -1
+            value, count = crc32(block, value), count - len(block)
+        return value
+
+    def _truncate(self, count: int) -> None:
+        """Truncate the part to its first *count* bytes; until then, its record remains valid for a killed process."""
+        if count != self.count:
+            self._good = (count, self._checksum_of(count))
+        if count:
+            self.record()
+        file = self._opened()
+        file.truncate(count)
+        file.seek(count)
+
+    def _remove_record(self) -> None:
+        if self._record is not None:
+            self._record.remove(self._salt)
+
+    def _opened(self) -> FileIO:
+        assert self._file is not None  # noqa: S101 - open() comes first
+        return self._file
+
+    def _irregular(self) -> UsageError:
+        return UsageError(
+            f"{printable(self.name)} is not a regular file, which could be continued",
+            hint="omit --continue, or choose another file",
+        )
+
+    def _error(self, error: OSError | ValueError) -> OutputError:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
+        is_of_part = self._part is not None and getattr(error, "filename", None) == self._part.path.name
+        name = f"{printable(self.name)}.part" if is_of_part else printable(self.name) or "a file without a name"
+        return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
+
+
+def _opened_or_created(part: AnchoredPath) -> tuple[int, bool]:
+    """Return the descriptor of *part*, and whether it was created."""
+    flags = os.O_RDWR | getattr(os, "O_NONBLOCK", 0)
+    while True:
+        with suppress(FileExistsError):
+            return part.open(flags | os.O_CREAT | os.O_EXCL), True
+        with suppress(FileNotFoundError):  # another process has just moved or removed it
+            return part.open(flags), False
+
+
+def _is_same(path: AnchoredPath, file: FileIO) -> bool:
+    """Return whether *path* still names the open *file*."""
+    try:
+        return os.path.samestat(path.status(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

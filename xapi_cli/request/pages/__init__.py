@@ -1,0 +1,1 @@
+"""Follow the links of a list that has several pages."""
