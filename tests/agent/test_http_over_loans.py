@@ -29,7 +29,7 @@ def test_the_tests_of_the_http_layer_pass_over_a_loan(relays: str) -> None:
     deselected = [f"--deselect=tests/http/{name}" for name in DIFFERENCES]
     plugins = ["-p", "no:xdist", "-p", "no:cacheprovider", "-p", "tests.agent.loan_plugin"]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, *deselected, "-m", "not soak", "tests/http"],
+        [sys.executable, "-m", "pytest", "-q", *plugins, *deselected, "-m", "not soak and not slow", "tests/http"],
         cwd=ROOT,
         env={**os.environ, "XAPI_TEST_RELAYS": relays},
         capture_output=True,

@@ -145,7 +145,9 @@ def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(
         assert xapi("login", env=env).code == 0
         assert xapi("logout", env=env).code == 0
     finally:
-        finish.open("w").close()  # ends the processes
+        writer = os.open(finish, os.O_RDWR)  # ends the processes that wait
+        finish.unlink()  # and those that have not opened it yet
+        os.close(writer)
 
 
 def test_the_helper_gets_no_secret_in_its_arguments_or_its_environment(

@@ -46,6 +46,7 @@ def settings_flags(
         def with_flags() -> Callable[..., None]:
             rows = _rows(options()) if options is not None else {}
             own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
+            converted = {name: each for name, each in rows.items() if each.default is True or each.row.once is not None}
             added = [*(_flag(*row) for row in rows.items()), *(_parameter(name) for name in ordered)]
 
             @wraps(command)
@@ -56,7 +57,7 @@ def settings_flags(
                 runtime.terminal.is_quiet = resolve.is_quiet(runtime.flags, runtime.environ)
                 if set(ACCOUNT) <= set(names):
                     _limit_time(runtime)
-                command(ctx, **given | {name: _value(given[name], field) for name, field in rows.items()})
+                command(ctx, **given | {name: _value(given[name], field) for name, field in converted.items()})
 
             with_settings.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]  # for inspect
             with_settings.__annotations__ = command.__annotations__ | {each.name: each.annotation for each in added}

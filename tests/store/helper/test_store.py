@@ -17,8 +17,9 @@ SECRET = Record(Token("CANARY-TOKEN"), "CANARY-PASSWORD")
 READ = "sys.stdin.read()\n"
 
 
-def _open(opened: Open, helper: Path | str, **options: object) -> Store:
-    return opened("helper", settings={"credential_helper": str(helper)}, **options)
+def _open(opened: Open, helper: Path | str, timeout: float = 60.0) -> Store:
+    """Return a store that waits for *helper* for *timeout* seconds; a long token takes many processes."""
+    return opened("helper", settings={"credential_helper": str(helper)}, timeout=timeout)
 
 
 def _failure(store: Store, action: str) -> StoreError:
@@ -246,7 +247,7 @@ def test_a_helper_that_responds_slowly_without_an_end_is_stopped(opened: Open, t
     calls = tmp_path / "calls"
     count = f"open({str(calls)!r}, 'a').write('.')\n"
     code = f'{count}{READ}time.sleep(0.6); print(\'{{"Secret": "%s"}}\' % time.time())'
-    store = _open(opened, install(tmp_path / "docker-credential-endless", code))
+    store = _open(opened, install(tmp_path / "docker-credential-endless", code), timeout=4)
 
     assert "docker-credential-endless did not finish within " in _failure(store, "erase").message
     assert 1 < len(calls.read_text()) < 12
