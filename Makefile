@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-compatible test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -59,6 +59,11 @@ NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard 
 	tests/journeys/test_clock_steps.py
 BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py tests/journeys/test_*.py)) \
 	tests/request tests/usecases tests/cli/test_error_messages.py tests/cli/test_help.py tests/test_errors.py
+
+# Those of test-compatible that remain where test-agent runs too.
+test-remaining:
+	@$(MAKE) --no-print-directory test TESTS='$(filter-out tests/commands tests/journeys,$(COMPATIBLE)) $(NEVER_IN_AGENT)'
+
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
@@ -203,32 +208,33 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@echo "demo      show the main workflow"
-	@echo "test      run the tests against an ordinary installation, except those that take long (TESTS=tests/request selects some)"
-	@echo "test-all  run these tests and those that take long"
-	@echo "test-agent  run the tests of commands with the agent behind the program"
+	@echo "demo            show the main workflow"
+	@echo "test            run the tests against an ordinary installation, except those that take long (TESTS=tests/request selects some)"
+	@echo "test-all        run these tests and those that take long"
+	@echo "test-agent      run the tests of commands with the agent behind the program"
 	@echo "test-agent-all  run all tests with the agent behind the program, except those of the agent"
-	@echo "test-compatible  run the tests whose results can depend on the version of Python or of a dependency"
-	@echo "test-lowest  run the tests of test-compatible with the lowest versions of the dependencies"
-	@echo "test-newest  run them with the newest versions that pyproject.toml allows (requires a network)"
-	@echo "soak      run the long tests, and 10,000 new examples for each property test"
-	@echo "bench     measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
-	@echo "bench-agent  measure calls over http and https, compared with gh and curl (requires nginx)"
-	@echo "bench-batch  measure thousands of calls, compared with curl (requires nginx and curl)"
-	@echo "bench-filter  measure --jq with a large body, compared with jq (requires jq)"
-	@echo "bench-memory  measure the memory that bodies of 2 GiB need"
-	@echo "bench-redis  measure the time that storage redis adds to a call"
-	@echo "check     check style, types and imports"
-	@echo "format    format the code and fix what can be fixed automatically"
-	@echo "coverage  run the tests against the checkout and report the coverage"
-	@echo "docs      generate docs/commands.md and the table in docs/settings.md"
-	@echo "docs-site  build the documentation site in build/site"
-	@echo "man       generate docs/man from the commands"
-	@echo "pictures  generate docs/pictures from terminal sessions, benchmark tables, the layers and the agent"
-	@echo "completions  generate the scripts in completions/"
-	@echo "surface   generate .surface, the list of what a script can depend on"
-	@echo "wheel     build a wheel and an sdist in dist/"
-	@echo "release   build and check the files of a release in dist/ (see docs/releasing.md)"
-	@echo "lock      select the newest dependencies that pyproject.toml allows (requires a network)"
-	@echo "audit     check the locked dependencies for known vulnerabilities (requires a network)"
-	@echo "clean     remove everything that these targets created"
+	@echo "test-compatible run the tests whose results can depend on the version of Python or of a dependency"
+	@echo "test-remaining  run those of test-compatible that test-agent does not run"
+	@echo "test-lowest     run the tests of test-compatible with the lowest versions of the dependencies"
+	@echo "test-newest     run them with the newest versions that pyproject.toml allows (requires a network)"
+	@echo "soak            run the long tests, and 10,000 new examples for each property test"
+	@echo "bench           measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
+	@echo "bench-agent     measure calls over http and https, compared with gh and curl (requires nginx)"
+	@echo "bench-batch     measure thousands of calls, compared with curl (requires nginx and curl)"
+	@echo "bench-filter    measure --jq with a large body, compared with jq (requires jq)"
+	@echo "bench-memory    measure the memory that bodies of 2 GiB need"
+	@echo "bench-redis     measure the time that storage redis adds to a call"
+	@echo "check           check style, types and imports"
+	@echo "format          format the code and fix what can be fixed automatically"
+	@echo "coverage        run the tests against the checkout and report the coverage"
+	@echo "docs            generate docs/commands.md and the table in docs/settings.md"
+	@echo "docs-site       build the documentation site in build/site"
+	@echo "man             generate docs/man from the commands"
+	@echo "pictures        generate docs/pictures from terminal sessions, benchmark tables, the layers and the agent"
+	@echo "completions     generate the scripts in completions/"
+	@echo "surface         generate .surface, the list of what a script can depend on"
+	@echo "wheel           build a wheel and an sdist in dist/"
+	@echo "release         build and check the files of a release in dist/ (see docs/releasing.md)"
+	@echo "lock            select the newest dependencies that pyproject.toml allows (requires a network)"
+	@echo "audit           check the locked dependencies for known vulnerabilities (requires a network)"
+	@echo "clean           remove everything that these targets created"
