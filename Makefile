@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -84,14 +84,59 @@ test-newest: $(TOOLS)
 	@$(LOCK) --all-extras --output-file build/requirements-newest.txt
 	@$(MAKE) --no-print-directory test-compatible PROGRAM=build/program-newest REQUIREMENTS=build/requirements-newest.txt PYTEST_ARGS='$(FAST)'
 
+# The program for Windows, under Wine; without Wine, these tests are skipped with a message.
+WINDOWS := build/windows/.ready
+WINE := $(shell PATH="$$PATH:/usr/lib/wine" command -v wine64)
+$(WINDOWS): $(DEVELOPMENT) $(INSTALLED) tests/windows/wine.py requirements.txt requirements-windows.txt
+	@$(VENV)/bin/python -m tests.windows.wine $(INSTALLER)/wheel/*.whl
+	@touch $@
+
+# The tests of what a user does; those of Wine take a second each, so a selection runs for each change.
+BEHAVIOR := $(wildcard tests/commands/test_*.py tests/journeys/test_*.py tests/machines/test_*.py) \
+	tests/cli/test_error_messages.py tests/hostile/test_machine.py
+ON_WINDOWS := $(patsubst %,tests/commands/test_%.py,login logout request token_show batch batch_journal batch_jq) \
+	tests/journeys/test_storage.py tests/windows
+test-windows: SELECTED = $(ON_WINDOWS)
+test-windows-all: SELECTED = $(BEHAVIOR) tests/windows
+ifeq ($(WINE),)
+test-windows test-windows-all:
+	@echo "skipped: wine64 is not installed (Debian: wine64)"
+else
+test-windows test-windows-all: $(WINDOWS)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/build/windows/bin/xapi" \
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.windows.under_wine -m "not soak and not slow" $(PYTEST_ARGS) $(SELECTED)
+endif
+
+# The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace.
+test-macos:
+	@$(MAKE) --no-print-directory macos PROGRAM=build/macos
+	@if ! build/macos/imitation/xapi --version >/dev/null 2>&1; then \
+	  echo "skipped: /proc cannot be hidden here (requires root, or user namespaces, and mount)"; else \
+	XAPI_TESTS_PROGRAM="$(CURDIR)/build/macos/imitation/xapi" \
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.macos.imitated -m "not soak and not slow" $(PYTEST_ARGS) \
+	  $(if $(filter tests,$(TESTS)),$(BEHAVIOR) tests/macos,$(TESTS)); fi
+
+# The same natively, as docs/github-workflow.yml does on macOS.
+test-native: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
+	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal $(if $(filter Darwin,$(shell uname)),-p tests.macos.imitated) \
+	  -m "not soak and not slow" $(PYTEST_ARGS) $(BEHAVIOR)
+
+macos: $(DEVELOPMENT) $(INSTALLED)
+	@$(VENV)/bin/python -m tests.macos.build $(PROGRAM)
+
 soak: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -rP -m "soak or hypothesis" --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
 
+# The agent, its side of a connection and its sockets require Linux; the tests run there.
+OF_ALL_PLATFORMS := --follow-imports silent --exclude '^xapi_cli/(agent|http/relay)/|agent_socket|locked_memory' xapi_cli
 check: $(DEVELOPMENT)
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --platform darwin $(OF_ALL_PLATFORMS)
+	$(VENV)/bin/mypy --platform win32 $(OF_ALL_PLATFORMS)
 	$(VENV)/bin/lint-imports
 
 format: $(DEVELOPMENT)
@@ -192,6 +237,7 @@ lock: $(TOOLS)
 	$(LOCK) --all-extras --group dev --output-file requirements-dev.txt --constraint requirements.txt
 	$(LOCK) --all-extras --resolution lowest-direct --output-file requirements-lowest.txt
 	$(LOCK:pyproject.toml=) --group bench --output-file requirements-bench.txt
+	$(LOCK:pyproject.toml=) --group windows --output-file requirements-windows.txt
 	$(LOCK:pyproject.toml=) --group build --output-file requirements-build.txt --constraint requirements-dev.txt
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
 	@$(VENV)/bin/python -m tests.tools.release.registry $(UV)
@@ -217,6 +263,10 @@ help:
 	@echo "test-remaining  run those of test-compatible that test-agent does not run"
 	@echo "test-lowest     run the tests of test-compatible with the lowest versions of the dependencies"
 	@echo "test-newest     run them with the newest versions that pyproject.toml allows (requires a network)"
+	@echo "test-windows    run a selection of the tests of commands with the program for Windows under Wine (requires wine64)"
+	@echo "test-windows-all run all tests of commands with it"
+	@echo "test-macos      run the tests of commands without what macOS lacks: system interfaces and /proc"
+	@echo "test-native     run the tests of commands on this system, as docs/github-workflow.yml does on macOS"
 	@echo "soak            run the long tests, and 10,000 new examples for each property test"
 	@echo "bench           measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
 	@echo "bench-agent     measure calls over http and https, compared with gh and curl (requires nginx)"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.support.program import PROGRAM, Xapi, fork_server
 from tests.support.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
 from tests.support.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
+
+# These tests need the program for Windows, or the imitation of macOS.
+collect_ignore_glob = ["macos/test_*.py", "windows/test_*.py"] if Xapi.can_fork else []
 
 # Every run uses the same examples; `make soak` generates new ones.
 settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
@@ -38,15 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rerun a test once if the shared gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
+    """Rerun a test once if gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if "shared_gnome_keyring" in getattr(item, "fixturenames", ()) or "keyring" in parameters.values():
+        fixtures = getattr(item, "fixturenames", ())
+        if any(name.endswith("gnome_keyring") for name in fixtures) or "keyring" in parameters.values():
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun="the keyring is locked"))
 
 
 def _restore_signals() -> None:
     """Restore ignored signals, as in a background job of a shell or under nohup, because children inherit them."""
+    if sys.platform == "win32":
+        return
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -57,14 +64,17 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """The server that forks runs of the program."""
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer | None]:
+    """The server that forks runs of the program, None if it runs on another platform."""
+    if not Xapi.can_fork:
+        yield None
+        return
     with fork_server(tmp_path_factory.mktemp("forks")) as server:
         yield server
 
 
 @pytest.fixture
-def xapi(tmp_path: Path, forks: ForkServer) -> Iterator[Xapi]:
+def xapi(tmp_path: Path, forks: ForkServer | None) -> Iterator[Xapi]:
     """The installed program, in a HOME of its own."""
     program = Xapi(tmp_path / "home", forks)
     yield program

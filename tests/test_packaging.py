@@ -66,7 +66,7 @@ def test_the_tested_package_is_this_checkout(python: str) -> None:
 
 def test_there_are_locks_for_users_developers_and_builds() -> None:
     assert [path.name for path in LOCKS] == [
-        f"requirements{kind}.txt" for kind in ("-bench", "-build", "-dev", "-lowest", "")
+        f"requirements{kind}.txt" for kind in ("-bench", "-build", "-dev", "-lowest", "-windows", "")
     ]
 
 
@@ -86,6 +86,7 @@ def test_the_locks_satisfy_the_requirements_of_the_project() -> None:
         "requirements.txt": PYPROJECT["project"]["dependencies"],
         "requirements-bench.txt": groups["bench"],
         "requirements-build.txt": [*groups["build"], *PYPROJECT["build-system"]["requires"]],
+        "requirements-windows.txt": groups["windows"],
         "requirements-dev.txt": [line for line in groups["dev"] if isinstance(line, str)],
     }
     for name, lines in wanted.items():
@@ -247,7 +248,7 @@ def test_make_help_names_every_target() -> None:
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     named = {line.split()[0] for line in result.stdout.splitlines()}
-    assert named >= set(phony[0].split()) - {"help", "venv", "program"}
+    assert named >= set(phony[0].split()) - {"help", "macos", "venv", "program"}
 
 
 def test_the_gate_can_be_run() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.agent.differences import DIFFERENCES, LEFT_OUT, UNCOUNTED
+from tests.support import differences
 from tests.support.program import PROGRAM, REAL, Environ, Xapi, clean_environ
 from xapi_cli.agent import control
 
@@ -88,12 +89,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `differences` lists, and expect the listed failures; a test that passes in spite of it fails."""
-    left_out = [item for item in items if _name(item) in LEFT_OUT]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _name(item) not in LEFT_OUT]
-    for item in items:
-        if reason := DIFFERENCES.get(item.nodeid.removeprefix("tests/")):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+    differences.apply(config, items, LEFT_OUT, DIFFERENCES)
 
 
 @pytest.hookimpl(wrapper=True)

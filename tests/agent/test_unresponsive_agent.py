@@ -45,9 +45,10 @@ preload.warm_up = stop
 daemon.run_in_background(sys.argv[4:])
 """
 # The agent in the foreground; if *flag* exists, a worker renames it and stops: before it greets a client, or when it
-# has the command. It stops its client first in that case, which would continue it.
+# has the command. It stops its client first in that case, which would continue it: until the client has really
+# stopped, it may be about to do so.
 _STOPS = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 from xapi_cli.agent import daemon, worker
 from xapi_cli.system import agent_socket
@@ -69,8 +70,11 @@ def stop(*client):
         flag.rename(f"{flag}-{os.getpid()}")
     except FileNotFoundError:
         return
-    for pid in (*client, os.getpid()):
+    for pid in client:
         os.kill(pid, signal.SIGSTOP)
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 worker._greet, worker.report = stop_and_greet, stop_and_report
 daemon.run(sys.argv[1], 3600.0, ready=lambda: print("ready", flush=True), warn=lambda _: None)

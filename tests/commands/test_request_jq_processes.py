@@ -82,7 +82,7 @@ def test_a_module_in_the_current_directory_is_not_the_library(xapi: Xapi, sandbo
 
 def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engine, "_TIME_LIMIT", 0.5)
-    monkeypatch.setattr(engine, "_library_directory", lambda: str(tmp_path))
+    monkeypatch.setattr(engine, "_library_directory", lambda option: str(tmp_path))
     code = "import os, time; open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(99)"
     (tmp_path / "jq.py").write_text(code)
     with pytest.raises(UsageError, match="the filter of --jq was not compiled within"):

@@ -208,7 +208,7 @@ def test_a_page_contains_no_path_of_a_particular_machine(page: str) -> None:
 # examples
 
 
-LANGUAGES = {"sh", "bash", "output", "text", "python", "yaml", "toml", "groovy", "dockerfile", "diff"}
+LANGUAGES = {"sh", "bash", "output", "text", "python", "yaml", "toml", "groovy", "dockerfile", "diff", "powershell"}
 
 
 SCRIPTED = [page for page, text in CURRENT.items() if any(block.language == "sh" for block in blocks_of(text))]

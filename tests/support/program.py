@@ -7,16 +7,18 @@ import signal
 import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fcntl import ioctl
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
 from tests.support.fork_server import KEYRINGS, ForkServer
+
+if sys.platform != "win32":  # where terminals are not tested
+    import termios
+    from fcntl import ioctl
 
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
@@ -54,11 +56,12 @@ class Xapi:
     """
 
     runtime: ClassVar[str | None] = None
+    can_fork: ClassVar[bool] = True  # False if the program is for another platform
     on_start: ClassVar[Callable[[Sequence[str | bytes], Sequence[str | bytes], Environ], None]]
 
     def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
         self.home = home
-        self._forks = None if self.runtime else forks
+        self._forks = forks if self.can_fork and not self.runtime else None
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
@@ -94,7 +97,11 @@ class Xapi:
             _kill_group(process)
             out, err = process.communicate()
             raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
-        return Outcome(process.returncode, _text(out), _text(err))
+        return Outcome(process.returncode, self.translate(_text(out)), self.translate(_text(err)))
+
+    def translate(self, text: str) -> str:
+        """Return an output, with paths as the tests write them."""
+        return text
 
     def start(
         self,
@@ -294,10 +301,25 @@ def clean_environ(home: Path) -> dict[str, str]:
     """Return the environment of a login shell, with the variables of the tests' environment that coverage needs."""
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PATH", os.defpath)])
+    if sys.platform == "win32":  # which needs these, and has the home directory in other variables
+        system = {
+            name: value for name, value in os.environ.items() if name in {"COMSPEC", "PATHEXT", "SYSTEMROOT", "TEMP"}
+        }
+        return {
+            "USERPROFILE": str(home),
+            "LOCALAPPDATA": str(home),
+            "APPDATA": str(home),
+            "PATH": path,
+            **system,
+            **coverage,
+        }
     return {"HOME": str(home), "LANG": "C.UTF-8", "PATH": path, **coverage}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+        return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

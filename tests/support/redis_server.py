@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,10 +22,24 @@ if TYPE_CHECKING:
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
 
 
+_RESERVED: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """Return a port of loopback that is not in use."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Return a port of loopback that is not in use.
+
+    Linux gives it to no other program as long as the tests run, so a server can be stopped and started again: a socket
+    that is bound to it does not prevent the server from listening, because both set SO_REUSEADDR.
+    """
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    port: int = sock.getsockname()[1]
+    if sys.platform == "linux":
+        _RESERVED.append(sock)
+    else:
+        sock.close()
+    return port
 
 
 class RedisServer:
@@ -63,8 +78,8 @@ class RedisServer:
                 assert self._process.poll() is None, (self.home / "log").read_text()
                 time.sleep(0.01)
 
-    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End the server, by default as a crash does, and close the connection of the oracle."""
+    def stop(self, number: int = 9) -> None:
+        """End the server with the signal *number*, SIGKILL by default, and close the connection of the oracle."""
         if self._oracle is not None:
             self._oracle.close()
             self._oracle = None

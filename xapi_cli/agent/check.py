@@ -3,7 +3,6 @@
 import os
 import sys
 
-from xapi_cli.agent import call, control, protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket
 from xapi_cli.usecases.doctor.check import Check
@@ -16,7 +15,9 @@ def check_agent(findings: Findings) -> Check:
     """Check that calls can use the agent, if it was started; to have none is not a problem."""
     environ = findings.runtime.environ
     if sys.platform != "linux":
-        return Check("agent", "pass", "not available: it needs Linux")
+        return Check("agent", "pass", "not available on this platform: it requires Linux")
+    from xapi_cli.agent import call, protocol
+
     if agent_socket.is_off(environ):
         return Check("agent", "pass", "not used: XAPI_AGENT is off")
     path = agent_socket.path(environ, "agent")
@@ -43,6 +44,8 @@ def check_agent(findings: Findings) -> Check:
 
 def _activity(findings: Findings) -> str:
     """Return what the agent has done, as the end of a sentence."""
+    from xapi_cli.agent import control
+
     try:
         status = control.status(findings.runtime.environ)
     except XapiError:

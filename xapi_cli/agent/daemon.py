@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from xapi_cli import errors
 from xapi_cli.agent import control, listener, master, protocol, services
-from xapi_cli.errors import StoreError, UsageError, XapiError
+from xapi_cli.errors import StoreError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.system import own_process
 from xapi_cli.system.render import printable
@@ -34,12 +34,6 @@ class Changed(XapiError):
 
 
 _RETRIED = (Changed, listener.AlreadyRunning)
-
-
-def check_platform() -> None:
-    """Raise UsageError on systems other than Linux."""
-    if sys.platform != "linux":
-        raise UsageError("the agent is supported only on Linux", hint="commands work without it, but start more slowly")
 
 
 class Started(NamedTuple):

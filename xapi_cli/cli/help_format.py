@@ -147,9 +147,10 @@ def styled(page: str, style: "Style") -> str:
 
 
 def _styled_for(ctx: Any, page: str) -> str:
+    from xapi_cli.system import standard_streams
     from xapi_cli.system.style import Style, is_wanted
 
-    style = Style(enabled=is_wanted(os.environ, is_terminal=os.isatty(1)))
+    style = Style(enabled=is_wanted(os.environ, is_terminal=standard_streams.is_terminal(1)))
     ctx.color = style.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
     return styled(page, style)
 

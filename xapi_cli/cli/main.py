@@ -1,6 +1,5 @@
 """The program `xapi`: its commands, each imported on first use."""
 
-import builtins
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +110,7 @@ def _module(name: str) -> Any:
 
 def _function(module: Any, name: str) -> Any:
     """Return the function *name* of *module*; it has an underscore if it would shadow a builtin, such as `list`."""
-    return getattr(module, f"{name}_" if hasattr(builtins, name) else name)
+    return getattr(module, f"{name}_", None) or getattr(module, name)
 
 
 def _print_help(ctx: typer.Context) -> None:

@@ -1,11 +1,13 @@
 """Manage the agent, background processes that make commands faster."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xapi_cli.cli.options import settings_flags
 from xapi_cli.settings import durations
+from xapi_cli.system import agent_socket
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -45,9 +47,10 @@ def start(
       xapi request /x-api/me
       xapi agent stop
     """
+    if sys.platform != "linux":
+        raise agent_socket.unavailable()
     from xapi_cli.agent import control, daemon
 
-    daemon.check_platform()
     runtime: Runtime = ctx.obj
     directory = control.new_directory(runtime.environ)
     seconds = durations.time_limit(idle)
@@ -78,6 +81,8 @@ def stop(ctx: typer.Context) -> None:
     \b
       xapi agent stop
     """
+    if sys.platform != "linux":
+        raise agent_socket.unavailable()
     from xapi_cli.agent import control
 
     runtime: Runtime = ctx.obj
@@ -112,6 +117,8 @@ def status(
       xapi agent status --json | jq .cold
       xapi agent stop
     """
+    if sys.platform != "linux":
+        raise agent_socket.unavailable()
     from xapi_cli.agent.status import show
 
     runtime: Runtime = ctx.obj

@@ -21,6 +21,15 @@ _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for the
     62: ("the server's certificate is for another host name", _CHECK_NAME),
     64: ("the server's certificate is for another address", _CHECK_NAME),
 }
+_CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h), which truststore passes on
+    0x800B0101: ("the server's certificate has expired, or is not valid yet", _CHECK_CLOCK),
+    0x800B0109: _CERTIFICATE[20],
+    0x800B010A: _CERTIFICATE[20],
+    0x800B010F: _CERTIFICATE[62],
+    -67602: _CERTIFICATE[62],
+    -67818: _CERTIFICATE[10],
+    -67843: _CERTIFICATE[20],
+}
 _TLS = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",

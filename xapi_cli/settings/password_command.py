@@ -1,8 +1,12 @@
 """The text of a password command: split into arguments, and checked for syntax that only a shell understands."""
 
 import re
+import sys
 
 from xapi_cli.errors import UsageError
+
+if sys.platform == "win32":
+    from xapi_cli.system import windows
 
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
 _EXPANSION = re.compile(r"(?<!\\)(?:\$[\w({]|`)")
@@ -11,14 +15,17 @@ _RUNS_SHELL = re.compile(r"(\S*/)?(ba|da|z|k|fi)?sh\s")
 
 
 def split(text: str) -> list[str]:
-    """Return the arguments in *text*, split as a POSIX shell splits them.
+    """Return the arguments in *text*, split as a POSIX shell splits them, on Windows as its programs do.
 
     Raises UsageError for an unclosed quote or an empty command.
     """
     import shlex
 
     try:
-        arguments = shlex.split(text)
+        if sys.platform == "win32":
+            arguments = windows.split_command(text)
+        else:
+            arguments = shlex.split(text)
     except ValueError as error:
         raise UsageError("a quote is not closed", hint="quote it as for a shell") from error
     if not arguments or not arguments[0]:

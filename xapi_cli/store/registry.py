@@ -4,6 +4,7 @@ To add a storage, add a module with a class that implements `protocol.Store`, an
 module imports no storage: each row imports its own when it is opened.
 """
 
+import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ def _open_file(options: "StoreOptions") -> "Store":
 
 def _open_agent(options: "StoreOptions") -> "Store":
     from xapi_cli.store.agent.store import AgentStore
+    from xapi_cli.system import agent_socket
 
+    if sys.platform != "linux":
+        raise agent_socket.unavailable(hint="choose another storage, such as keyring")
     return AgentStore(options)
 
 

@@ -137,7 +137,7 @@ class OwnerFile:
         with contextlib.suppress(OSError):
             data = self._file.read(limit=_MAX_OWNER_FILE) or b""
         boot, *lines = data.decode("ascii", "replace").split("\n")
-        if not boot or boot != boot_time.boot_id():
+        if boot != boot_time.boot_name():
             return []
         now = boot_time.since_boot()
         return [entry for entry in map(_entry, lines) if entry is not None and entry.expires > now]
@@ -146,7 +146,7 @@ class OwnerFile:
         lines = [f"{entry.location} {entry.expires} {entry.owner}" for entry in entries[-_MAX_OWNERS:]]
         with contextlib.suppress(OSError):
             if lines:
-                self._file.replace("\n".join([boot_time.boot_id(), *lines]).encode(), sync=False)
+                self._file.replace("\n".join([boot_time.boot_name(), *lines]).encode(), sync=False)
             else:
                 self._file.remove()
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from socket import socket as Stream  # noqa: N812 - a class, like the one of _socket
 
+    from xapi_cli.errors import UsageError
+
 _SCM_RIGHTS = 1  # as in <sys/socket.h>
 _MAX_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7))
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset
@@ -25,6 +27,13 @@ def connection_for_call(environ: "Mapping[str, str]", arguments: "Sequence[str]"
         return None
     place = path(environ, "agent")
     return None if place is None else connect(place)
+
+
+def unavailable(*, hint: str = "commands work without it, but start more slowly") -> "UsageError":
+    """Return the error for systems other than Linux, with *hint*."""
+    from xapi_cli.errors import UsageError
+
+    return UsageError("the agent is not available on this platform: it requires Linux", hint=hint)
 
 
 def is_off(environ: "Mapping[str, str]") -> bool:

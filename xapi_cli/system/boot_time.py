@@ -56,7 +56,9 @@ def now() -> Moment:
 
 def since_boot() -> float:
     """Return the seconds since this machine booted, on Linux with those in which it was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 @functools.cache
@@ -66,6 +68,18 @@ def boot_id() -> str:
         return _BOOT_ID.read_text("ascii").strip()
     except (OSError, ValueError):
         return ""
+
+
+def boot_name() -> str:
+    """Return what no other machine and no other boot has: the ID of the boot, else the host and the time of the boot.
+
+    The latter changes when the wall clock is set. It has no spaces and no line breaks.
+    """
+    if boot := boot_id():
+        return boot
+    import socket
+
+    return f"{socket.gethostname()!a}@{round(time.time() - since_boot(), -1):.0f}".replace(" ", "_")
 
 
 def parsed(text: object, *, mtime: float | None = None) -> Moment | None:

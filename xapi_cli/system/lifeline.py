@@ -65,10 +65,10 @@ def recorded(lock: int | None, left: Callable[[], float]) -> Iterator[int | None
     It is recorded in the open lock file *lock*, which this process holds, unless that is None. First, ends what a
     killed holder has left running; raises LeftRunning if that is not possible before *left* returns zero.
     """
-    if os.name == "nt":
+    if sys.platform == "win32":
         yield None
         return
-    if lock is not None:
+    if sys.platform == "linux" and lock is not None:
         _end_what_is_recorded(lock, left)
     pipe = _Pipe()
     try:
@@ -127,50 +127,49 @@ def kill_at_end(source: int, process: int) -> "subprocess.Popen[bytes] | None":
     return None
 
 
-def _end_what_is_recorded(lock: int, left: Callable[[], float]) -> None:
-    """Kill the processes that inherited the pipe in the record, and wait for their end; removes the record."""
-    try:
-        boot, since, pipe = os.pread(lock, _MAX_RECORD, 0).decode("ascii").split()
-        started = float(since)
-    except (OSError, ValueError):
-        return
-    while boot == boot_time.boot_id() and _kill_holders(f"pipe:[{pipe}]", started):
-        if left() <= 0:
-            raise LeftRunning
-        time.sleep(_PAUSE)
-    with suppress(OSError):
-        os.ftruncate(lock, 0)
+if sys.platform == "linux":
 
+    def _end_what_is_recorded(lock: int, left: Callable[[], float]) -> None:
+        """Kill the processes that inherited the pipe in the record, and wait for their end; removes the record."""
+        try:
+            boot, since, pipe = os.pread(lock, _MAX_RECORD, 0).decode("ascii").split()
+            started = float(since)
+        except (OSError, ValueError):
+            return
+        while boot == boot_time.boot_id() and _kill_holders(f"pipe:[{pipe}]", started):
+            if left() <= 0:
+                raise LeftRunning
+            time.sleep(_PAUSE)
+        with suppress(OSError):
+            os.ftruncate(lock, 0)
 
-def _kill_holders(pipe: str, started: float) -> bool:
-    """Kill the processes that have *pipe* open and are younger than *started*; return whether there were any."""
-    found = False
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with suppress(OSError):  # it has ended, or belongs to another user
-            if _holds(pid, pipe, started):
-                _kill(pid, partial(_holds, pid, pipe, started))
-                found = True
-    return found
+    def _kill_holders(pipe: str, started: float) -> bool:
+        """Kill the processes that have *pipe* open and are younger than *started*; return whether there were any."""
+        found = False
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with suppress(OSError):  # it has ended, or belongs to another user
+                if _holds(pid, pipe, started):
+                    _kill(pid, partial(_holds, pid, pipe, started))
+                    found = True
+        return found
 
+    def _holds(pid: int, pipe: str, started: float) -> bool:
+        names = (os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
+        if pipe not in names:
+            return False
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[_START_TIME])
+        return (ticks + 1) / os.sysconf("SC_CLK_TCK") > started
 
-def _holds(pid: int, pipe: str, started: float) -> bool:
-    names = (os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
-    if pipe not in names:
-        return False
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        ticks = int(file.read().rpartition(b")")[2].split()[_START_TIME])
-    return (ticks + 1) / os.sysconf("SC_CLK_TCK") > started
-
-
-def _kill(pid: int, is_meant: Callable[[], bool]) -> None:
-    """Kill the process *pid* if *is_meant* is still true: it may have ended, and another one may have its ID now."""
-    try:
-        process = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # Linux before 5.3
-        os.kill(pid, signal.SIGKILL)
-        return
-    try:
-        if is_meant():
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-    finally:
-        os.close(process)
+    def _kill(pid: int, is_meant: Callable[[], bool]) -> None:
+        """Kill the process *pid* if *is_meant* is still true: another one may have its ID now."""
+        try:
+            process = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # Linux before 5.3
+            os.kill(pid, signal.SIGKILL)
+            return
+        try:
+            if is_meant():
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class _Descriptors:
 
     def unlock(self, descriptor: int) -> None:
         """Unlock the file and close it; a child process that another thread just starts may have a copy."""
-        if descriptor in self._open and os.name != "nt":
+        if descriptor in self._open and sys.platform != "win32":
             import fcntl  # not on Windows
 
             with contextlib.suppress(OSError):
@@ -159,7 +160,7 @@ def _try_acquire(file: StateFile) -> int | None:
 
 def _wait(file: StateFile, remaining: Callable[[], float]) -> int | None:
     """Wait; return the descriptor of *file*, locked, or None if the caller must check again."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         time.sleep(_POLL_INTERVAL)
         return _try_acquire(file)
     return _Waiter(file).wait(remaining)
@@ -199,7 +200,9 @@ class _Waiter:
                 _descriptors.close(self._descriptor)
 
     def _acquire_in_thread(self) -> None:
-        import fcntl  # not on Windows
+        if sys.platform == "win32":
+            return
+        import fcntl
 
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # the same lock as filelock's, which can only poll for it
@@ -219,7 +222,7 @@ def _open(file: StateFile) -> int:
 
 def _is_current(file: StateFile, descriptor: int) -> bool:
     """Return whether *file* still names the open file; a lock on a removed or replaced file has no effect."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return True  # an open file cannot be removed or replaced on Windows
     try:
         return os.path.samestat(os.lstat(file.path), os.fstat(descriptor))

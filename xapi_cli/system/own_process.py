@@ -38,19 +38,22 @@ def protect() -> None:
 
 def resume_when_parent_exits() -> None:
     """Resume this process, if it is stopped, when its parent exits, so that it can exit too; Linux only."""
-    import signal
+    if sys.platform == "linux":
+        import signal
 
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
-def _prctl(option: int, value: int) -> None:
-    try:
-        import _ctypes  # takes 0.5 ms; ctypes, which imports it, takes 2 ms
+if sys.platform == "linux":
 
-        prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is the program itself
-        _ctypes.call_function(prctl, (option, value, 0, 0, 0))
-    except (ImportError, OSError):
-        pass  # without ctypes, measures that need prctl are skipped
+    def _prctl(option: int, value: int) -> None:
+        try:
+            import _ctypes  # takes 0.5 ms; ctypes, which imports it, takes 2 ms
+
+            prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is the program itself
+            _ctypes.call_function(prctl, (option, value, 0, 0, 0))
+        except (ImportError, OSError):
+            pass  # without ctypes, measures that need prctl are skipped
 
 
 def restore_core_limit() -> None:

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import stat
-import time
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -18,7 +18,10 @@ from weakref import WeakValueDictionary
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored_path, is_trusted
+from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored_path, flush, is_trusted
+
+if sys.platform == "win32":
+    from xapi_cli.system import windows
 
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # the name of a file that is still being written
 _MAX_RETRIES = 4
@@ -268,22 +271,25 @@ def temporary_sibling(file: AnchoredPath) -> AnchoredPath:
 
 def lock_against_removal(descriptor: int) -> bool:
     """Lock the open file against removal by `remove_abandoned`; return whether it still exists."""
-    with suppress(OSError, ImportError):  # without locks, `remove_abandoned` does not remove it either
+    if sys.platform != "win32":  # where an open file cannot be removed
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):  # without locks, `remove_abandoned` does not remove it either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
     return os.fstat(descriptor).st_nlink > 0
 
 
 def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
-    """Set the mode of the open file *path* to 0600.
+    """Set the mode of the open file *path* to 0600, on Windows its access control list.
 
     Raises OSError if it is not a regular file or belongs to another user. *notify* is called with a message if other
     users could access the file.
     """
     status = os.fstat(descriptor)
     _check_is_private_file(status, path)
-    if POSIX and stat.S_IMODE(status.st_mode) != 0o600:
+    if sys.platform == "win32":
+        windows.restrict(path)
+    elif stat.S_IMODE(status.st_mode) != 0o600:
         with suppress(OSError):  # a read-only file system, or one without permissions
             os.fchmod(descriptor, 0o600)
         if notify and _is_accessible_to_others(status):
@@ -367,12 +373,12 @@ def _replace_once(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
     try:
         descriptor = _write_new(new, data, sync=sync)
         try:
-            if POSIX:
+            if sys.platform != "win32":
                 new.rename(file)  # while it is locked, so that `remove_abandoned` does not remove it
         finally:
             os.close(descriptor)
-        if not POSIX:
-            _rename_on_windows(new, file)
+        if sys.platform == "win32":  # which cannot rename an open file
+            new.rename(file)
     except BaseException:
         with suppress(OSError):
             new.unlink()
@@ -385,53 +391,59 @@ def _write_new(new: AnchoredPath, data: bytes, *, sync: bool) -> int:
     """Write *data* to the *new* file and return its descriptor, locked against `remove_abandoned`."""
     descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        _try_lock(descriptor)
-        if POSIX:
+        if sys.platform == "win32":
+            windows.restrict(new.path)
+        else:
+            try_lock(descriptor)
             with suppress(PermissionError):  # file systems without permissions; `read` reports them
                 os.fchmod(descriptor, 0o600)
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
         if sync:
-            os.fsync(descriptor)
+            flush(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _rename_on_windows(new: AnchoredPath, file: AnchoredPath) -> None:
-    """Rename *new* to *file*; retry for one second, because Windows refuses it while a process reads *file*."""
-    for _ in range(50):
-        with suppress(PermissionError):
-            new.rename(file)
-            return
-        time.sleep(0.02)
-    new.rename(file)
-
-
 def _remove_if_abandoned(file: AnchoredPath) -> None:
     """Remove the unfinished *file* unless its writer is still running."""
-    if not POSIX:
+    if sys.platform == "win32":
         file.unlink()  # Windows refuses this while the writer has it open
         return
     descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
     try:
         _check_is_private_file(os.fstat(descriptor), file.path)
-        if _try_lock(descriptor):
+        if try_lock(descriptor):
             file.unlink()
     finally:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
     """Lock the open file without waiting; return whether it is locked."""
+    return _lock(descriptor) is None
+
+
+def is_locked_elsewhere(descriptor: int) -> bool:
+    """Lock the open file without waiting; return whether another process has locked it.
+
+    Where the file system does not support locks, it is used without one.
+    """
+    return isinstance(_lock(descriptor), BlockingIOError)
+
+
+def _lock(descriptor: int) -> OSError | None:
+    """Lock the open file without waiting; return why it is not locked, None if it is."""
     try:
-        import fcntl  # not on Windows, where an open file cannot be removed
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        if sys.platform == "win32":
+            windows.lock(descriptor)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error
+    return None

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from xapi_cli.system import signals
 from xapi_cli.system.lifeline import killed_at_end
 
+if sys.platform == "win32":
+    from xapi_cli.system import windows
+
 UNKNOWN_EXIT = 256  # the exit code of a program whose exit status is lost: greater than that of any program
 _SLICE = 0.05  # seconds between two checks of the remaining time
 # Runs a program and then prints the argument 0 and its exit status, which only a parent process can read.
@@ -51,6 +54,11 @@ def find(program: str, environ: Mapping[str, str]) -> str:
 
     if os.path.dirname(program):
         return program
+    if sys.platform == "win32":
+        for path in windows.program_places(program, environ):
+            if os.path.isfile(path):
+                return path
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
     places = [place for place in os.get_exec_path(environ) if os.path.isabs(place)]
     if (found := which(program, path=os.pathsep.join(places))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
@@ -77,6 +85,10 @@ class ChildProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
+        if sys.platform == "win32":
+            path = options.pop("executable", None) or command[0]
+            super().__init__(windows.command_line([path, *command[1:]]), **options)
+            return
         with signals.of_caller() as prepare:
             super().__init__(command, preexec_fn=prepare, **options)
 
@@ -87,12 +99,14 @@ class ChildProcess(subprocess.Popen[bytes]):
                 self.wait(0)
         return self.returncode
 
-    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        try:
-            return os.waitpid(self.pid, wait_flags)
-        except ChildProcessError:
-            self.returncode = UNKNOWN_EXIT
-            return 0, 0
+    if sys.platform != "win32":
+
+        def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+            try:
+                return os.waitpid(self.pid, wait_flags)
+            except ChildProcessError:
+                self.returncode = UNKNOWN_EXIT
+                return 0, 0
 
 
 def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
@@ -108,7 +122,7 @@ def run(program: Invocation, limit: TimeLimit) -> tuple[bytes, int]:
     mark = os.urandom(16).hex()
     path = find(program.command[0], program.environ)
     is_reported = _loses_exit_statuses()
-    has_group = (program.in_background or is_reported) and os.name != "nt"
+    has_group = (program.in_background or is_reported) and sys.platform != "win32"
     source, sink = os.pipe()
     # a duplicate, because a child process closes the lifeline of this one if it runs code of Python
     inherited = [] if program.lifeline is None else [os.dup(program.lifeline)]
@@ -173,7 +187,7 @@ def _wait(process: "subprocess.Popen[bytes]", limit: TimeLimit) -> None:
 
 
 def _kill(process: "subprocess.Popen[bytes]", *, group: bool) -> None:
-    if group and os.name != "nt":
+    if group and sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()

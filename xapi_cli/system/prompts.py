@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
 
+if sys.platform == "win32":
+    from xapi_cli.system import windows
+
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
+# The name of the controlling terminal, and the flags to open it; a service of Windows has no console.
+if sys.platform == "win32":
+    _TERMINAL = ("CONIN$", os.O_RDWR)
+else:
+    _TERMINAL = ("/dev/tty", os.O_RDWR | os.O_NOCTTY)
 _ECHO_CHECK_INTERVAL = 0.1  # seconds; a shell may turn the echo on after it has continued the process
 _MAX_LINE = 65536  # bytes; a terminal delivers less
 
 
 def are_possible() -> bool:
     """Return whether the controlling terminal can be opened."""
-    if sys.platform == "win32":
-        return True
     try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        os.close(os.open(*_TERMINAL))
     except OSError:
         return False
     return True
@@ -42,10 +48,9 @@ def read_hidden(question: str) -> str:
     """
     try:
         if sys.platform == "win32":
-            from getpass import getpass
-
-            return getpass(question)
-        return _decoded(_read_hidden(question))
+            return windows.read_hidden(question)
+        else:  # noqa: RET505 - for mypy, which examines what follows a return statement on each platform
+            return _decoded(_read_hidden(question))
     except UnicodeDecodeError:
         raise UsageError(  # from None, because the original error contains the input
             "the input is not valid in the terminal's character set", hint="check LANG, or use --password-stdin"
@@ -55,7 +60,12 @@ def read_hidden(question: str) -> str:
 def read(question: str) -> str:
     """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
     if sys.platform == "win32":
-        return input(question)
+        with open("CONOUT$", "w", encoding="utf-8") as screen, open("CONIN$", encoding="utf-8") as keyboard:
+            screen.write(question)
+            screen.flush()
+            if not (reply := keyboard.readline()):
+                raise EOFError
+            return reply
     with open("/dev/tty", "r+b", buffering=0) as raw:
         raw.write(question.encode("utf-8", "backslashreplace"))
         line = raw.readline()
@@ -64,44 +74,45 @@ def read(question: str) -> str:
     return line.decode("utf-8", "surrogateescape")
 
 
-def _read_hidden(question: str) -> bytes:
-    """Return the line that is typed on the terminal without echo; /dev/tty can be opened, see `are_possible`."""
-    import select
-    import termios
+if sys.platform != "win32":
 
-    shown = question.encode("utf-8", "backslashreplace")
-    with open("/dev/tty", "r+b", buffering=0) as terminal:
-        try:
-            before = termios.tcgetattr(terminal)
+    def _read_hidden(question: str) -> bytes:
+        """Return the line that is typed on the terminal without echo; /dev/tty can be opened, see `are_possible`."""
+        import select
+        import termios
+
+        shown = question.encode("utf-8", "backslashreplace")
+        with open("/dev/tty", "r+b", buffering=0) as terminal:
             try:
-                _turn_echo_off(terminal, before, termios.TCSAFLUSH)
-                terminal.write(shown)
-                line = b""
-                while not line.endswith(b"\n"):
-                    if not select.select([terminal], [], [], _ECHO_CHECK_INTERVAL)[0]:
-                        if (now := termios.tcgetattr(terminal))[3] & termios.ECHO:
-                            _turn_echo_off(terminal, now, termios.TCSANOW)
-                            terminal.write(b"\r\n" + shown)
-                        continue
-                    if not (data := terminal.read(_MAX_LINE)):
-                        break
-                    line += data
-            finally:
-                with suppress(termios.error):  # the terminal is closed; what ended the prompt is reported
-                    termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
-        except termios.error as error:
-            raise OSError(*error.args) from error
-        if not line:
-            raise EOFError
-        terminal.write(b"\n")
-        return line
+                before = termios.tcgetattr(terminal)
+                try:
+                    _turn_echo_off(terminal, before, termios.TCSAFLUSH)
+                    terminal.write(shown)
+                    line = b""
+                    while not line.endswith(b"\n"):
+                        if not select.select([terminal], [], [], _ECHO_CHECK_INTERVAL)[0]:
+                            if (now := termios.tcgetattr(terminal))[3] & termios.ECHO:
+                                _turn_echo_off(terminal, now, termios.TCSANOW)
+                                terminal.write(b"\r\n" + shown)
+                            continue
+                        if not (data := terminal.read(_MAX_LINE)):
+                            break
+                        line += data
+                finally:
+                    with suppress(termios.error):  # the terminal is closed; what ended the prompt is reported
+                        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+            except termios.error as error:
+                raise OSError(*error.args) from error
+            if not line:
+                raise EOFError
+            terminal.write(b"\n")
+            return line
 
+    def _turn_echo_off(terminal: "BinaryIO", attributes: "list[Any]", when: int) -> None:
+        import termios
 
-def _turn_echo_off(terminal: "BinaryIO", attributes: "list[Any]", when: int) -> None:
-    import termios
-
-    flags = attributes[3] & ~termios.ECHO
-    termios.tcsetattr(terminal, when, [*attributes[:3], flags, *attributes[4:]])
+        flags = attributes[3] & ~termios.ECHO
+        termios.tcsetattr(terminal, when, [*attributes[:3], flags, *attributes[4:]])
 
 
 def _decoded(line: bytes) -> str:

@@ -19,6 +19,8 @@ def run(
     Returns its exit code and what it wrote to each, with `\\n` at the end of lines. After *timeout* seconds, kills it
     and raises subprocess.TimeoutExpired. *IS_SUPPORTED* is False on platforms without pseudoterminals.
     """
+    if sys.platform == "win32":
+        raise NotImplementedError
     screens, sides = [], []
     for _ in range(2):
         screen, side = os.openpty()
@@ -44,11 +46,13 @@ def run(
 
 
 def _set_columns(side: int, columns: int) -> None:
+    if sys.platform == "win32":
+        raise NotImplementedError
+    import fcntl
     import struct
     import termios
-    from fcntl import ioctl
 
-    ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
 def _read_all(screens: Sequence[int], deadline: float, command: Sequence[str], timeout: float) -> list[bytes]:

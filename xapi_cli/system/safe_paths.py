@@ -7,6 +7,7 @@ resolves. So this module resolves each path component itself, relative to an ope
 import errno
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,12 +16,15 @@ from typing import Protocol, Self
 
 from xapi_cli.system.render import printable
 
+if sys.platform == "win32":
+    from xapi_cli.system import windows
+
 POSIX = os.name == "posix"
 _MAX_LINKS = 40  # the limit of Linux
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}  # a symbolic link is one or the other, depending on the platform
 _TERMINAL = 5 << 8  # the device number of /dev/tty on Linux, the controlling terminal of each process
 _TRAVERSE = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
-if POSIX:
+if sys.platform != "win32":
     _TRAVERSE = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -52,7 +56,7 @@ class HomeOfCaller(UnsafePath):
 
 def home() -> Path:
     """Return the home directory: HOME if it is an absolute path, else the one in the password database."""
-    if not POSIX:
+    if sys.platform == "win32":
         return Path.home()
     if os.path.isabs(chosen := os.environ.get("HOME", "")):
         return Path(chosen)
@@ -66,7 +70,7 @@ def home() -> Path:
 
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether the file with the status *status* belongs to this user or to root."""
-    return not POSIX or status.st_uid in (0, os.geteuid())
+    return sys.platform == "win32" or status.st_uid in (0, os.geteuid())
 
 
 class Opener(Protocol):
@@ -109,6 +113,8 @@ def for_library(path: Path) -> Path:
 
 def denotes_process(path: str | Path) -> bool:
     """Return whether *path* denotes something else in each process: it leads through procfs, or to /dev/tty."""
+    if sys.platform == "win32":
+        return False
     text = str(path)
     directory, remaining, links = "/" if text.startswith("/") else ".", _names(text), 0
     while remaining and links <= _MAX_LINKS:
@@ -196,11 +202,15 @@ class AnchoredPath:
         """Return the descriptor of the file, opened with *flags*; a symbolic link is not followed."""
         for name in ("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT"):
             flags |= getattr(os, name, 0)
+        if sys.platform == "win32":
+            return windows.retried(lambda: os.open(self._name, flags, mode))  # another process may be replacing it
         return os.open(self._name, flags, mode, dir_fd=self._directory)
 
-    def open_unnamed(self) -> int:
-        """Return the descriptor of a new file without a name in the directory; Linux only."""
-        return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
+    if sys.platform == "linux":
+
+        def open_unnamed(self) -> int:
+            """Return the descriptor of a new file without a name in the directory."""
+            return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
 
     def detach(self) -> int:
         """Return the descriptor of the directory, which the caller closes; this place is not valid any more."""
@@ -221,10 +231,16 @@ class AnchoredPath:
     def rename(self, target: "AnchoredPath") -> None:
         """Rename the file to *target*, replacing an existing file."""
         name, directory = target._name, target._directory  # noqa: SLF001 - an instance of the same class
+        if sys.platform == "win32":
+            windows.retried(lambda: os.replace(self._name, name))  # refused while a process reads *target*
+            return
         os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
 
     def unlink(self) -> None:
         """Remove the file."""
+        if sys.platform == "win32":
+            windows.retried(lambda: os.unlink(self._name))
+            return
         os.unlink(self._name, dir_fd=self._directory)
 
     def touch(self) -> None:
@@ -236,7 +252,7 @@ class AnchoredPath:
 
     def names(self) -> list[str]:
         """Return the names of all files in the directory."""
-        if self._directory is None:
+        if sys.platform == "win32" or self._directory is None:
             return os.listdir(self.path.parent)
         with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._directory)) as descriptor:
             return os.listdir(descriptor)
@@ -254,10 +270,14 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
     missing directories are created with mode 0700. Raises UntrustedLink instead of
     following a link of another user, and HomeOfCaller instead of creating a directory there.
     """
-    if not POSIX:
-        found = Path(os.path.realpath(path) if follow else path)
+    if sys.platform == "win32":
+        whole = os.path.abspath(path)
+        extended = windows.extended(whole)
+        found = Path(path if extended == whole else extended)
+        if follow and found.is_symlink():
+            found = Path(os.path.realpath(found))
         if make:
-            found.parent.mkdir(parents=True, exist_ok=True)
+            _make_private(found.parent)
         return AnchoredPath(found, None)
     if _opener is not None and denotes_process(path):
         resolved, descriptor = _opener.resolve(str(path), follow=follow, make=make)
@@ -269,6 +289,20 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
         os.close(resolution.descriptor)
         raise
     return AnchoredPath(resolution.path, resolution.descriptor)
+
+
+if sys.platform == "win32":
+
+    def _make_private(directory: Path) -> None:
+        """Create *directory*, and those above it, with access for this user only; existing ones are not changed."""
+        if not directory.is_dir():
+            if directory.parent != directory:
+                _make_private(directory.parent)
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                return
+            windows.restrict(directory, is_directory=True)
 
 
 def _close_same(descriptor: int, status: os.stat_result) -> None:
@@ -375,6 +409,8 @@ class _Resolution:
 
 def _is_in_home_of_caller(path: Path) -> bool:
     """Return whether this process is root by sudo, and *path* is in a home directory that belongs to its caller."""
+    if sys.platform == "win32":
+        return False
     if not (caller := os.environ.get("SUDO_UID")) or caller == "0" or os.geteuid() != 0:
         return False
     with suppress(OSError):
@@ -389,6 +425,22 @@ def _names(path: str) -> list[str]:
 
 
 def _sync(directory: int) -> None:
+    if sys.platform == "win32":
+        return
     flags = os.O_RDONLY | os.O_DIRECTORY
     with suppress(OSError), closing(os.open(".", flags, dir_fd=directory)) as descriptor:
-        os.fsync(descriptor)  # some network and FUSE file systems do not support it
+        flush(descriptor)  # some network and FUSE file systems do not support it
+
+
+def flush(descriptor: int) -> None:
+    """Write the data of the open file *descriptor* to the disk; raise OSError on failure.
+
+    On macOS, fsync() leaves the data in the cache of the drive, which a power failure erases (fsync(2) there).
+    """
+    if sys.platform == "darwin":
+        import fcntl
+
+        with suppress(OSError):  # not supported by some file systems, for example on a network
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)

@@ -125,10 +125,20 @@ def graceful_stop(stop: Callable[[int], bool]) -> Iterator[None]:
                 signal.signal(number, _terminate)
 
 
+@contextmanager
+def ignored_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C and Ctrl-Break for a `with` block: a child process on the same console gets them too."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGBREAK") if hasattr(signal, name)]
+    previous = [signal.signal(number, lambda *_: None) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
 def set_alarm(seconds: float, started: float) -> None:
-    """Terminate the command *seconds* after *started*, a time of the monotonic clock; without effect on Windows."""
-    if sys.platform == "win32":
-        return  # only the network timeouts apply there
+    """Terminate the command *seconds* after *started*, a time of the monotonic clock."""
 
     def on_alarm(number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated(TimeoutExpired(f"the command did not finish within {seconds:g} s", hint="raise --max-time"))
@@ -140,7 +150,11 @@ def set_alarm(seconds: float, started: float) -> None:
 def cancel_alarm() -> None:
     """Cancel the alarm, because the command has finished or another program replaces it; the caller's is restored."""
     global _callers_alarm
-    if sys.platform == "win32" or _callers_alarm is None:
+    if sys.platform == "win32":
+        if _timer is not None:
+            _timer.cancel()
+        return
+    if _callers_alarm is None:
         return
     signal.setitimer(signal.ITIMER_REAL, 0)
     alarm, _callers_alarm = _callers_alarm, None
@@ -158,7 +172,48 @@ def cancel_alarm() -> None:
         signal.setitimer(signal.ITIMER_REAL, max(left, 0.000_001), alarm.interval)
 
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import _thread
+    import threading
+
+    from xapi_cli.system import windows
+
+    _CANCEL_DELAY = 0.2  # seconds after which the main thread must be waiting in a system call
+
+    _timer: threading.Timer | None = None
+
+    def start_timer(handler: Handler, seconds: float, interval: float = 0.0) -> None:
+        """Call *handler* in the main thread after *seconds*, and then in each *interval*, in place of an earlier timer.
+
+        Windows has no timer that sends a signal. A thread makes Python act as after SIGABRT, which is not sent, and
+        cancels a read or a write in which the main thread waits.
+        """
+        handled = threading.Event()
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            handled.set()
+            if callable(handler):
+                handler(number, frame)
+
+        def expire() -> None:
+            handled.clear()
+            _thread.interrupt_main(signal.SIGABRT)
+            if not handled.wait(_CANCEL_DELAY) and (thread := threading.main_thread().native_id):
+                windows.cancel_io(thread)
+            if interval:
+                start(interval)
+
+        def start(delay: float) -> None:
+            global _timer  # noqa: PLW0603  # as the signals, it belongs to the process
+            _timer = threading.Timer(delay, expire)
+            _timer.daemon = True
+            _timer.start()
+
+        cancel_alarm()
+        signal.signal(signal.SIGABRT, handle)
+        start(min(seconds, threading.TIMEOUT_MAX))
+
+else:
 
     def start_timer(handler: Handler, seconds: float, interval: float = 0.0) -> None:
         """Call *handler* after *seconds*, and then in each *interval*, in place of an earlier timer of xapi.
@@ -184,8 +239,8 @@ if sys.platform != "win32":
 
 
 def _termination_signals() -> list[int]:
-    """Return the numbers of the termination signals; Windows has no SIGHUP."""
-    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    """Return the numbers of the termination signals; those of Windows include Ctrl-Break, but no SIGHUP."""
+    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -7,7 +7,11 @@ import sys
 from io import FileIO, TextIOWrapper
 from typing import BinaryIO
 
-CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET})
+if sys.platform == "win32":
+    from xapi_cli.system import windows
+
+# Windows reports a pipe whose reader has closed it as an invalid argument.
+CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET} | ({errno.EINVAL} if sys.platform == "win32" else set()))
 _CLOSED_AT_START: set[int] = set()
 
 
@@ -22,11 +26,22 @@ def reserve() -> None:
     if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
         raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
         sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    if sys.platform == "win32" and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as all output that does not go through it
 
 
 def is_closed(number: int) -> bool:
     """Return whether the standard stream *number* was closed when xapi started."""
     return number in _CLOSED_AT_START
+
+
+def is_terminal(number: int) -> bool:
+    """Return whether the standard stream *number* is a terminal; NUL is none, although Windows says so."""
+    if is_closed(number):
+        return False
+    if sys.platform == "win32":
+        return windows.enable_escape_codes(number) or windows.is_console(number)
+    return os.isatty(number)
 
 
 def open_stdin() -> BinaryIO | None:
@@ -65,6 +80,10 @@ def discard_stdout() -> None:
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of *data*; wait while a non-blocking pipe is full. Raises OSError."""
     rest = memoryview(data)
+    if sys.platform == "win32" and (console := windows.console_writer(descriptor)) is not None:
+        while rest:
+            rest = rest[console.write(rest) or 0 :]
+        return
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
@@ -74,6 +93,9 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 class _BlockingStdin(FileIO):
     """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
+
+    def isatty(self) -> bool:
+        return is_terminal(self.fileno())
 
     def read(self, size: int | None = -1, /) -> bytes:
         while (data := super().read(-1 if size is None else size)) is None:

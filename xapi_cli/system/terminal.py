@@ -201,17 +201,17 @@ class Terminal:
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
-        return self.has_streams and not self.no_input and (_isatty(0) or _isatty(2)) and self._prompter.are_possible()
+        return self.has_streams and not self.no_input and _is_at_terminal() and self._prompter.are_possible()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
         """Whether stdout is a terminal."""
-        return _isatty(1)
+        return standard_streams.is_terminal(1)
 
     @cached_property
     def stderr_is_terminal(self) -> bool:
         """Whether stderr is a terminal."""
-        return _isatty(2)
+        return standard_streams.is_terminal(2)
 
     @cached_property
     def shows_progress(self) -> bool:
@@ -302,5 +302,5 @@ def _wrapped(text: str, width: int) -> str:
     return wrapped(text, width)
 
 
-def _isatty(number: int) -> bool:
-    return not standard_streams.is_closed(number) and os.isatty(number)
+def _is_at_terminal() -> bool:
+    return standard_streams.is_terminal(0) or standard_streams.is_terminal(2)

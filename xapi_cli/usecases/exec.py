@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
 from xapi_cli.settings.table import without_secrets
-from xapi_cli.system import own_process, signals
+from xapi_cli.system import own_process, programs, signals
 from xapi_cli.system.render import printable
 from xapi_cli.usecases.access_token import usable_token
 
@@ -65,9 +65,9 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
         if not command[0]:
             raise FileNotFoundError
         if sys.platform == "win32":
-            import subprocess
-
-            return subprocess.run(command, env=environ, check=False).returncode
+            path = programs.find(command[0], environ)
+            with signals.ignored_interrupts():  # the command gets them too, and its exit code is the result
+                return programs.ChildProcess([path, *command[1:]], env=environ).wait()
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
@@ -84,5 +84,6 @@ def _restore_defaults() -> None:
     signals.restore()  # an alarm of xapi would survive exec() and kill the new program
     own_process.restore_core_limit()
     # Python ignores these signals. If the new program did too, `xapi exec -- yes | head` would not end.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    if sys.platform != "win32":
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)

@@ -7,6 +7,7 @@ detected as damaged.
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system import private_files
 from xapi_cli.system.lock import is_unsupported
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import anchored_path
+from xapi_cli.system.safe_paths import anchored_path, flush
 
 BLOCK = 1024 * 1024  # bytes per read or write
 _CHECKSUM = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
@@ -131,10 +132,10 @@ class JournalFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most *size* bytes at *offset*."""
-        if hasattr(os, "pread"):
-            return os.pread(self._descriptor, size, offset)
-        os.lseek(self._descriptor, offset, os.SEEK_SET)  # Windows has no pread(); O_APPEND still appends
-        return os.read(self._descriptor, size)
+        if sys.platform == "win32":
+            os.lseek(self._descriptor, offset, os.SEEK_SET)  # it has no pread(); O_APPEND still appends
+            return os.read(self._descriptor, size)
+        return os.pread(self._descriptor, size, offset)
 
     def read_chunks(self, offset: int, end: int) -> Iterator[bytes]:
         """Yield the content from *offset* to *end*; raises OutputError if the file was truncated or cannot be read."""
@@ -152,7 +153,7 @@ class JournalFile:
 
     def sync(self) -> None:
         """Flush the file to disk."""
-        os.fsync(self._descriptor)
+        flush(self._descriptor)
 
     def sync_in_background(self) -> None:
         """Flush the file to disk in a thread, unless such a thread is running; errors are ignored."""

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.errors import FilterError, UsageError
+from xapi_cli.errors import FilterError
 
 if TYPE_CHECKING:
     from xapi_cli.batch.jq.worker import FilterWorker
@@ -58,8 +58,6 @@ def line_filter(text: str | None, environ: Mapping[str, str]) -> "CompiledFilter
         return None
     from xapi_cli.request.jq.engine import compile_filter
 
-    if os.name == "nt":  # the engine of a batch can wait for sockets only
-        raise UsageError("batch --jq is not available on Windows", hint="pass the output to the program jq")
     return compile_filter(text, environ, encode="tojson", memory=_MEMORY)
 
 

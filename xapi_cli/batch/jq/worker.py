@@ -1,9 +1,11 @@
 """A child process that applies the filter of --jq to one document after another, without blocking the engine."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from enum import Enum, auto
+from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Protocol
 
@@ -14,6 +16,9 @@ from xapi_cli.request.jq.child import END, LENGTH, RESULTS
 from xapi_cli.request.jq.engine import reason_of
 from xapi_cli.request.jq.process import FilterProcess
 from xapi_cli.system.render import size
+
+if sys.platform == "win32":
+    from xapi_cli.batch.jq.bridge import Bridge
 
 _BLOCK = 64 * 1024  # bytes per read
 _MAX_RESULT = 10 * 1024 * 1024  # bytes
@@ -59,9 +64,15 @@ class FilterWorker:
         self._used_before = 0.0
         assert process.stdin is not None  # noqa: S101 - both are pipes
         assert process.stdout is not None  # noqa: S101 - see above
-        self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
-        for descriptor in (self._stdin, self._stdout):
-            os.set_blocking(descriptor, False)
+        if sys.platform == "win32":
+            self._bridge = Bridge(process.stdin, process.stdout)
+            self._stdin, self._stdout = self._bridge.sink.fileno(), self._bridge.source.fileno()
+            self._write_some, self._read_some = self._bridge.sink.send, self._bridge.source.recv
+        else:
+            self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
+            for descriptor in (self._stdin, self._stdout):
+                os.set_blocking(descriptor, False)
+            self._write_some, self._read_some = partial(os.write, self._stdin), partial(os.read, self._stdout)
         owner.loop.watch_pipe(self._stdout, EVENT_READ, self.read)
 
     @property
@@ -107,14 +118,18 @@ class FilterWorker:
         self.job = None
         for descriptor in (self._stdin, self._stdout):
             self._owner.loop.unwatch_pipe(descriptor)
+        if sys.platform == "win32":
+            self._bridge.close()
         self._owner.remove(self)
 
     def read(self) -> None:
         """Read a part of what the process has written, if there is any."""
         try:
-            data = os.read(self._stdout, _BLOCK)
+            data = self._read_some(_BLOCK)
         except BlockingIOError:
             return
+        except ConnectionError:  # on Windows
+            data = b""
         if self.job is not None:
             self._owner.budget.add(len(data))
             self.job.held += len(data)
@@ -157,10 +172,10 @@ class FilterWorker:
                     return
                 self._part = part
             try:
-                self._part = self._part[os.write(self._stdin, self._part) :]
+                self._part = self._part[self._write_some(self._part) :]
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # the end of its output follows
+            except ConnectionError:  # a broken pipe: the end of its output follows
                 self._owner.loop.unwatch_pipe(self._stdin)
                 return
         self._owner.loop.watch_pipe(self._stdin, EVENT_WRITE, self._write)

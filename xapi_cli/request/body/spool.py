@@ -53,7 +53,7 @@ class Spool(Body):
         self._keep = keep
         try:
             for chunk in chunks:
-                self._write(chunk)
+                self.append(chunk)
             with _disk_errors():
                 self._file.flush()
         except BaseException:
@@ -72,7 +72,8 @@ class Spool(Body):
         with suppress(OSError):  # the disk may be full; the unwritten data is discarded anyway
             self._file.close()
 
-    def _write(self, chunk: bytes) -> None:
+    def append(self, chunk: bytes) -> None:
+        """Append *chunk*; raises OutputError if it cannot be stored."""
         with _disk_errors():
             if isinstance(self._file, BytesIO) and self.length + len(chunk) > self._keep:
                 self._file = _move_to_disk(self._file)

@@ -16,6 +16,9 @@ from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted, open_file
 
+if sys.platform == "win32":
+    from xapi_cli.system import windows
+
 _UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # the name of an unfinished file
 _DESCRIPTOR_DIRECTORY = "/proc/self/fd"
 # The errors of file systems and kernels that do not support unnamed files.
@@ -172,6 +175,8 @@ def check_name(name: str) -> None:
     """Raise OSError if no file can have the *name*: it is empty, or that of a directory."""
     if not name or name.endswith((os.sep, "/")):
         open(name, "wb").close()  # fails with the reason
+    if sys.platform == "win32" and windows.is_reserved(name):
+        raise OSError(errno.EINVAL, "Windows reserves the name for a device")
 
 
 def is_descriptor(name: str) -> bool:
@@ -189,7 +194,9 @@ def _descriptor(name: str) -> int | None:
 
 def _duplicate(number: int) -> int:
     """Return a duplicate of the descriptor *number*; reopening a file by name would reset its offset to 0."""
-    import fcntl  # available on all platforms that have such names
+    if sys.platform == "win32":
+        return os.dup(number)
+    import fcntl
 
     if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # also if it was closed at startup
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -220,7 +227,7 @@ def mode_of(target: AnchoredPath) -> int:
 
 def _create_unnamed(target: AnchoredPath) -> BinaryIO | None:
     """Return a new unnamed file in the directory of *target*; None if such files cannot be created and linked later."""
-    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTOR_DIRECTORY):
+    if sys.platform != "linux" or not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTOR_DIRECTORY):
         return None
     if len(os.fsencode(target.path.name)) > _MAX_NAME_LENGTH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # else only the final link would fail

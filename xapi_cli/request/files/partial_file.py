@@ -8,6 +8,7 @@ FILE, FILE.part.json remains until the next download to FILE.
 import errno
 import os
 import stat
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -156,7 +157,7 @@ class PartialFile:
                 self.forget()
                 raise OSError(errno.ESTALE, f"{printable(self._part.path.name)} was replaced by another process")
             set_mode(self._opened().fileno(), mode_of(self._target))
-            if os.name == "nt":
+            if sys.platform == "win32":
                 self._opened().close()  # Windows cannot rename an open file
             self._part.rename(self._target)
             self.forget()
@@ -200,6 +201,8 @@ class PartialFile:
             self.record()
         elif self._has_begun or not os.fstat(self._opened().fileno()).st_size:
             if self._has_begun or self._is_own:
+                if sys.platform == "win32":
+                    self._opened().close()  # Windows cannot remove an open file
                 self._part.unlink()
             self._remove_record()
 
@@ -234,16 +237,10 @@ class PartialFile:
         private_files.check_is_private(file.fileno(), part.path)
         if os.fstat(file.fileno()).st_nlink > 1:
             raise OSError(errno.EMLINK, "it has more than one hard link", part.path.name)
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if private_files.is_locked_elsewhere(file.fileno()):
             raise UsageError(
                 f"another process is downloading {printable(self.name)}", hint="wait for it, or choose another file"
-            ) from None
-        except (OSError, ImportError):
-            pass  # the file system or the platform does not support locks
+            )
 
     def _restore(self) -> None:
         """Restore the state of an earlier download, unless it is of another request or the part is damaged.

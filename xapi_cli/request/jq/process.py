@@ -91,7 +91,7 @@ class FilterProcess(ChildProcess):
 
     def lower_priority(self, steps: int) -> None:
         """Give the process a niceness *steps* above that of xapi; this cannot be undone."""
-        if os.name != "nt":
+        if sys.platform != "win32":
             with suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, self.pid, os.getpriority(os.PRIO_PROCESS, 0) + steps)
 

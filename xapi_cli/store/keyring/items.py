@@ -28,6 +28,16 @@ _TRANSIENT = frozenset(  # transient errors: secret services raise them during s
 )
 
 
+# Why the macOS keychain refuses access, and what the user can do, by the status (SecBase.h). It grants access to the
+# program that stored an item: to this Python, until it is upgraded.
+KEYCHAIN_HELPER = "store the token with --storage helper and the helper osxkeychain"
+_KEYCHAIN_REFUSALS: dict[object, tuple[str, str]] = {
+    -128: ("access to the keychain was denied", f"allow it when macOS asks, {KEYCHAIN_HELPER}"),
+    -25293: ("the keychain denies access to this Python", KEYCHAIN_HELPER),
+    -25308: ("the keychain is locked, and macOS cannot ask in this session", "run `security unlock-keychain`"),
+}
+
+
 class KeyringLocked(StoreError):
     """The keyring is locked, and the user has not unlocked it."""
 
@@ -128,12 +138,22 @@ def with_store_errors(action: str, function: Callable[[], T]) -> T:
 
 def _store_error(action: str, error: BaseException) -> StoreError:
     """Return a StoreError for a backend's exception, without its text, which may contain secrets."""
+    if (refusal := _KEYCHAIN_REFUSALS.get(_keychain_status(error))) is not None:
+        problem, remedy = refusal
+        return KeyringLocked(problem, hint=f"{remedy}, or {REMEDY}")
     if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint=f"unlock it, or {REMEDY}")
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "NoKeyringError" in kinds:
         return NoKeyring("no usable keyring on this machine", hint=REMEDY)
     return StoreError(f"{action} failed ({escaped(type(error).__name__)})", hint=f"run `xapi doctor`, or {REMEDY}")
+
+
+def _keychain_status(error: BaseException) -> object:
+    """Return the status of the macOS keychain that caused *error*, None for errors of other keyrings."""
+    if not type(error.__cause__).__module__.startswith("keyring.backends.macOS"):
+        return None
+    return next(iter(error.__cause__.args if error.__cause__ else ()), None)
 
 
 def _is_locked(error: BaseException) -> bool:

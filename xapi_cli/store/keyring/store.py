@@ -10,6 +10,7 @@ from xapi_cli.store.chunked import HEAD, ChunkedItem
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
 from xapi_cli.store.keyring.items import (
+    KEYCHAIN_HELPER,
     BackendItems,
     KeyringLocked,
     KeyringNotPersistent,
@@ -125,7 +126,11 @@ class KeyringStore:
         return operation(found)
 
     def _warn_of_waiting(self) -> None:
-        self._warn("waiting for the keyring; it may be waiting for you to unlock it")
+        text = "waiting for the keyring; it may be waiting for you to unlock it"
+        if (self.backend or "").startswith("keyring.backends.macOS."):
+            # keyring deletes and adds an item at each write, so macOS forgets which programs may read it
+            text = f"waiting for the keychain, which asks again after each login; to avoid this, {KEYCHAIN_HELPER}"
+        self._warn(text)
 
 
 @contextlib.contextmanager
