@@ -18,6 +18,7 @@ CODES = {
     "RedirectError": 3,
     "ClientStatusError": 4,
     "ServerStatusError": 5,
+    "ExpectationFailed": 6,
     "AuthenticationError": 10,
     "LoginRefused": 10,
     "LoginNeeded": 10,

@@ -224,7 +224,10 @@ def test_overrides_are_settings_and_other_names_raise_an_error(program: Program,
 
     assert ran.out.splitlines() == [
         "200 5.0",
-        "open_client() has no setting 'pasword'; valid settings: base_url, username, storage, timeout, ca_bundle",
+        (
+            "open_client() has no setting 'pasword'; "
+            "valid settings: base_url, username, storage, timeout, ca_bundle, read_only"
+        ),
         "module 'xapi_cli' has no attribute 'nonsense'",
     ], ran
     assert not (program.xapi.state / "tokens").exists()

@@ -6,6 +6,7 @@
     ├── RedirectError              3  the final response is a redirect
     ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
     ├── ServerStatusError          5  5xx from the API or the token endpoint
+    ├── ExpectationFailed          6  the response does not meet --expect
     ├── AuthenticationError       10  not authenticated
     │   ├── LoginRefused          10  the token endpoint rejected the username and password
     │   ├── LoginNeeded           10  no token and no password source
@@ -85,6 +86,13 @@ class ServerStatusError(XapiError):
 
     exit_code = 5
     kind = "server"
+
+
+class ExpectationFailed(XapiError):
+    """A successful response does not meet a filter of --expect."""
+
+    exit_code = 6
+    kind = "expectation"
 
 
 class AuthenticationError(XapiError):

@@ -14,6 +14,7 @@ from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.http.optional_codings import accepted
+from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import HttpxResponse
 from xapi_cli.runtime import Runtime
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Token
 
 
-def open_client(profile: str | None = None, **overrides: str | float | os.PathLike[str] | None) -> httpx.Client:
+def open_client(profile: str | None = None, **overrides: str | float | bool | os.PathLike[str] | None) -> httpx.Client:
     """Return a client for the API that *profile* and the environment select; close it, or use it in `with`.
 
-    *overrides* are settings: base_url, username, storage, timeout and ca_bundle.
-    They have the same meaning as the command-line flags of these names. The
-    client is thread-safe. It sends the token with each request and logs in
+    *overrides* are settings: base_url, username, storage, timeout, ca_bundle and
+    read_only. They have the same meaning as the command-line flags of these names.
+    The client is thread-safe. It sends the token with each request and logs in
     automatically, as commands do, but never prompts. Failures raise exceptions
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
     all other statuses.
@@ -123,6 +124,8 @@ class _SingleOriginTransport(httpx.BaseTransport):
         """
         if not urls.same_origin(str(request.url), self._runtime.base_url):
             raise UsageError("the URL has another origin than the base URL", hint="the token is sent only to the API")
+        if self._runtime.settings.read_only:
+            read_only.check(request.method, request.headers, remedy="open the client with read_only=False")
         response = self._transport.handle_request(request)
         coding = response.headers.get("Content-Encoding")
         if coding is not None and request.method != "HEAD":

@@ -132,7 +132,8 @@ def test_the_topic_of_the_environment_has_every_variable() -> None:
 
     variables = set(re.findall(r"\b[A-Z]+_[A-Z_]*[A-Z]\b", page))
     assert {name for name in variables if name not in result} == {"REQUEST_METHOD", "XDG_CONFIG_HOME"}
-    flags = {setting.flags[0] for setting in SETTINGS.values() if setting.flags and setting.variables}
+    settings = [setting for setting in SETTINGS.values() if setting.flags and setting.variables]
+    flags = {flag for each in settings for flag in (each.flags[0], each.off_flag) if flag}
     assert flags == set(re.findall(r"--[a-z-]+", result))
 
 

@@ -12,7 +12,7 @@ from tests.support.program import Outcome, Xapi, in_deleted_directory
 def test_list_marks_the_selected_profile_with_a_star(xapi: Xapi) -> None:
     write_config(xapi)
 
-    listed = "work\t*\tme@example.com\thttps://api.test\tnone\t-\nhome\t-\t-\t-\t-\t-\n"
+    listed = "work\t*\tme@example.com\thttps://api.test\tnone\t-\t-\nhome\t-\t-\t-\t-\t-\t-\n"
     assert xapi("profile", "list") == Outcome(0, listed, "")
     starred = xapi("profile", "list", env={"XAPI_PROFILE": "home"}).out
     assert [line.split("\t")[1] for line in starred.splitlines()] == ["-", "*"]

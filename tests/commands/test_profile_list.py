@@ -41,8 +41,8 @@ def test_a_pipe_gets_one_line_for_each_profile_with_columns_separated_by_tabs(ac
     lines = {line.split("\t")[0]: line.split("\t")[1:] for line in accounts("profile", "list").out.splitlines()}
 
     default = rows["default"]
-    assert lines["default"] == ["*", MASTER.email, default["base_url"], "valid", default["expires_at"]]
-    assert lines["empty"] == ["-", "-", "-", "-", "-"]
+    assert lines["default"] == ["*", MASTER.email, default["base_url"], "valid", default["expires_at"], "-"]
+    assert lines["empty"] == ["-", "-", "-", "-", "-", "-"]
     assert list(lines) == list(rows)
 
 
@@ -75,6 +75,23 @@ def test_a_narrow_terminal_gets_one_small_table_for_each_profile(accounts: Xapi)
     assert rows[1].split() == ["username", MASTER.email]
     assert rows[2].split()[:2] == ["base", "URL"]
     assert rows[3].split() == ["token", "valid"]
+
+
+def test_a_read_only_profile_is_shown_as_such(accounts: Xapi) -> None:
+    accounts("profile", "set", "read_only", "true", "-p", "staging")
+    with accounts.on_terminal("profile", "list", columns=120) as terminal:
+        assert terminal.wait() == 0
+
+    header, *rows = terminal.text.splitlines()
+    assert header.endswith("MODE")
+    assert [row.split()[-1] for row in rows if "staging" in row] == ["read-only"]
+    assert sum("read-only" in row for row in rows) == 1
+    lines = {line.split("\t")[0]: line.split("\t")[6] for line in accounts("profile", "list").out.splitlines()}
+    assert lines == {"default": "-", "staging": "read-only", "old": "-", "empty": "-"}
+    found = {row["name"]: row.get("read_only") for row in json.loads(accounts("profile", "list", "--json").out)}
+    assert found == {"default": None, "staging": True, "old": None, "empty": None}
+    doctor = json.loads(accounts("doctor", "--json", "-p", "staging").out)
+    assert [each["message"].endswith(", read-only") for each in doctor["checks"] if each["name"] == "profile"] == [True]
 
 
 def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, numbered, page
 from tests.support.program import Xapi
-from tests.support.servers import Server, request, send, serve, wait_for
+from tests.support.servers import Server, hang, request, send, serve, wait_for
 from xapi_cli.sandbox import Sandbox
 
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
@@ -139,6 +139,27 @@ def test_a_large_document_is_filtered_completely(xapi: Xapi) -> None:
 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.split() == [str(number) for number in range(100_000)]
+
+
+def test_results_of_events_are_printed_as_they_arrive(xapi: Xapi) -> None:
+    head, seen = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n", threading.Event()
+    first, rest = b'event: add\ndata: {"id":\ndata: 1}\n\n', b': ping\n\ndata: {"id":2}\n\ndata: [DONE]\n\n'
+    with Server([request(), send(head + first), wait_for(seen), send(rest)]) as server:
+        process = xapi.start("request", "/", "--jq", ".id", env=bearing(server))
+        assert process.stdout
+        assert process.stdout.readline() == b"1\n"
+        seen.set()
+        assert process.communicate(timeout=30) == (b"2\n", b"")
+        assert process.returncode == 0
+
+
+def test_an_idle_stream_of_events_ends_after_the_timeout(xapi: Xapi) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    with Server([request(), send(head + b"data: 1\n\n"), hang()]) as server:
+        outcome = xapi("request", "/", "--jq", ".", "--timeout", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (12, "1\n")
+    assert "--timeout" in outcome.err
 
 
 def test_results_of_lines_are_printed_as_they_arrive(xapi: Xapi) -> None:

@@ -40,6 +40,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "timeout": ("1m30s", 90.0),
     "max_time": ("2h", 7200.0),
     "ca_bundle": ("/ca.pem", "/ca.pem"),
+    "read_only": ("1", True),
     "no_input": ("1", True),
     "quiet": ("1", True),
 }
@@ -96,7 +97,7 @@ def test_a_setting_is_set_in_a_profile_and_comes_from_it(xapi: Xapi, name: str) 
 @each_setting
 def test_a_flag_is_in_the_help_of_its_commands_with_its_variable_and_its_default(name: str) -> None:
     setting = SETTINGS[name]
-    pages = {"all": ["logout", "request"], "network": ["request", "login"]}
+    pages = {"all": ["logout", "request"], "network": ["request", "login"], "calls": ["request", "batch"]}
 
     for command in pages.get(setting.commands, [setting.commands]) if setting.flags else ():
         page = " ".join(help_of(command).split())

@@ -70,8 +70,9 @@ def settings_table() -> str:
 
 
 def _settings_row(setting: Setting, default: str = "") -> str:
-    of_one_command = setting.flags and setting.commands not in {"all", "network"}
-    flags = _code(*setting.flags) + (f" (`{setting.commands}` only)" if of_one_command else "")
+    where = {"all": "", "network": "", "calls": " (`request` and `batch`)"}
+    only = where.get(setting.commands, f" (`{setting.commands}` only)") if setting.flags else ""
+    flags = _code(*setting.flags, *([setting.off_flag] if setting.off_flag else [])) + only
     shown = default if setting.is_switch else _code(default) if default else setting.default
     cells = [setting.title, flags, _code(*setting.variables), _profile_key(setting), shown]
     return re.sub(" +", " ", f"| {' | '.join(cells)} |")

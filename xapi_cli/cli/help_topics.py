@@ -18,7 +18,8 @@ class Topic(NamedTuple):
 
 
 def _meaning(setting: Setting) -> str:
-    return f"{setting.help} ({setting.flags[0]})" if setting.flags else setting.help
+    flags = [*setting.flags[:1], *([setting.off_flag] if setting.off_flag else [])]
+    return f"{setting.help} ({', '.join(flags)})" if flags else setting.help
 
 
 TOPICS: Mapping[str, Topic] = {
@@ -47,6 +48,7 @@ TOPICS: Mapping[str, Topic] = {
             ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
             ("4", "4xx from the API (401 is 10), or from the token endpoint other than 400, 401, 403 and 422"),
             ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
+            ("6", "the response does not meet --expect. The body was printed"),
             ("10", "not authenticated: login rejected, no token and no password source, or 401 with a fresh token"),
             (
                 "11",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
 NETWORK = tuple(name for name, setting in SETTINGS.items() if setting.commands == "network")
+CALLS = (*NETWORK, *(name for name, setting in SETTINGS.items() if setting.commands == "calls"))
 
 # Options that several commands have.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -141,16 +142,17 @@ def _value(given: Any, field: _FlagField) -> Any:
 
 def _parameter(name: str) -> inspect.Parameter:
     setting = SETTINGS[name]
+    *others, last = setting.flags
     option = typer.Option(
-        *setting.flags,
+        *others,
+        f"{last}/{setting.off_flag}" if setting.off_flag else last,
         help=_help(name, setting),
         metavar=setting.metavar,
         autocompletion=None if setting.is_switch else _value_completer(name),
         rich_help_panel=help_format.SETTINGS,
     )
-    type_: Any = bool if setting.is_switch else str | None
-    default = False if setting.is_switch else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[type_, option])
+    type_: Any = bool | None if setting.is_switch else str | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[type_, option])
 
 
 def _help(name: str, setting: Setting) -> str:
@@ -162,7 +164,7 @@ def _help(name: str, setting: Setting) -> str:
 
 def _text(value: str | bool | None) -> str | None:
     """Return the text that `resolve` expects for the *value* of an option."""
-    return ("1" if value else None) if isinstance(value, bool) else value
+    return str(int(value)) if isinstance(value, bool) else value
 
 
 def _limit_time(runtime: "Runtime") -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.batch.options import BatchOptions
@@ -26,7 +26,7 @@ def _options() -> "type[BatchOptions]":
     return BatchOptions
 
 
-@settings_flags(*ACCOUNT, *NETWORK, options=_options)
+@settings_flags(*ACCOUNT, *CALLS, options=_options)
 def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
     """Send many requests concurrently, one for each line of JSON.
 

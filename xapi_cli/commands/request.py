@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, CALLS, completer, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.request.options import RequestOptions
@@ -27,7 +27,7 @@ def _options() -> "type[RequestOptions]":
     return RequestOptions
 
 
-@settings_flags(*ACCOUNT, *NETWORK, options=_options)
+@settings_flags(*ACCOUNT, *CALLS, options=_options)
 def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
     """Send a request with the stored token.
 

@@ -19,6 +19,9 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         _check_resumable(options, items, method)
     if options.filter is not None:
         _check_filters(options)
+    if options.expect and (options.resume or options.pages is not None):
+        other = "--continue" if options.resume else "--paginate"
+        raise UsageError(f"--expect cannot be combined with {other}", hint=f"omit {other}")
     if options.pages is not None:
         _check_paginates(options, items, method)
     if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):

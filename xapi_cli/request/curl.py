@@ -76,6 +76,8 @@ class CurlCommand:
             yield "--paginate"
         if self.options.filter is not None:
             yield "--jq"
+        if self.options.expect:
+            yield "--expect"
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token

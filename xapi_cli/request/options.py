@@ -117,6 +117,16 @@ class RequestOptions(NamedTuple):
             complete="nothing",
         ),
     ] = None
+    expect: Annotated[
+        Sequence[str],
+        Flag(
+            ("--expect",),
+            "After a success, exit with code 6 if the jq filter yields false, null or nothing; repeatable.",
+            _RESPONSE,
+            metavar="FILTER",
+            complete="nothing",
+        ),
+    ] = ()
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
         bool, Flag(("--paginate",), "Request all pages, and print each item as one line of JSON.", _PAGES)

@@ -13,6 +13,7 @@ from xapi_cli.system.terminal import Terminal
 if TYPE_CHECKING:
     import httpx
 
+    from xapi_cli.request.expectations import Expectations
     from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
@@ -31,6 +32,7 @@ class ResponseOutput:
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
     filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, also of a failure
+    expectations: "Expectations | None" = None  # of the body of a success
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
     def write(self, response: "httpx.Response") -> None:
@@ -46,6 +48,8 @@ class ResponseOutput:
         if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
         chunks = self._decoded_chunks(response)
+        if self.expectations is not None and 200 <= response.status_code < 300:
+            chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type", ""))
         is_error = self._is_error(response.status_code)
         if self.filter is not None and not is_error:
             self._write_filtered(self.filter, response, chunks)
@@ -58,6 +62,7 @@ class ResponseOutput:
 
     def _write_filtered(self, jq: "Filter", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
+        chunks = jq.documents(chunks, response.headers.get("Content-Type", ""))
         jq.apply(chunks, file.write if file else self.text_writer())
         if file is not None:
             file.commit()

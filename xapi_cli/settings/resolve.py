@@ -11,7 +11,7 @@ from xapi_cli.settings.table import SETTINGS, Settings
 from xapi_cli.system.render import printable
 
 Flags = Mapping[str, str | None]
-"""The values given on the command line, by the names of the settings; the value of a switch that is on is "1"."""
+"""The values given on the command line, by the names of the settings; the value of a switch is "1" or "0"."""
 
 
 def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: bool = False) -> Settings:
@@ -39,9 +39,9 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
 
 
 def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
-    """Yield each flag in *flags* as it is given on a command line, and its value; the value of a switch is None."""
+    """Yield each flag in *flags* that `xapi token show` has too, and its value; the value of a switch is None."""
     for name, value in flags.items():
-        if value:
+        if value and SETTINGS[name].commands != "calls":
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 

@@ -14,9 +14,9 @@ from xapi_cli.store import registry
 
 DEFAULT_TIMEOUT = 30.0
 
-# The commands that have the flag of a setting: all that use an account, those that send requests, or only the named
-# one, which passes the name of the setting to `settings_flags`.
-Commands = Literal["all", "network", "login", "request"]
+# The commands that have the flag of a setting: all that use an account, those that send requests, those that send
+# requests of the user (calls), or only the named one, which passes the name of the setting to `settings_flags`.
+Commands = Literal["all", "network", "calls", "login", "request"]
 
 
 class Setting(NamedTuple):
@@ -26,6 +26,7 @@ class Setting(NamedTuple):
     help: str  # one sentence without its period, for `--help` and `xapi help environment`
     type: values.Text = values.Text()
     flags: tuple[str, ...] = ()
+    off_flag: str | None = None  # of a switch: for one command, the opposite of the variable or the profile
     metavar: str | None = None
     commands: Commands = "all"
     variables: tuple[str, ...] = ()  # the first that is not empty counts
@@ -260,6 +261,20 @@ class Settings(NamedTuple):
             default="those of the operating system",
         ),
     ] = None
+    read_only: Annotated[
+        bool,
+        Setting(
+            "read-only",
+            "Send only GET, HEAD and OPTIONS; any other method exits with code 2",
+            values.Switch(),
+            flags=("--read-only",),
+            off_flag="--write",
+            commands="calls",
+            variables=("XAPI_READ_ONLY",),
+            in_profile=True,
+            in_library=True,
+        ),
+    ] = False
     no_input: Annotated[
         bool,
         Setting(

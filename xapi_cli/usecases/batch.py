@@ -198,7 +198,7 @@ class Batch:
         return entry
 
     def _parsed(self, line: Line) -> Entry:
-        entry = entries.parse(line, self._base_url)
+        entry = entries.parse(line, self._base_url, read_only=self._runtime.settings.read_only)
         if self._call_lines is not None:
             self._call_lines.add(entry)
         return entry

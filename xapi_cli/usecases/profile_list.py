@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Token
 
-_HEADER = ("", "profile", "username", "base URL", "token", "expires")
+_HEADER = ("", "profile", "username", "base URL", "token", "expires", "mode")
 _IGNORED = ("profile", "base_url", "username", "token", "token_base_url")  # their variables select another account
 _UNKNOWN = "unknown"  # the store cannot be read
 
@@ -58,7 +58,9 @@ def show_profiles(runtime: "Runtime", *, as_json: bool) -> None:
         terminal.note("no profiles; `xapi login` creates one")
     elif terminal.stdout_is_terminal:
         cells = [_cells(row, relative(row.expires_at - runtime.now()) if row.expires_at else "-") for row in rows]
-        terminal.print(columns(cells, terminal.style, header=_HEADER, width=terminal.stdout_columns))
+        shown = len(_HEADER) if any(row.settings.get("read_only") for row in rows) else -1
+        table = [each[:shown] for each in cells]
+        terminal.print(columns(table, terminal.style, header=_HEADER[:shown], width=terminal.stdout_columns))
     else:
         for row in rows:
             terminal.print(_tab_separated(row))
@@ -77,6 +79,7 @@ def _cells(row: Row, expires: str) -> tuple[Cell, ...]:
         Cell(str(row.settings.get("base_url", "-"))),
         Cell(row.state or "-", of_state(row.state) if row.state else "faint"),
         Cell(expires),
+        Cell("read-only") if row.settings.get("read_only") else Cell("-", "faint"),
     )
 
 

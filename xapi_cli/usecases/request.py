@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.body.spool import Body
     from xapi_cli.request.calls import Call
+    from xapi_cli.request.expectations import Expectations
     from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
@@ -53,6 +54,10 @@ class Request:
             from xapi_cli.request.jq.engine import check_text
 
             check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
+        for text in options.expect:
+            from xapi_cli.request.jq.engine import check_text
+
+            check_text(text, "--expect")
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
@@ -97,6 +102,19 @@ class Request:
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
+        if self._runtime.settings.read_only:
+            from xapi_cli.request import read_only
+
+            read_only.check(self._sent_method, (name for name, _ in self._items.headers))
+        with ExitStack() as stack:
+            expectations = self._expectations(stack)
+            outcome, tokens = self._send(expectations)
+            self._raise_for_status(outcome, tokens)
+            if expectations is not None:
+                expectations.check()
+
+    def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None]":
+        """Send the request and write the response; return it, and the source of the token."""
         with ExitStack() as stack:
             tokens = self._tokens()
             if tokens is not None:
@@ -108,6 +126,7 @@ class Request:
             call = self._call(stack)
             sender = self._sender(tokens)
             output = self._output(file, jq)
+            output.expectations = expectations
             meta = Meta(sender, output, tokens)
             stack.callback(meta.close)
             try:
@@ -121,7 +140,7 @@ class Request:
                 raise
             self._write_meta(meta, meta_file)
         assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
-        self._raise_for_status(meta.outcome, tokens)
+        return meta.outcome, tokens
 
     def _exchange(
         self,
@@ -238,16 +257,23 @@ class Request:
         content = self._body()
         if content is not None:
             stack.callback(content.close)
-        method = self._method or ("GET" if content is None else "POST")
-        return Call(method, self._url, tuple(self._items.headers), content)
+        return Call(self._sent_method, self._url, tuple(self._items.headers), content)
+
+    @property
+    def _sent_method(self) -> str:
+        return self._method or ("POST" if self._has_body else "GET")
+
+    @property
+    def _has_body(self) -> bool:
+        return self._options.data is not None or bool(self._items.fields or self._items.uploads)
 
     def _body(self) -> "Body | None":
-        options, parsed = self._options, self._items
-        if options.data is None and not parsed.fields and not parsed.uploads:
+        if not self._has_body:
             return None
         from xapi_cli.request.body.build import build
 
-        return build(parsed, data=options.data, form=options.form, stdin=self._runtime.terminal.stdin)
+        options = self._options
+        return build(self._items, data=options.data, form=options.form, stdin=self._runtime.terminal.stdin)
 
     def _sender(self, tokens: "TokenSource | None") -> "Sender":
         from xapi_cli.request.send import Sender
@@ -283,6 +309,14 @@ class Request:
         found = Filter(self._options.filter, self._runtime.environ, for_items=self._options.pages is not None)
         stack.callback(found.close)
         return found
+
+    def _expectations(self, stack: ExitStack) -> "Expectations | None":
+        """Return the filters of --expect, which *stack* closes; raises UsageError if one cannot be compiled."""
+        if not self._options.expect:
+            return None
+        from xapi_cli.request.expectations import Expectations
+
+        return stack.enter_context(Expectations(self._options.expect, self._runtime.environ))
 
     def _output(self, file: "AtomicFile | PartialFile | None", jq: "Filter | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput

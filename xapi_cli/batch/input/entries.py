@@ -15,6 +15,7 @@ from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
 from xapi_cli.request.json import InvalidJSON, Number
 from xapi_cli.request.json.members import DuplicateName, ExtraData, TooDeep, members
+from xapi_cli.request.read_only import check as check_read_only
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
@@ -44,15 +45,21 @@ class Entry:
         return any(name.lower() == "authorization" for name, _ in self.call.headers)
 
 
-def parse(line: Line, base_url: str) -> Entry:
-    """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *error*."""
+def parse(line: Line, base_url: str, *, read_only: bool = False) -> Entry:
+    """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *error*.
+
+    With *read_only*, so does a line whose request may change something on the server.
+    """
     entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:
         values, texts = _members(line.data)
         if not isinstance(values.get("id"), TooDeep):  # the reader of the output could not decode it
             entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
-        entry.call = _call(values, texts, base_url)
+        call = _call(values, texts, base_url)
+        if read_only:
+            check_read_only(call.method, (name for name, _ in call.headers))
+        entry.call = call
     except InvalidLine as error:
         entry.error = str(error)
     except UsageError as error:

@@ -28,7 +28,6 @@ _OPTION_OF_JQ = re.compile(
     r"|sort-keys|tab|indent|arg|argjson|args|jsonargs|slurpfile|rawfile|from-file|stream|seq)"
 )
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # they may contain passwords
-_HOW_TO_INSTALL = "run `pip install 'xapi-cli[jq]'`, or omit --jq and append `| jq`"
 
 
 class FilterEngine(NamedTuple):
@@ -57,15 +56,20 @@ class CompiledFilter(NamedTuple):
 
 
 def compile_filter(
-    text: str, environ: Mapping[str, str], *, encode: Literal["tostring", "tojson"], memory: int
+    text: str,
+    environ: Mapping[str, str],
+    *,
+    encode: Literal["tostring", "tojson"],
+    memory: int,
+    option: str = "--jq",
 ) -> CompiledFilter:
-    """Compile the jq filter *text*; *environ* is that of its processes, without secrets.
+    """Compile the jq filter *text*, the value of *option*; *environ* is that of its processes, without secrets.
 
     The function *encode* of jq makes each result a line. Raises UsageError if the filter is not valid, or if there is
     no libjq.
     """
-    check_text(text)
-    command = [sys.executable, "-I", "-S", str(_CHILD), _library_directory(), text, encode]
+    check_text(text, option)
+    command = [sys.executable, "-I", "-S", str(_CHILD), _library_directory(option), text, encode]
     public = {name: value for name, value in without_secrets(environ).items() if name.lower() not in _PROXIES}
     engine = FilterEngine(command, {"GLIBC_TUNABLES": TUNABLES, **public}, memory)
     try:
@@ -73,18 +77,18 @@ def compile_filter(
     except FilterError as error:
         raise UsageError(error.message, hint=error.hint) from error
     try:
-        _wait_until_compiled(process)
+        _wait_until_compiled(process, option)
     except BaseException:
         process.end()
         raise
     return CompiledFilter(engine, process)
 
 
-def check_text(text: str) -> None:
-    """Raise UsageError if the filter *text* is an option of the program jq, such as `-r`."""
+def check_text(text: str, option: str = "--jq") -> None:
+    """Raise UsageError if the filter *text*, the value of *option*, is an option of the program jq, such as `-r`."""
     if _OPTION_OF_JQ.fullmatch(text):
         raise UsageError(
-            f"--jq takes a filter, not an option of jq such as {text}",
+            f"{option} takes a filter, not an option of jq such as {text}",
             hint=f"omit {text}: each result is one line, and strings are printed without quotes",
         )
 
@@ -95,29 +99,34 @@ def reason_of(message: bytes) -> str:
     return _REASONS.get(reason, reason)
 
 
-def _library_directory() -> str:
+def _how_to_install(option: str) -> str:
+    other = " and append `| jq`" if option == "--jq" else ""
+    return f"run `pip install 'xapi-cli[jq]'`, or omit {option}{other}"
+
+
+def _library_directory(option: str) -> str:
     """Return the directory of libjq's module; raises UsageError. A directory `jq` without code is not the module."""
     spec = find_spec("jq")
     if spec is None or spec.origin is None or not spec.has_location:
-        raise UsageError("--jq requires libjq, which is not installed", hint=_HOW_TO_INSTALL)
+        raise UsageError(f"{option} requires libjq, which is not installed", hint=_how_to_install(option))
     directory = Path(spec.origin).resolve().parent
     return str(directory.parent if spec.submodule_search_locations else directory)
 
 
-def _wait_until_compiled(process: FilterProcess) -> None:
+def _wait_until_compiled(process: FilterProcess, option: str) -> None:
     """Read the first frame of *process*; raises UsageError unless the filter is compiled."""
     with _limited_time(process) as has_expired:
         kind, message = next(process.read_frames(), (b"", b""))
     if kind == END:
         return
     if has_expired.is_set():
-        raise UsageError(f"the filter of --jq was not compiled within {_TIME_LIMIT} s", hint="check the filter")
+        raise UsageError(f"the filter of {option} was not compiled within {_TIME_LIMIT} s", hint="check the filter")
     if kind == NOT_COMPILED:
         errors = [line for line in message.splitlines() if line.startswith(_ERROR)]
         reason = reason_of((errors or [message])[0].removeprefix(_ERROR))
-        raise UsageError(f"the filter of --jq cannot be compiled: {reason}", hint="check the filter")
+        raise UsageError(f"the filter of {option} cannot be compiled: {reason}", hint="check the filter")
     reason = reason_of(message) if kind else process.reason_of_end()
-    raise UsageError(f"libjq cannot be used: {reason}", hint=_HOW_TO_INSTALL)
+    raise UsageError(f"libjq cannot be used: {reason}", hint=_how_to_install(option))
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Literal
 
 from xapi_cli.errors import FilterError, NetworkError, XapiError
 from xapi_cli.request.jq.child import BLOCK, END, INVALID, LENGTH, MAX_DOCUMENT, RESULTS, TOO_LARGE
@@ -20,13 +21,21 @@ _OF_PAGE = re.compile(r"\s*\.\[\]\s*(?:\|\s*)?(.{0,60})")  # the beginning of a 
 class Filter:
     """The jq filter *text*, ready to be applied; *environ* is that of the child process, without secrets.
 
-    If it is *for_items*, an error says that it is not for pages. Raises UsageError if the filter cannot be compiled, or
-    if there is no libjq.
+    It is the value of *option*. The function *encode* of jq makes each result a line. If it is *for_items*, an error
+    says that it is not for pages. Raises UsageError if the filter cannot be compiled, or if there is no libjq.
     """
 
-    def __init__(self, text: str, environ: Mapping[str, str], *, for_items: bool = False) -> None:
-        self._text, self._for_items = text, for_items
-        self._process = compile_filter(text, environ, encode="tostring", memory=_MEMORY).process
+    def __init__(
+        self,
+        text: str,
+        environ: Mapping[str, str],
+        *,
+        for_items: bool = False,
+        option: str = "--jq",
+        encode: Literal["tostring", "tojson"] = "tostring",
+    ) -> None:
+        self._text, self._for_items, self._option = text, for_items, option
+        self._process = compile_filter(text, environ, encode=encode, memory=_MEMORY, option=option).process
 
     def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None]) -> None:
         """Pass the JSON documents in *chunks* to the filter, and its results, one per line, to *write*.
@@ -43,6 +52,16 @@ class Filter:
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def documents(chunks: Iterator[bytes], content_type: str) -> Iterator[bytes]:
+        """Return what the filter is for in the body *chunks* of type *content_type*: of events, their data."""
+        if "event-stream" in content_type.lower():
+            from xapi_cli.request.jq import event_stream
+
+            if event_stream.is_event_stream(content_type):
+                return event_stream.documents(chunks)
+        return chunks
 
     def close(self) -> None:
         """End the process of the filter."""
@@ -70,15 +89,18 @@ class Filter:
     def _failure(self, kind: bytes, message: bytes) -> XapiError:
         if kind == TOO_LARGE:
             return NetworkError(
-                f"the body contains a document larger than {MAX_DOCUMENT // 2**20} MiB, the limit of --jq with libjq",
-                hint="omit --jq, and pipe the body to the program jq",
+                f"the body contains a document larger than {MAX_DOCUMENT // 2**20} MiB, the limit of {self._option}"
+                " with libjq",
+                hint=f"omit {self._option}, and pipe the body to the program jq",
                 sent=True,
                 headers_received=True,
             )
         reason = reason_of(message) if kind else self._process.reason_of_end()
         if kind == INVALID and (found := _PARSE_ERROR.fullmatch(reason)):
-            return FilterError(f"--jq cannot parse the body as JSON: {found[1]}", hint="omit --jq to see it")
-        return FilterError(f"the filter of --jq failed: {reason}", hint=self._hint(reason))
+            return FilterError(
+                f"{self._option} cannot parse the body as JSON: {found[1]}", hint=f"omit {self._option} to see it"
+            )
+        return FilterError(f"the filter of {self._option} failed: {reason}", hint=self._hint(reason))
 
     def _hint(self, reason: str) -> str:
         if not self._for_items or not reason.startswith(_NOT_FOR_ITEM):

@@ -50,7 +50,7 @@ def check_profile(findings: Findings) -> Check:
         )
         return Check("profile", "fail", f"{settings.profile} has no {' and no '.join(missing)}", hint)
     account = f"{settings.username or settings.token_variable} at {settings.base_url}, storage {settings.storage}"
-    return Check("profile", "pass", f"{settings.profile}: {account}")
+    return Check("profile", "pass", f"{settings.profile}: {account}" + (", read-only" if settings.read_only else ""))
 
 
 def check_state(findings: Findings) -> Check:

@@ -1,0 +1,26 @@
+"""The rule of read-only mode: only methods that change nothing on the server are sent."""
+
+from collections.abc import Iterable
+
+from xapi_cli.errors import UsageError
+
+SAFE = ("GET", "HEAD", "OPTIONS")  # RFC 9110, section 9.2.1; without TRACE, whose response repeats the token
+_OVERRIDES = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
+
+
+def check(method: str, headers: Iterable[str], *, remedy: str = "add --write") -> None:
+    """Raise UsageError if a request with *method* and the names *headers* may change something on the server.
+
+    Some frameworks process a request with a header such as X-HTTP-Method-Override as if it had another method.
+    *remedy* is what sends the request nevertheless.
+    """
+    if method not in SAFE:
+        raise UsageError(
+            f"{method} was not sent: read-only mode allows only GET, HEAD and OPTIONS", hint=f"{remedy} to send it"
+        )
+    for name in headers:
+        if name.lower() in _OVERRIDES:
+            raise UsageError(
+                f"the request was not sent: the header {name} selects another method, in read-only mode",
+                hint=f"remove the header, or {remedy}",
+            )
