@@ -143,7 +143,10 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the sdist of this tree, and the wheel built from that sdist."""
     directory = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, timeout=100, env={"PATH": os.environ["PATH"]})
+    built = subprocess.run(
+        build, capture_output=True, text=True, check=False, timeout=100, env={"PATH": os.environ["PATH"]}
+    )
+    assert built.returncode == 0, built.stdout[-2000:] + built.stderr[-2000:]
     return directory
 
 

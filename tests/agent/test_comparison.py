@@ -26,7 +26,7 @@ _VARYING = (
     (r"\b(in )?\d+(\.\d+)? ?(ms|s|seconds?|minutes?)\b", "DURATION"),
     (r'("(?:\w+_)?(?:ms|seconds)": )[\d.]+', r"\1DURATION"),
     (r'(not used: XAPI_AGENT|running, process)[^"\n]*', "AGENT"),  # `xapi doctor`
-    (r"\(\d+/s\)", "RATE"),
+    (r"\([\d,]+/s\)", "RATE"),
     (r"\b([0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})\b", "RANDOM"),  # boundaries, generations, salted digests
     (r'"mark": \d+', "MARK"),  # of a rejected password
     (r'"at": [\d.]+|"(written|emptied)": "[^"]*"', "MOMENT"),  # by the time since boot
