@@ -14,10 +14,10 @@ from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.memory_budget import LIMIT, MemoryBudget
-from xapi_cli.batch.network import Network
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.flow import FinalResponse, Policy
+from xapi_cli.http.network import Network
 from xapi_cli.request.calls import Call, redirected_call
 
 

@@ -16,10 +16,10 @@ from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input import entries
 from xapi_cli.batch.input.line_reader import Line
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.batch.network import Network
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.flow import Policy
+from xapi_cli.http.network import Network
 from xapi_cli.request.calls import redirected_call
 from xapi_cli.tokens import Token
 

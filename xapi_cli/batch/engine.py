@@ -23,25 +23,26 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.batch.connections import Connections
-from xapi_cli.batch.event_loop import EventLoop
+from xapi_cli.batch.composer import Composer
 from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.fair_queue import FairQueue
 from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool
-from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.batch.network import Composer, Network
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError
 from xapi_cli.http import retry
 from xapi_cli.http.connection import Connection
+from xapi_cli.http.connections import Connections
+from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
+from xapi_cli.http.network import Network
 from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
 
@@ -89,8 +90,10 @@ class Engine:
         self._next_entry, self._on_done = next_entry, on_done
         self._composer = Composer()
         self._loop = EventLoop()
-        self._connections = Connections(network, self._loop, timeout, on_error=self._resume)
-        self._gate = LoginGate(
+        self._connections: Connections[InFlight, BufferedExchange] = Connections(
+            network, self._loop, timeout, on_error=self._resume
+        )
+        self._gate: LoginGate[InFlight] = LoginGate(
             tokens,
             self._loop,
             resume=self._resume,

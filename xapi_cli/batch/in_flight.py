@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
+from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.errors import (
@@ -17,7 +18,7 @@ from xapi_cli.http.flow import FinalResponse, Flow, Send
 from xapi_cli.request.calls import Call
 
 if TYPE_CHECKING:
-    from xapi_cli.batch.exchanges import BufferedExchange
+    from xapi_cli.http.connection import Connection
 
 # These errors are the result of one line; all others end the batch.
 LINE_ERRORS = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
@@ -38,6 +39,12 @@ class InFlight:
         self.step: Send[Call] | None = None  # while it is being sent, or waits for a connection
         self.data = b""  # the request as it is sent
         self.memory = entry.size  # bytes, not counting those of its exchange
+
+    def begin(self, connection: "Connection", timeout: float) -> BufferedExchange:
+        """Return the exchange of the current step over *connection*; *timeout* limits each wait, in seconds."""
+        step = self.step
+        assert step is not None  # noqa: S101 - the engine has set it
+        return BufferedExchange(connection, step.call.method, self.data, step.needs_body, timeout)
 
     @property
     def number(self) -> int:

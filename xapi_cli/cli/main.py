@@ -39,6 +39,7 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
         "request": Entry("Send a request with the stored token."),
         "batch": Entry("Send many requests concurrently, one for each line of JSON."),
         "exec": Entry("Run a command with the token in its environment."),
+        "proxy": Entry("Serve the API to other programs without giving them the token."),
         "api": Entry("Load an OpenAPI description, and look up its operations.", ("load", "list", "show")),
     },
     "Configuration and help": {

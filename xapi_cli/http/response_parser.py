@@ -17,7 +17,7 @@ MAX_HEADER_SIZE = (
 )
 
 _COMMON_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
-_COMMON_HEADER = re.compile(
+FIELD_LINE = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
     rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
 )
@@ -208,7 +208,7 @@ def _parse_common_head(text: bytes) -> ResponseHead | None:
     raw = []
     at, end = status.end(), len(text) - 2
     while at < end:
-        header = _COMMON_HEADER.match(text, at)
+        header = FIELD_LINE.match(text, at)
         if header is None:
             return None
         raw.append((header[1], header[2]))

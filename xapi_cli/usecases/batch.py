@@ -18,7 +18,6 @@ from xapi_cli.batch.input.line_reader import Line, LineReader
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.batch.jq.pool import line_filter
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.batch.network import Network
 from xapi_cli.batch.options import BatchOptions
 from xapi_cli.batch.output import results
 from xapi_cli.batch.output.results import Result
@@ -28,6 +27,7 @@ from xapi_cli.batch.source_files import open_input, open_journal, size_of
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, TokenRejected, UsageError, XapiError
 from xapi_cli.http.flow import FinalResponse, Policy
+from xapi_cli.http.network import Network
 from xapi_cli.request.calls import Call, redirected_call
 from xapi_cli.system import signals
 from xapi_cli.system.progress import Lines

@@ -6,19 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import UsageError
 from xapi_cli.settings import durations
-from xapi_cli.settings.table import without_secrets
 from xapi_cli.system import own_process, programs, signals
-from xapi_cli.system.render import printable
+from xapi_cli.usecases import child_command
 from xapi_cli.usecases.access_token import usable_token
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
-
-# The exit codes that shells use (POSIX, "2.8.2 Exit Status for Commands").
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> int:
@@ -29,38 +24,16 @@ def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> i
     """
     seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
     token, subject = usable_token(runtime, min_ttl=seconds)
-    is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
-    environ = _environment(
+    environ = child_command.environment(
         runtime.environ,
         token=token.access_token,
         base_url=subject.base_url,
-        profile=runtime.settings.profile if is_from_profile else None,
+        profile=child_command.profile_of_base_url(runtime),
     )
     return _execute(command, environ, runtime.terminal)
 
 
-def _environment(
-    environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None
-) -> dict[str, str]:
-    """Return *environ* with the *token*, bound to *base_url*, and without the other secrets.
-
-    XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
-    *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
-    be distinguished from one that xapi itself has read.
-    """
-    changed = without_secrets(environ) | {"XAPI_TOKEN": token}
-    changed.pop("XAPI_TOKEN_FILE", None)  # both must not be set
-    if not base_url:
-        return changed
-    if profile is not None:
-        changed["XAPI_PROFILE"] = profile
-    elif "XAPI_TOKEN_BASE_URL" not in environ:  # in a nested `exec`, the outer one has selected the profile
-        changed.pop("XAPI_PROFILE", None)
-    return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
-
-
 def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Terminal") -> int:
-    name = printable(command[0])
     try:
         if not command[0]:
             raise FileNotFoundError
@@ -70,13 +43,8 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
                 return programs.ChildProcess([path, *command[1:]], env=environ).wait()
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
-    except FileNotFoundError:
-        terminal.fail(UsageError(f"{name or repr(name)}: not found", hint="check the name and PATH"))
-        return _NOT_FOUND
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
-        terminal.fail(UsageError(f"{name}: cannot be executed: {reason}", hint="check that it is an executable file"))
-        return _NOT_EXECUTABLE
+        return child_command.report_failure(terminal, command[0], error)
 
 
 def _restore_defaults() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool, line_filter
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.errors import FilterError
+from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.request.jq.engine import FilterEngine
 
 COUNT = 24

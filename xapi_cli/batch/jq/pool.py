@@ -31,10 +31,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.errors import FilterError
+from xapi_cli.http.event_loop import EventLoop
 
 if TYPE_CHECKING:
     from xapi_cli.batch.jq.worker import FilterWorker

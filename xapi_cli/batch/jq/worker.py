@@ -9,9 +9,9 @@ from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Protocol
 
-from xapi_cli.batch.event_loop import EventLoop
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.request.jq.child import END, LENGTH, RESULTS
 from xapi_cli.request.jq.engine import reason_of
 from xapi_cli.request.jq.process import FilterProcess

@@ -62,10 +62,13 @@ class Spool(Body):
 
     def __iter__(self) -> Iterator[bytes]:
         for start in range(0, self.length, CHUNK):
-            with _disk_errors():
-                self._file.seek(start)
-                chunk = self._file.read(CHUNK)
-            yield chunk
+            yield self.read(start)
+
+    def read(self, start: int) -> bytes:
+        """Return at most `CHUNK` bytes from the offset *start*; raises OutputError if they cannot be read."""
+        with _disk_errors():
+            self._file.seek(start)
+            return self._file.read(CHUNK)
 
     def close(self) -> None:
         """Delete the stored data."""
@@ -77,6 +80,7 @@ class Spool(Body):
         with _disk_errors():
             if isinstance(self._file, BytesIO) and self.length + len(chunk) > self._keep:
                 self._file = _move_to_disk(self._file)
+            self._file.seek(self.length)  # it may have been read
             self._file.write(chunk)
         self.length += len(chunk)
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from xapi_cli.batch.event_loop import EventLoop
+from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.batch.in_flight import InFlight
 from xapi_cli.batch.input.entries import Entry
-from xapi_cli.batch.login_gate import LoginGate
 from xapi_cli.errors import LoginNeeded, XapiError
+from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.flow import Login
 from xapi_cli.tokens import Token
 
@@ -49,7 +49,7 @@ class _World:
         self.resumed: list[tuple[int, Any]] = []
         self.phases: list[bool] = []
         self.in_use: set[Token] = set()
-        self.gate = LoginGate(
+        self.gate: LoginGate[Any] = LoginGate(
             cast("Any", self.tokens),
             self.loop,
             resume=lambda request, result: self.resumed.append((request.number, result)),

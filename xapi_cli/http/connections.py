@@ -1,18 +1,43 @@
-"""Which request of the engine each connection carries, and which requests wait for one."""
+"""Which request of an event loop each connection carries, and which requests wait for one."""
 
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
-from xapi_cli.batch.event_loop import EventLoop
-from xapi_cli.batch.exchanges import BufferedExchange
-from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight
-from xapi_cli.batch.network import Network
+from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.event_loop import EventLoop
+from xapi_cli.http.network import Network
 from xapi_cli.http.pool import ConnectionPool
 
 
-class Connections:
+class CarriedExchange(Protocol):
+    """An exchange over *connection*; it *expires* at a time of the monotonic clock."""
+
+    connection: Connection
+    expires: float
+
+    def events(self) -> int:
+        """Return the selector events to wait for."""
+
+
+E = TypeVar("E", bound=CarriedExchange)
+
+
+class CarriedRequest(Protocol[E]):
+    """A request, and its *exchange* while a connection carries it."""
+
+    exchange: E | None
+
+    def begin(self, connection: Connection, timeout: float, /) -> E:
+        """Return the exchange of the request over *connection*, and begin to send it."""
+
+
+R = TypeVar("R", bound=CarriedRequest[Any])
+
+
+class Connections(Generic[R, E]):
     """Assign connections to requests; open more with *network* if none is idle.
 
     *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
@@ -20,18 +45,18 @@ class Connections:
     """
 
     def __init__(
-        self, network: Network, loop: EventLoop, timeout: float, on_error: Callable[[InFlight, Exception], None]
+        self, network: Network, loop: EventLoop, timeout: float, on_error: Callable[[R, Exception], None]
     ) -> None:
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
-        self.busy: dict[Connection, InFlight] = {}
+        self.busy: dict[Connection, R] = {}
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
-        self._waiting: dict[Route, deque[InFlight]] = {}
-        self.paused: set[BufferedExchange] = set()  # they are not read: the memory budget is exhausted
+        self._waiting: dict[Route, deque[R]] = {}
+        self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
 
     # requests
 
-    def send(self, request: InFlight, route: Route) -> None:
+    def send(self, request: R, route: Route) -> None:
         """Send *request* over an idle connection to *route*, or as soon as there is one."""
         connection = self._pool.acquire(route, waits=False)
         if connection is not None:
@@ -39,7 +64,7 @@ class Connections:
         else:
             self.wait(request, route)
 
-    def wait(self, request: InFlight, route: Route) -> None:
+    def wait(self, request: R, route: Route) -> None:
         """Queue *request* for the next connection: one that becomes idle or a new one, whichever is available first."""
         self._waiting.setdefault(route, deque()).append(request)
         self._dial_for_waiting(route)
@@ -54,7 +79,7 @@ class Connections:
                 self._begin(connection, waiting.popleft())
             self._dial_for_waiting(route)
 
-    def release(self, exchange: BufferedExchange, *, is_reusable: bool) -> None:
+    def release(self, exchange: E, *, is_reusable: bool) -> None:
         """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
         self.busy.pop(exchange.connection).exchange = None
         self.paused.discard(exchange)
@@ -63,13 +88,19 @@ class Connections:
         else:
             self._pool.discard(exchange.connection)
 
+    def withdraw(self, request: R) -> None:
+        """Remove *request*, if it waits for a connection."""
+        for waiting in self._waiting.values():
+            if request in waiting:
+                waiting.remove(request)
+
     def stop_waiting(self) -> None:
         """Remove all requests that wait for a connection."""
         self._waiting.clear()
 
     # connections
 
-    def watch(self, exchange: BufferedExchange) -> None:
+    def watch(self, exchange: E) -> None:
         """Watch the connection of *exchange* for the events that it needs, unless it is paused."""
         self._loop.watch(exchange.connection, 0 if exchange in self.paused else exchange.events())
 
@@ -92,13 +123,13 @@ class Connections:
 
     # backpressure
 
-    def pause(self, exchange: BufferedExchange) -> None:
+    def pause(self, exchange: E) -> None:
         """Stop reading for *exchange*; its timeout is suspended."""
         self.paused.add(exchange)
         exchange.expires = float("inf")
         self.watch(exchange)
 
-    def is_paused(self, exchange: BufferedExchange | None) -> bool:
+    def is_paused(self, exchange: E | None) -> bool:
         """Return whether *exchange* is paused."""
         return exchange in self.paused
 
@@ -111,10 +142,8 @@ class Connections:
 
     # steps
 
-    def _begin(self, connection: Connection, request: InFlight) -> None:
-        step = request.step
-        assert step is not None  # noqa: S101 - the engine has set it
-        exchange = BufferedExchange(connection, step.call.method, request.data, step.needs_body, self._timeout)
+    def _begin(self, connection: Connection, request: R) -> None:
+        exchange = request.begin(connection, self._timeout)
         self.busy[connection], request.exchange = request, exchange
         self.watch(exchange)
 
@@ -131,7 +160,7 @@ class Connections:
         if isinstance(result, Exception):
             if waiting:
                 self._on_error(waiting.popleft(), result)
-            elif not isinstance(result, LINE_ERRORS):
+            elif not isinstance(result, (NetworkError, TimeoutExpired)):
                 raise result
             return
         if waiting:

@@ -6,10 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.connection import Connection
+
+
+class Watched(Protocol):
+    """What a selector can wait for."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class EventLoop:
@@ -22,7 +31,7 @@ class EventLoop:
         self._waker.setblocking(False)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
-        self._watched: dict[Connection, int] = {}  # events of the selector; 0 if it is not registered there
+        self._watched: dict[Watched, int] = {}  # events of the selector; 0 if it is not registered there
         self._pipes = set[int]()
 
     def wake(self) -> None:
@@ -30,7 +39,7 @@ class EventLoop:
         with suppress(OSError):  # the socket buffer is full, so a wake-up is pending already
             self._waker.send(b"\0")
 
-    def watch(self, connection: Connection, events: int) -> None:
+    def watch(self, connection: Watched, events: int) -> None:
         """Make `ready` yield *connection* after *events*; 0 pauses it."""
         current = self._watched.setdefault(connection, 0)
         if events == current:
@@ -43,7 +52,7 @@ class EventLoop:
             self._selector.modify(connection, events)
         self._watched[connection] = events
 
-    def unwatch(self, connection: Connection) -> None:
+    def unwatch(self, connection: Watched) -> None:
         """Stop watching *connection*."""
         if self._watched.pop(connection, 0):
             self._selector.unregister(connection)
@@ -60,7 +69,7 @@ class EventLoop:
             self._pipes.remove(descriptor)
             self._selector.unregister(descriptor)
 
-    def ready(self, timeout: float) -> Iterator[tuple[Connection, int]]:
+    def ready(self, timeout: float) -> Iterator[tuple[Any, int]]:
         """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads."""
         for key, events in self._selector.select(timeout):
             if key.fileobj is self._wakeups:

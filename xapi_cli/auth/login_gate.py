@@ -9,16 +9,26 @@ could be the next one to wait.
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.batch.event_loop import EventLoop, result_of
-from xapi_cli.batch.in_flight import InFlight
+from xapi_cli.http.event_loop import EventLoop, result_of
 from xapi_cli.http.flow import Login
 from xapi_cli.tokens import Token
 
 
-class LoginGate:
+class NumberedRequest(Protocol):
+    """A request; those with lower numbers are resumed first."""
+
+    @property
+    def number(self) -> int:
+        """The number of the request."""
+
+
+R = TypeVar("R", bound=NumberedRequest)
+
+
+class LoginGate(Generic[R]):
     """Get tokens from *tokens*; *resume* receives each request with its token, None for a final 401, or an error.
 
     *is_in_use* returns whether a request with a token is in flight. *on_login* is called
@@ -31,15 +41,15 @@ class LoginGate:
         tokens: TokenSource,
         loop: EventLoop,
         *,
-        resume: Callable[[InFlight, Any], None],
+        resume: Callable[[R, Any], None],
         is_in_use: Callable[[Token], bool],
         on_login: Callable[[bool], None],
         is_interactive: bool,
     ) -> None:
         self._tokens, self._loop, self._resume = tokens, loop, resume
         self._is_in_use, self._on_login, self._is_interactive = is_in_use, on_login, is_interactive
-        self._waiting: list[InFlight] = []
-        self._undecided: list[tuple[InFlight, Login]] = []  # rejected, but the token may still be valid
+        self._waiting: list[R] = []
+        self._undecided: list[tuple[R, Login]] = []  # rejected, but the token may still be valid
         self.is_logging_in = False
 
     @property
@@ -52,7 +62,7 @@ class LoginGate:
         """Return whether no new requests may start, because the token is about to change."""
         return self.is_logging_in or bool(self._undecided)
 
-    def enter(self, request: InFlight, step: Login) -> None:
+    def enter(self, request: R, step: Login) -> None:
         """Resume *request* with the token for *step*: one that is known already, else one from a login."""
         rejected, cached = step.rejected, self._tokens.cached
         if cached is not None and (rejected is None or cached.access_token != rejected.access_token):

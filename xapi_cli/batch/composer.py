@@ -1,0 +1,47 @@
+"""Format the requests of a batch as HTTP/1.1."""
+
+from xapi_cli.http.connection import Route
+from xapi_cli.http.network import authorization_lines
+from xapi_cli.request.calls import Call, headers_of
+from xapi_cli.tokens import Token
+
+_LONGEST_SCHEME = len("https://")
+
+
+class Composer:
+    """Format requests; headers that most requests share are cached."""
+
+    def __init__(self) -> None:
+        self._common: dict[tuple[str, str | None], bytes] = {}
+
+    def compose(self, call: Call, route: Route, token: Token | None, *, to_api: bool) -> bytes:
+        """Return *call* as an HTTP request with *token*.
+
+        If *to_api* is False, the request goes to another origin and omits the user's headers and body.
+        """
+        slash = call.url.index("/", _LONGEST_SCHEME)
+        target = call.url[slash:]
+        if route.proxy and route.scheme == "http":
+            target = call.url
+        start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
+        host = call.url[call.url.index("//") + 2 : slash]
+        if not call.headers and call.body is None:
+            return start + self._usual(call, host, route, token)
+        headers = headers_of(call, to_api=to_api)
+        lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host.encode("ascii")
+        lines += b"".join(b"%s: %s\r\n" % header for header in headers) + authorization_lines(route, token)
+        if call.body is None or not to_api:
+            return start + lines + b"\r\n"
+        body = b"".join(call.body)
+        return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    def _usual(self, call: Call, host: str, route: Route, token: Token | None) -> bytes:
+        key = (host, token.access_token if token else None)
+        common = self._common.get(key)
+        if common is None:
+            if len(self._common) > 8:
+                self._common.clear()  # drop entries of replaced tokens
+            lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, to_api=True))
+            common = b"Host: %s\r\n" % host.encode("ascii") + lines + authorization_lines(route, token) + b"\r\n"
+            self._common[key] = common
+        return common

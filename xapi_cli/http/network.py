@@ -1,0 +1,48 @@
+"""Open connections for requests: the routes to servers, and the header lines that depend on the route."""
+
+from collections.abc import Mapping
+
+from xapi_cli.http import proxies, tls, urls
+from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.dial import Dialer
+from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.tokens import Token
+
+_LONGEST_SCHEME = len("https://")
+
+
+class Network:
+    """Connect to servers, directly or through the proxy that *environ* sets.
+
+    *timeout*, in seconds, limits each attempt; *deadline* is on the monotonic clock.
+    """
+
+    def __init__(
+        self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
+    ) -> None:
+        self._timeouts = Timeouts(connect=timeout, deadline=deadline)
+        self._environ = environ
+        self._dialer = Dialer(lambda: tls.create_context(ca_bundle, environ))
+        self._routes: dict[str, Route] = {}
+
+    def route(self, url: str) -> Route:
+        """Return the route to the server of *url*."""
+        root = url[: url.index("/", _LONGEST_SCHEME)]
+        route = self._routes.get(root)
+        if route is None:
+            scheme, host, port = urls.origin(url)
+            route = Route(scheme, host, port, proxies.proxy_for(scheme, host, port, self._environ))
+            self._routes[root] = route
+        return route
+
+    def dial(self, route: Route) -> Connection:
+        """Open a new connection and return it; blocks until it is established."""
+        return self._dialer.open(route, self._timeouts.start_wait(self._timeouts.connect, f"no connection to {route}"))
+
+
+def authorization_lines(route: Route, token: Token | None) -> bytes:
+    """Return the header lines that send *token* to the server of *route*, and the credentials to its proxy."""
+    lines = b"" if token is None else b"Authorization: %s\r\n" % token.authorization.encode("ascii")
+    if route.proxy and route.proxy.authorization and route.scheme == "http":
+        lines += b"Proxy-Authorization: %s\r\n" % route.proxy.authorization
+    return lines

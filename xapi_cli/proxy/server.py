@@ -1,0 +1,501 @@
+"""Forward the requests of many clients in one thread, without blocking on any of them.
+
+This is a driver of `http.flow` and `http.exchange`, as the engine of a batch is. Only DNS lookups, connection setup,
+TLS handshakes and logins block; they run in other threads.
+
+A client has at most one call at a time; further requests on its connection stay in its input. A call waits in one
+place:
+
+- with the connections, until there is one to the API
+- on a connection, until its response was passed on, fails, or times out
+- for a login: with the gate, which starts one login for all; new calls are held meanwhile
+
+Backpressure: from a client that does not read, nothing more is received for it; for an API that does not read, nothing
+more is read from the client. So a body of any size takes constant memory in both directions.
+"""
+
+import errno
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING, Any
+
+from xapi_cli.auth.login_gate import LoginGate
+from xapi_cli.auth.token_source import TokenSource
+from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
+from xapi_cli.http.connection import Connection
+from xapi_cli.http.connections import Connections
+from xapi_cli.http.event_loop import EventLoop
+from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
+from xapi_cli.http.network import Network
+from xapi_cli.http.response_parser import ResponseHead
+from xapi_cli.proxy import messages
+from xapi_cli.proxy.client import Client, ForwardedCall
+from xapi_cli.proxy.request_parser import InvalidRequest, take_head
+from xapi_cli.proxy.rules import Refusal, Rules
+from xapi_cli.proxy.streamed_exchange import StreamedExchange
+from xapi_cli.tokens import Token
+
+if TYPE_CHECKING:
+    from xapi_cli.request.calls import Call
+
+_TICK = 0.25  # seconds between two timeout checks
+_BACKLOG = 512  # connections that the system accepts before the proxy does
+_ACCEPTED_AT_ONCE = 64
+_MAX_REJECTION = 65_536  # bytes of the body of a 401
+_LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
+_MAX_LINGER = 16 * 2**20  # bytes of that rest
+_REPLAYS = 1
+
+
+class Server:
+    """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
+
+    *timeout*, in seconds, limits each wait for the API or for the rest of a request. *redact* removes secrets from a
+    message. With *interactive*, a login may prompt the user; it then blocks all calls.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        tokens: TokenSource,
+        rules: Rules,
+        *,
+        timeout: float,
+        redact: Callable[[str], str],
+        interactive: bool = False,
+    ) -> None:
+        self._network, self._tokens, self._rules = network, tokens, rules
+        self._timeout, self._redact = timeout, redact
+        self._policy: Policy[Call] = Policy(rules.base_url, replays=_REPLAYS, tokens=tokens)
+        self._loop = EventLoop()
+        self._connections: Connections[ForwardedCall, StreamedExchange] = Connections(
+            network, self._loop, timeout, on_error=self._resume
+        )
+        self._gate: LoginGate[ForwardedCall] = LoginGate(
+            tokens,
+            self._loop,
+            resume=self._resume,
+            is_in_use=self._is_in_use,
+            on_login=lambda begins: None,
+            is_interactive=interactive,
+        )
+        self._listeners: dict[socket.socket, int | None] = {}
+        self._clients: set[Client] = set()
+        self._calls: set[ForwardedCall] = set()
+        self._held: deque[ForwardedCall] = deque()  # until the login in progress has ended
+        self._waiting: deque[Client] = deque()  # whose call has ended, or has a connection now
+        self._numbers = count()
+        self._is_full = False  # no more descriptors
+        self._next_timeout_check = 0.0
+
+    # for the caller
+
+    def listen(self, listener: socket.socket, port: int | None) -> None:
+        """Accept connections on *listener*, at the TCP *port*; None for a Unix socket, on which no key is needed."""
+        listener.setblocking(False)
+        listener.listen(_BACKLOG)
+        self._listeners[listener] = port
+        self._watch_listeners()
+
+    def wake(self) -> None:
+        """Make `serve` check whether it is to end; thread-safe."""
+        self._loop.wake()
+
+    def run_in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run *work*, which blocks, in a thread; call *then* with its result or exception in the server's thread."""
+        self._loop.run_in_thread(work, then)
+
+    def serve(self, is_ending: Callable[[], bool], *, grace: float) -> None:
+        """Serve until *is_ending*; then finish calls for at most *grace* seconds."""
+        while not is_ending():
+            self._step()
+        self._stop_listening()
+        end = time.monotonic() + grace
+        while self._calls and time.monotonic() < end:
+            self._step()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._stop_listening()
+        for client in list(self._clients):
+            self._drop(client)
+        self._loop.close()
+
+    # events
+
+    def _step(self) -> None:
+        for ready, events in self._loop.ready(
+            min(_TICK, max(0.0, self._connections.next_grace_end - time.monotonic()))
+        ):
+            if isinstance(ready, Client):
+                self._process_client(ready, events)
+            else:
+                self._process_connection(ready, events)
+        self._connections.serve_waiting()
+        now = time.monotonic()
+        if now >= self._next_timeout_check:
+            self._next_timeout_check = now + _TICK
+            self._check_timeouts(now)
+        self._gate.decide()
+        while self._held and not self._gate.is_closed:
+            self._resume(self._held.popleft(), None)
+        while self._waiting:
+            self._advance(self._waiting.popleft())
+
+    def _watch_listeners(self) -> None:
+        for listener, port in self._listeners.items():
+            self._loop.watch_pipe(listener.fileno(), EVENT_READ, partial(self._accept, listener, port))
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            self._loop.unwatch_pipe(listener.fileno())
+            listener.close()
+        self._listeners.clear()
+
+    def _accept(self, listener: socket.socket, port: int | None) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted = listener.accept()[0]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._is_full = True  # until a client leaves
+                    for each in self._listeners:
+                        self._loop.unwatch_pipe(each.fileno())
+                return
+            client = Client(accepted, port)
+            self._clients.add(client)
+            self._loop.watch(client, client.events())
+
+    # clients
+
+    def _process_client(self, client: Client, events: int) -> None:
+        if events & EVENT_WRITE and not client.send():
+            self._drop(client)
+            return
+        if events & EVENT_READ and not client.receive():
+            self._drop(client)
+            return
+        self._advance(client)
+
+    def _advance(self, client: Client) -> None:
+        """Process the input of *client* as far as possible, and send its output."""
+        while not client.closes and client.call is None and client in self._clients:
+            try:
+                head = take_head(client.input)
+            except InvalidRequest as error:
+                self._refuse(client, error.status, "request", error.reason)
+                break
+            if head is None:
+                break
+            try:
+                url = self._rules.url_of(head, port=client.port)
+            except Refusal as refusal:
+                is_last = bool(head.length != 0 or not head.persists)
+                self._refuse(client, refusal.status, refusal.kind, refusal.message, closes=is_last, method=head.method)
+                continue
+            number, begun = next(self._numbers), self._waiting.append
+            self._start(ForwardedCall(number, client, head, url, self._policy, begun))
+        if client.closes:
+            client.discarded += len(client.input)
+            client.input.clear()
+        elif client.call is not None:
+            self._feed(client, client.call)
+        self._settle(client)
+
+    def _settle(self, client: Client) -> None:
+        """Send the output of *client*, watch it for what it needs now, and close it at its end."""
+        if client not in self._clients:
+            return
+        if not client.send() or (client.closes and client.discarded > _MAX_LINGER):
+            self._drop(client)
+            return
+        call = client.call
+        if call is not None and call.exchange is not None and call.exchange.is_paused and not client.is_full:
+            call.exchange.resume()
+            self._pass_on(call, call.exchange)
+            return
+        self._set_limit(client)
+        self._loop.watch(client, client.events())
+
+    def _set_limit(self, client: Client) -> None:
+        """Limit the time in which the client must go on."""
+        call = client.call
+        is_awaited = client.closes or (client.input if call is None else not call.upload.has_ended and not call.is_over)
+        if not is_awaited:
+            client.expires = float("inf")
+        elif client.closes:
+            if client.expires == float("inf") and not client.output:
+                client.end_output()
+                client.expires = time.monotonic() + _LINGER
+        else:
+            client.expires = time.monotonic() + self._timeout
+
+    def _feed(self, client: Client, call: ForwardedCall) -> None:
+        """Pass on what arrived of the body of *call*, as far as the API reads it."""
+        while not call.upload.has_ended:
+            size, was_wanted = len(client.input), call.upload.wants_data
+            try:
+                call.upload.take(client.input)
+            except InvalidRequest as error:
+                self._end(call)
+                if call.is_responding:
+                    self._drop(client)
+                else:
+                    self._refuse(client, error.status, "request", error.reason)
+                return
+            if (exchange := call.exchange) is not None:
+                self._send(call, exchange)
+            is_tried = was_wanted and len(client.input) == size  # what has arrived is a part of a line
+            if call.exchange is None or not client.input or is_tried or not call.upload.wants_data:
+                return
+
+    def _send(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
+        try:
+            exchange.send()
+        except XapiError as error:  # the copy of the body
+            self._failed(call, exchange, error)
+            return
+        if exchange.is_complete:
+            self._finish(call, exchange)
+        else:
+            self._connections.watch(exchange)
+
+    def _refuse(
+        self, client: Client, status: int, kind: str, message: str, *, closes: bool = True, method: str = "GET"
+    ) -> None:
+        """Respond to *client* with an error of the proxy."""
+        client.output += messages.own_response(status, kind, message, closes=closes, has_body=method != "HEAD")
+        client.closes = client.closes or closes
+
+    def _drop(self, client: Client) -> None:
+        """Close the connection of *client*; its call is not continued."""
+        if client.call is not None:
+            self._end(client.call)
+        self._clients.discard(client)
+        self._loop.unwatch(client)
+        client.close()
+        if self._is_full:
+            self._is_full = False
+            self._watch_listeners()
+
+    # the flow of a call
+
+    def _start(self, call: ForwardedCall) -> None:
+        client = call.client
+        client.call = call
+        self._calls.add(call)
+        if call.head.expects_continue and not client.input:
+            client.output += b"HTTP/1.1 100 Continue\r\n\r\n"
+        try:
+            call.upload.take(client.input)
+        except InvalidRequest as error:
+            self._end(call)
+            self._refuse(client, error.status, "request", error.reason)
+            return
+        if self._gate.is_closed:
+            self._held.append(call)
+        else:
+            self._resume(call, None)
+
+    def _resume(self, call: ForwardedCall, result: Any) -> None:
+        """Send *result* to the flow of *call*, or raise it there, and perform the next step of the flow."""
+        if call.is_over:
+            return
+        call.step = None
+        try:
+            step = call.flow.throw(result) if isinstance(result, Exception) else call.flow.send(result)
+        except XapiError as error:
+            self._fail(call, error)
+            return
+        if isinstance(step, Send):
+            if call.rejection is not None and not call.upload.is_replayable:
+                self._fail(call, NetworkError("the token was rejected, and the body is too large to be sent again"))
+                return
+            call.step, call.rejection = step, None
+            self._connections.send(call, self._network.route(step.call.url))
+        elif isinstance(step, Login):
+            self._gate.enter(call, step)
+        elif isinstance(step, FinalResponse):
+            self._respond(call, step.response)
+
+    def _fail(self, call: ForwardedCall, error: XapiError) -> None:
+        """Respond to the client of *call* with *error*, which ended its flow."""
+        client = call.client
+        is_last = not call.upload.has_ended or not call.head.persists
+        self._end(call)
+        status = 504 if isinstance(error, TimeoutExpired) else 502
+        self._refuse(client, status, error.kind, self._redact(str(error)), closes=is_last, method=call.head.method)
+        self._waiting.append(client)
+
+    def _respond(self, call: ForwardedCall, head: ResponseHead) -> None:
+        """Begin to pass the final response with *head* on."""
+        client = call.client
+        closes = not call.head.persists or (head.status >= 300 and not call.upload.has_ended)
+        text, call.is_chunked = messages.response_head(head, call.head, self._rules.origin, closes=closes)
+        if call.rejection is None:
+            call.is_responding = True
+            client.output += text
+            return
+        self._tokens.record_rejection()
+        if call.has_rejection:
+            client.output += text + _framed(bytes(call.rejection), is_chunked=call.is_chunked)
+            client.output += _end_of_body(is_chunked=call.is_chunked)
+        else:
+            self._refuse(client, 401, "auth", self._redact(self._tokens.advice()), method=call.head.method)
+        self._end(call)
+        client.closes = client.closes or closes
+        self._waiting.append(client)
+
+    def _end(self, call: ForwardedCall) -> None:
+        """Remove *call*, complete or not."""
+        if call.exchange is not None:
+            self._connections.release(call.exchange, is_reusable=False)
+        elif call.step is not None:
+            self._connections.withdraw(call)
+        call.step = None
+        call.client.call = None
+        self._calls.discard(call)
+        call.end()
+
+    def _is_in_use(self, token: Token) -> bool:
+        """Return whether a call with *token* is in flight."""
+        return any(
+            each.step is not None and each.step.token is token and not each.is_responding for each in self._calls
+        )
+
+    # responses
+
+    def _process_connection(self, connection: Connection, events: int) -> None:
+        call = self._connections.busy.get(connection)
+        if call is None or call.exchange is None:
+            self._connections.check_idle(connection)
+            return
+        exchange = call.exchange
+        try:
+            exchange.process(events)
+        except XapiError as error:
+            self._failed(call, exchange, error)
+            return
+        if events & EVENT_WRITE and not call.upload.has_ended:  # there may be room for more of the body
+            self._feed(call.client, call)
+            self._settle(call.client)
+        if call.exchange is exchange:
+            self._pass_on(call, exchange)
+
+    def _pass_on(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
+        """Pass on what arrived of the response in *exchange*."""
+        client, head = call.client, exchange.head
+        if head is None:
+            self._connections.watch(exchange)
+            return
+        if call.response is None:
+            call.response = head
+            if head.status == 401 and call.step is not None and call.step.token is not None:
+                call.rejection, call.has_rejection = bytearray(), False
+            else:
+                self._resume(call, head)
+        try:
+            if call.rejection is not None:
+                self._collect_rejection(call, exchange, call.rejection)
+                return
+            while not client.is_full and (block := exchange.body()):
+                client.output += _framed(block, is_chunked=call.is_chunked)
+        except NetworkError as error:
+            self._failed(call, exchange, error)
+            return
+        if exchange.has_response:
+            if exchange.is_complete:
+                self._finish(call, exchange)
+                return
+        elif client.is_full:
+            exchange.pause()
+        self._connections.watch(exchange)
+        self._settle(client)
+
+    def _collect_rejection(self, call: ForwardedCall, exchange: StreamedExchange, rejection: bytearray) -> None:
+        """Keep the body of a 401, which is passed on if the 401 is final; then renew the token."""
+        while block := exchange.body():
+            rejection += block
+        if not exchange.has_response and len(rejection) <= _MAX_REJECTION:
+            self._connections.watch(exchange)
+            return
+        self._end_rejection(call, exchange)
+
+    def _end_rejection(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
+        call.has_rejection = exchange.has_response
+        self._connections.release(exchange, is_reusable=exchange.end())
+        self._resume(call, call.response)
+
+    def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
+        """End *call*, whose response is complete."""
+        client = call.client
+        client.output += _end_of_body(is_chunked=call.is_chunked)
+        self._connections.release(exchange, is_reusable=exchange.end())
+        assert exchange.head is not None  # noqa: S101 - the response is complete
+        is_ending = messages.ends_with_connection(exchange.head, call.head)
+        closes = is_ending or not call.head.persists or not call.upload.has_ended
+        self._end(call)
+        client.closes = client.closes or closes
+        self._waiting.append(client)
+
+    def _failed(self, call: ForwardedCall, exchange: StreamedExchange, error: XapiError) -> None:
+        """Try again after *error* if that changes nothing, else pass it on."""
+        step = call.step
+        self._connections.release(exchange, is_reusable=False)
+        if call.is_responding:
+            self._drop(call.client)  # so that the client does not regard the response as complete
+        elif call.rejection is not None and call.response is not None:
+            self._resume(call, call.response)
+        elif isinstance(error, NetworkError) and exchange.may_resend and call.upload.is_replayable and step is not None:
+            self._connections.send(call, self._network.route(step.call.url))
+        else:
+            self._resume(call, error)
+
+    # timeouts
+
+    def _check_timeouts(self, now: float) -> None:
+        exchanges = [(call, call.exchange) for call in self._calls]
+        expired = [(call, exchange) for call, exchange in exchanges if exchange is not None and exchange.expires <= now]
+        if expired:
+            pending = self._loop.pending()
+            for call, exchange in expired:
+                if call.exchange is exchange and exchange.connection not in pending:
+                    self._expire(call, exchange)
+        for client in [each for each in self._clients if each.expires <= now]:
+            self._expire_client(client)
+        self._connections.close_expired()
+
+    def _expire(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
+        if call.rejection is not None:
+            self._end_rejection(call, exchange)
+        elif (error := exchange.timeout_error()) is not None:
+            self._failed(call, exchange, error)
+        else:
+            self._connections.watch(exchange)
+
+    def _expire_client(self, client: Client) -> None:
+        """End the wait for the rest of a request, or for a client to close its connection."""
+        call = client.call
+        if client.closes or (call is not None and call.is_responding):
+            self._drop(client)
+            return
+        if call is not None:
+            self._end(call)
+        self._refuse(client, 408, "timeout", f"the request was not complete within {self._timeout:g} s")
+        client.expires = float("inf")
+        self._settle(client)
+
+
+def _framed(block: bytes, *, is_chunked: bool) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(block), block) if is_chunked and block else block
+
+
+def _end_of_body(*, is_chunked: bool) -> bytes:
+    return b"0\r\n\r\n" if is_chunked else b""

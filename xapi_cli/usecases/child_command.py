@@ -1,0 +1,50 @@
+"""A command of the user, and the token in its environment: what `exec` and `proxy` share."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from xapi_cli.errors import UsageError
+from xapi_cli.settings.table import without_secrets
+from xapi_cli.system.render import printable
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
+
+# The exit codes that shells use (POSIX, "2.8.2 Exit Status for Commands").
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def profile_of_base_url(runtime: "Runtime") -> str | None:
+    """Return the profile that the base URL comes from, None if it comes from a flag or a variable."""
+    is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
+    return runtime.settings.profile if is_from_profile else None
+
+
+def environment(environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None) -> dict[str, str]:
+    """Return *environ* with the *token*, bound to *base_url*, and without the other secrets.
+
+    XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
+    *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
+    be distinguished from one that xapi itself has read.
+    """
+    changed = without_secrets(environ) | {"XAPI_TOKEN": token}
+    changed.pop("XAPI_TOKEN_FILE", None)  # both must not be set
+    if not base_url:
+        return changed
+    if profile is not None:
+        changed["XAPI_PROFILE"] = profile
+    elif "XAPI_TOKEN_BASE_URL" not in environ:  # in a nested `exec`, the outer one has selected the profile
+        changed.pop("XAPI_PROFILE", None)
+    return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
+
+
+def report_failure(terminal: "Terminal", name: str, error: OSError | ValueError) -> int:
+    """Report the *error* with which the command *name* could not be executed; return the exit code."""
+    shown = printable(name)
+    if isinstance(error, FileNotFoundError):
+        terminal.fail(UsageError(f"{shown or repr(shown)}: not found", hint="check the name and PATH"))
+        return _NOT_FOUND
+    reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
+    terminal.fail(UsageError(f"{shown}: cannot be executed: {reason}", hint="check that it is an executable file"))
+    return _NOT_EXECUTABLE
