@@ -31,7 +31,7 @@ export PIP_USER := 0
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-proxy bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -177,6 +177,9 @@ bench-agent: $(DEVELOPMENT) $(INSTALLED)
 bench-batch: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.batch
 
+bench-proxy: $(DEVELOPMENT) $(INSTALLED)
+	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.proxy
+
 bench-redis: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.benchmarks.redis $(BENCH_ARGS)
 
@@ -273,6 +276,7 @@ help:
 	@echo "bench-batch     measure thousands of calls, compared with curl (requires nginx and curl)"
 	@echo "bench-filter    measure --jq with a large body, compared with jq (requires jq)"
 	@echo "bench-memory    measure the memory that bodies of 2 GiB need"
+	@echo "bench-proxy     measure \`xapi proxy\`, compared with nginx (requires nginx)"
 	@echo "bench-redis     measure the time that storage redis adds to a call"
 	@echo "check           check style, types and imports"
 	@echo "format          format the code and fix what can be fixed automatically"

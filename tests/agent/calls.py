@@ -211,7 +211,7 @@ OTHERS = [
 HELP = [Call((*args, "--help"), logged_in=False) for args in invocations() if args[:1] != ("agent",)]
 
 # What replaces its process, runs for long, or starts processes.
-_COLD_COMMANDS = {("batch",), ("demo",), ("exec",), ("sandbox",)}
+_COLD_COMMANDS = {("batch",), ("demo",), ("exec",), ("proxy",), ("sandbox",)}
 
 CALLS = [
     call._replace(cold=call.cold or call.args[:1] in _COLD_COMMANDS)

@@ -19,7 +19,7 @@ _READ_AT_START = (b"GLIBC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER
 # Paths, also from the working directory /, that denote something else in each process.
 _OWN_PATHS = re.compile(rb"(?<![\w.-])(?:dev/[./]*(?:fd|std|tty)|proc/)")
 # Commands that replace their process, run for long, or start others; and options that look at the parent process.
-_COLD_COMMANDS = frozenset({"batch", "demo", "exec", "sandbox"})
+_COLD_COMMANDS = frozenset({"batch", "demo", "exec", "proxy", "sandbox"})
 _COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})
 _SAME_STATUS = (
     *("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Seccomp_filters"),
