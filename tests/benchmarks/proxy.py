@@ -1,4 +1,4 @@
-"""Measure `xapi proxy` beside nginx with `proxy_pass`, and beside the API itself, and print a table: `make bench-proxy`.
+"""Measure `xapi proxy` beside nginx with `proxy_pass`, and the API itself, and print a table: `make bench-proxy`.
 
 The API is nginx on loopback with one worker; so is the other proxy, which keeps its connections open. One process sends
 all requests. The programs take turns, and the best of three runs counts, because other processes can only slow it down.
@@ -44,7 +44,8 @@ http {{
 def load(port: int, key: str, clients: int, count: int) -> None:
     """Send *count* requests over *clients* connections, each when the response before has arrived; print the result."""
     text = f"GET /x-api/me HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {key}\r\nAccept: */*\r\n\r\n"
-    message, selector, times = text.encode(), selectors.DefaultSelector(), []
+    message, selector = text.encode(), selectors.DefaultSelector()
+    times: list[float] = []
     for _ in range(clients):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,10 +1,7 @@
 """Run `xapi proxy`: serve the API on this machine, to any program or to one command."""
 
-import os
 import secrets
 import signal
-import socket
-import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.http.network import Network
+from xapi_cli.proxy import listeners
 from xapi_cli.proxy.rules import Allowed, Rules
 from xapi_cli.proxy.server import Server
 from xapi_cli.system import programs, signals
@@ -24,10 +22,8 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
 
-_ADDRESS = "127.0.0.1"
 _GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal
 _KEY_SIZE = 32  # bytes
-_MAX_SOCKET_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7)); 103 on macOS
 
 
 class ProxyOptions(NamedTuple):
@@ -65,9 +61,11 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         stack.callback(server.close)
         port = path = None
         if options.command or options.port is not None:
-            port = _listen_on_port(server, options.port or 0)
-        if options.socket is not None or port is None or (options.command and _has_unix_sockets()):
-            path = _listen_on_path(server, options.socket, runtime.environ, stack)
+            listener, port = listeners.on_port(options.port or 0)
+            server.listen(listener, port)
+        if options.socket is not None or port is None or (options.command and listeners.HAS_UNIX_SOCKETS):
+            listener, path = listeners.on_path(options.socket, runtime.environ, stack)
+            server.listen(listener, None)
         given = _settings(base_url[len(rules.origin) :], port, key, path)
         if options.command:
             terminal.no_input = True
@@ -78,7 +76,11 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
 
 def _settings(base_path: str, port: int | None, key: str, path: str | None) -> dict[str, str]:
     """Return the variables with which programs use the proxy."""
-    found = {"XAPI_BASE_URL": f"http://{_ADDRESS}:{port}{base_path}", "XAPI_TOKEN": key} if port is not None else {}
+    found = (
+        {"XAPI_BASE_URL": f"http://{listeners.ADDRESS}:{port}{base_path}", "XAPI_TOKEN": key}
+        if port is not None
+        else {}
+    )
     return found | ({"XAPI_PROXY_SOCKET": path} if path is not None else {})
 
 
@@ -87,111 +89,6 @@ def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
 
     terminal.print("\n".join(f"{name}={quote(value)}" for name, value in settings.items()))
     terminal.note("serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
-
-
-# listening
-
-
-def _has_unix_sockets() -> bool:
-    return sys.platform != "win32"
-
-
-def _listen_on_port(server: Server, port: int) -> int:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        if sys.platform != "win32":  # there, it would share the port with other programs
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_ADDRESS, port))
-        number = int(listener.getsockname()[1])
-        server.listen(listener, number)
-    except OSError as error:
-        listener.close()
-        reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"the port {port} cannot be used: {reason}", hint="use another --port; 0 selects one"
-        ) from error
-    return number
-
-
-def _listen_on_path(server: Server, chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> str:
-    """Listen on a Unix socket at *chosen*, or in a new private directory; return its path."""
-    if not _has_unix_sockets():
-        raise UsageError("Unix sockets are not available on this platform", hint="use --port")
-    path = os.path.abspath(chosen) if chosen is not None else f"{_private_directory(environ, stack)}/proxy.sock"
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-        raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _remove_unused(path)
-        with _private_mode():
-            listener.bind(path)
-        status = os.stat(path)
-        stack.callback(_remove, path, (status.st_dev, status.st_ino))
-        server.listen(listener, None)
-    except (OSError, ValueError) as error:
-        listener.close()
-        reason = (error.strerror if isinstance(error, OSError) else None) or "invalid path"
-        raise UsageError(
-            f"the socket {printable(path)} cannot be created: {reason}", hint="use another --socket"
-        ) from error
-    except UsageError:
-        listener.close()
-        raise
-    return path
-
-
-def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-    """Return a new directory of mode 0700, which *stack* removes."""
-    from tempfile import mkdtemp
-
-    parent = environ.get("XDG_RUNTIME_DIR", "")
-    usable = parent if os.path.isabs(parent) and os.access(parent, os.W_OK | os.X_OK) else None
-    directory = mkdtemp(prefix="xapi-", dir=usable)
-    stack.callback(_remove_directory, directory)
-    return directory
-
-
-def _remove_directory(path: str) -> None:
-    with suppress(OSError):
-        os.rmdir(path)
-
-
-def _remove_unused(path: str) -> None:
-    """Remove the socket at *path* if no process listens on it; raises UsageError if one does, or if it is no socket."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(status.st_mode):
-        raise UsageError(f"{printable(path)} exists and is not a socket", hint="use another --socket")
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        probe.settimeout(1)
-        probe.connect(path)
-    except ConnectionRefusedError:
-        os.unlink(path)
-        return
-    finally:
-        probe.close()
-    raise UsageError(f"another process listens on {printable(path)}", hint="use another --socket")
-
-
-@contextmanager
-def _private_mode() -> Iterator[None]:
-    """Create files of mode 0600 within: the mode of a socket decides who can connect, from its first moment."""
-    previous = os.umask(0o177)
-    try:
-        yield
-    finally:
-        os.umask(previous)
-
-
-def _remove(path: str, identity: tuple[int, int]) -> None:
-    """Remove the socket at *path*, unless it has been replaced."""
-    with suppress(OSError):
-        status = os.lstat(path)
-        if (status.st_dev, status.st_ino) == identity:
-            os.unlink(path)
 
 
 # until the end
@@ -243,7 +140,7 @@ def _bypass_proxies(environ: dict[str, str]) -> None:
     for name in ("no_proxy", "NO_PROXY"):
         if any(each.lower().endswith("_proxy") for each in environ):
             others = environ.get(name) or environ.get(name.swapcase()) or ""
-            environ[name] = f"{others},{_ADDRESS}" if others else _ADDRESS
+            environ[name] = f"{others},{listeners.ADDRESS}" if others else listeners.ADDRESS
 
 
 @contextmanager

@@ -1,0 +1,116 @@
+"""The sockets on which the proxy listens: a port of this machine, or a Unix socket that only this user can open."""
+
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+
+from xapi_cli.errors import UsageError
+from xapi_cli.system.render import printable
+
+ADDRESS = "127.0.0.1"
+HAS_UNIX_SOCKETS = sys.platform != "win32"
+_MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes; the size of sun_path, without the final zero
+
+
+def on_port(port: int) -> tuple[socket.socket, int]:
+    """Return a socket bound to *port* of 127.0.0.1, 0 for a free one, and its port; raises UsageError."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # there, it would share the port with other programs
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((ADDRESS, port))
+        number = int(listener.getsockname()[1])
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"the port {port} cannot be used: {reason}", hint="use another --port; 0 selects one"
+        ) from error
+    return listener, number
+
+
+if sys.platform == "win32":
+
+    def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
+        """Raise UsageError: Python has no Unix sockets on Windows."""
+        raise UsageError("Unix sockets are not available on this platform", hint="use --port")
+
+else:
+
+    def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
+        """Return a Unix socket at *chosen*, or in a new private directory, and its path; *stack* removes both.
+
+        Raises UsageError.
+        """
+        path = os.path.abspath(chosen) if chosen is not None else f"{_private_directory(environ, stack)}/proxy.sock"
+        if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+            raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _remove_unused(path)
+            with _private_mode():
+                listener.bind(path)
+            status = os.stat(path)
+            stack.callback(_remove, path, (status.st_dev, status.st_ino))
+        except (OSError, ValueError) as error:
+            listener.close()
+            reason = (error.strerror if isinstance(error, OSError) else None) or "invalid path"
+            raise UsageError(
+                f"the socket {printable(path)} cannot be created: {reason}", hint="use another --socket"
+            ) from error
+        except UsageError:
+            listener.close()
+            raise
+        return listener, path
+
+    def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
+        """Return a new directory of mode 0700, which *stack* removes."""
+        from tempfile import mkdtemp
+
+        parent = environ.get("XDG_RUNTIME_DIR", "")
+        usable = parent if os.path.isabs(parent) and os.access(parent, os.W_OK | os.X_OK) else None
+        directory = mkdtemp(prefix="xapi-", dir=usable)
+        stack.callback(_remove_directory, directory)
+        return directory
+
+    def _remove_directory(path: str) -> None:
+        with suppress(OSError):
+            os.rmdir(path)
+
+    def _remove_unused(path: str) -> None:
+        """Remove the socket at *path*; raises UsageError if a process listens on it, or if it is not a socket."""
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(status.st_mode):
+            raise UsageError(f"{printable(path)} exists and is not a socket", hint="use another --socket")
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            probe.settimeout(1)
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        finally:
+            probe.close()
+        raise UsageError(f"another process listens on {printable(path)}", hint="use another --socket")
+
+    @contextmanager
+    def _private_mode() -> Iterator[None]:
+        """Create files of mode 0600 within: the mode of a socket decides who can connect, from its first moment."""
+        previous = os.umask(0o177)
+        try:
+            yield
+        finally:
+            os.umask(previous)
+
+    def _remove(path: str, identity: tuple[int, int]) -> None:
+        """Remove the socket at *path*, unless it has been replaced."""
+        with suppress(OSError):
+            status = os.lstat(path)
+            if (status.st_dev, status.st_ino) == identity:
+                os.unlink(path)
