@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
 
-    A command sets `flags`, `may_create_profile` and `verbose` before it uses anything else. `started` is the monotonic
-    time at which the command started. *run_password_command* replaces `password_command.from_command`, and
-    *run_program* `programs.run`, if another process has the terminal. With *open_lender*, connections are borrowed.
+    A command sets `flags`, `may_create_profile`, `verbose` and `default_max_time` before it uses anything else.
+    `started` is the monotonic time at which the command started. *run_password_command* replaces
+    `password_command.from_command`, and *run_program* `programs.run`, if another process has the terminal. With
+    *open_lender*, connections are borrowed.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Runtime:
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
         self.verbose = False
+        self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
 
     def now(self) -> datetime:
@@ -77,9 +79,14 @@ class Runtime:
         return re.sub(commands, lambda found: f"{found[0]} --profile {pasteable(name)}", hint)
 
     @property
+    def max_time(self) -> float | None:
+        """The limit of --max-time in seconds, None without one."""
+        return self.default_max_time if self.settings.max_time is None else self.settings.max_time
+
+    @property
     def deadline(self) -> float | None:
         """The monotonic time at which --max-time expires, None without a limit."""
-        limit = self.settings.max_time
+        limit = self.max_time
         return None if limit is None else self.started + limit
 
     @property

@@ -19,7 +19,7 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, heads, response
 from tests.support.program import PYTHON, Xapi
-from tests.support.servers import OK, Server, Step, free_port, head, request, send, sleep, wait_for
+from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
 
 LARGE = 20 * 2**20  # bytes
@@ -56,7 +56,6 @@ class Proxy(NamedTuple):
         """Return what the proxy sends in reply to *data*, until it closes the connection."""
         with socket.create_connection(self.address, timeout=30) as connection:
             connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR) if not data else None
             received = b""
             while block := connection.recv(65_536):
                 received += block
@@ -215,9 +214,9 @@ def test_a_body_is_passed_on_as_it_arrives_in_both_directions(xapi: Xapi) -> Non
     arrived, answered = threading.Event(), threading.Event()
     first = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
 
-    def expect_part(peer: object) -> None:
-        while b"part" not in peer.received:  # type: ignore[attr-defined]
-            peer.read_some()  # type: ignore[attr-defined]
+    def expect_part(peer: Peer) -> None:
+        while b"part" not in peer.received:
+            peer.read_some()
         arrived.set()
 
     def parts() -> Iterator[bytes]:
@@ -349,9 +348,9 @@ def test_a_truncated_response_is_truncated_for_the_client_too(xapi: Xapi) -> Non
 def test_a_client_that_leaves_ends_its_call(xapi: Xapi) -> None:
     gone = threading.Event()
 
-    def wait_for_end(peer: object) -> None:
+    def wait_for_end(peer: Peer) -> None:
         try:
-            peer.read_some()  # type: ignore[attr-defined]
+            peer.read_some()
         finally:
             gone.set()
 
@@ -410,6 +409,17 @@ def test_a_client_that_expects_it_gets_100_continue_before_it_sends_the_body(xap
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b'"text":"body"' in received
     assert b'"expect"' not in received
+
+
+def test_headers_that_do_not_arrive_are_408(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(OK)]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+    ):
+        reply = running.exchange(b"GET / HTTP/1.1\r\nHost: ")
+
+    assert reply.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert server.received == []
 
 
 @pytest.mark.parametrize(

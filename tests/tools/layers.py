@@ -16,6 +16,7 @@ _CAPTIONS = {
     "library": "open_client, the Python API",
     "runtime": "wiring, created on first use",
     "batch": "many requests in flight",
+    "proxy": "forwards the requests of other programs",
     "request": "one request: arguments, body, output",
     "auth": "tokens: login, renewal, lock, failed logins",
     "store": "where records are stored: keyring, file, memory",

@@ -228,7 +228,7 @@ class _Attempt(Generic[C]):
     def retry_delay(self, result: "Response | NetworkError") -> float | None:
         """Return the seconds to wait before a retry after *result*, or None if the request is not retried."""
         if isinstance(result, NetworkError):
-            return None if result.headers_received else self.delay()
+            return self.delay() if retry.is_transient_error(result) else None
         return self.delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
 
     def failure(self, result: "Response | NetworkError") -> str:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterable
 
+from xapi_cli.errors import NetworkError, XapiError
+
 TOO_MANY_REQUESTS = 429
 STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
 STATUS_LIST = ", ".join(map(str, STATUSES))  # for messages
@@ -41,6 +43,11 @@ def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float]
 
         return (rng or random.uniform)(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
     return requested if requested <= LONGEST_WAIT else None
+
+
+def is_transient_error(error: XapiError) -> bool:
+    """Return whether a request that failed with *error* may be sent again: not after the headers of a response."""
+    return isinstance(error, NetworkError) and not error.headers_received
 
 
 def requested_pause(status: int, raw_headers: Iterable[tuple[bytes, bytes]]) -> float | None:

@@ -50,12 +50,13 @@ _MAX_REJECTION = 65_536  # bytes of the body of a 401
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
 _REPLAYS = 1
+_NEVER = float("inf")
 
 
 class Server:
     """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
 
-    *timeout*, in seconds, limits each wait for the API or for the rest of a request. *redact* removes secrets from a
+    *timeout*, in seconds, limits each wait for the API or for the headers of a request. *redact* removes secrets from a
     message. With *interactive*, a login may prompt the user; it then blocks all calls.
     """
 
@@ -225,16 +226,17 @@ class Server:
         self._loop.watch(client, client.events())
 
     def _set_limit(self, client: Client) -> None:
-        """Limit the time in which the client must go on."""
-        call = client.call
-        is_awaited = client.closes or (client.input if call is None else not call.upload.has_ended and not call.is_over)
-        if not is_awaited:
-            client.expires = float("inf")
-        elif client.closes:
-            if client.expires == float("inf") and not client.output:
+        """Limit the time for the rest of a request line and headers, and for a client to close its connection.
+
+        The body of a request may take any time: its source may be another program that runs for long.
+        """
+        if client.closes:
+            if client.expires == _NEVER and not client.output:
                 client.end_output()
                 client.expires = time.monotonic() + _LINGER
-        else:
+        elif client.call is not None or not client.input:
+            client.expires = _NEVER
+        elif client.expires == _NEVER:
             client.expires = time.monotonic() + self._timeout
 
     def _feed(self, client: Client, call: ForwardedCall) -> None:
@@ -482,14 +484,11 @@ class Server:
 
     def _expire_client(self, client: Client) -> None:
         """End the wait for the rest of a request, or for a client to close its connection."""
-        call = client.call
-        if client.closes or (call is not None and call.is_responding):
+        if client.closes:
             self._drop(client)
             return
-        if call is not None:
-            self._end(call)
-        self._refuse(client, 408, "timeout", f"the request was not complete within {self._timeout:g} s")
-        client.expires = float("inf")
+        self._refuse(client, 408, "timeout", f"the headers of the request were not complete within {self._timeout:g} s")
+        client.expires = _NEVER
         self._settle(client)
 
 

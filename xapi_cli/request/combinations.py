@@ -22,6 +22,10 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
     if options.expect and (options.resume or options.pages is not None):
         other = "--continue" if options.resume else "--paginate"
         raise UsageError(f"--expect cannot be combined with {other}", hint=f"omit {other}")
+    if options.until is not None:
+        _check_repeats(options, items, method)
+    elif options.every is not None:
+        raise UsageError("--every requires --until", hint="add --until FILTER")
     if options.pages is not None:
         _check_paginates(options, items, method)
     if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):
@@ -68,6 +72,15 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
         raise UsageError(
             "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
         )
+
+
+def _check_repeats(options: RequestOptions, items: Items, method: str | None) -> None:
+    """Raise UsageError if a request cannot be repeated with these options."""
+    if method not in (None, "GET") or options.data is not None or items.parts:
+        raise UsageError("--until is supported only for a GET request without a body", hint="omit --until")
+    for name, is_given in (("--paginate", options.pages is not None), ("--continue", options.resume)):
+        if is_given:
+            raise UsageError(f"--until cannot be combined with {name}", hint=f"omit {name}")
 
 
 def _check_filters(options: RequestOptions) -> None:

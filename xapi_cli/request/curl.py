@@ -78,6 +78,8 @@ class CurlCommand:
             yield "--jq"
         if self.options.expect:
             yield "--expect"
+        if self.options.until is not None:
+            yield "--until"
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token

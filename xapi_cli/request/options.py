@@ -127,6 +127,26 @@ class RequestOptions(NamedTuple):
             complete="nothing",
         ),
     ] = ()
+    until: Annotated[
+        str | None,
+        Flag(
+            ("--until",),
+            "Repeat a GET until the jq filter yields a value other than false and null; print the last body.",
+            _RESPONSE,
+            metavar="FILTER",
+            complete="nothing",
+        ),
+    ] = None
+    every: Annotated[
+        str | None,
+        Flag(
+            ("--every",),
+            "With --until: the time between two requests  [default: 2s].",
+            _RESPONSE,
+            metavar="DURATION",
+            complete="nothing",
+        ),
+    ] = None
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
         bool, Flag(("--paginate",), "Request all pages, and print each item as one line of JSON.", _PAGES)

@@ -2,7 +2,7 @@
 
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,19 +35,27 @@ class ResponseOutput:
     expectations: "Expectations | None" = None  # of the body of a success
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
-    def write(self, response: "httpx.Response") -> None:
-        """Write the headers of *response*, if they are included, and its body; raises the errors of `write_body`."""
+    def write(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
+        """Write the headers of *response*, if they are included, and its body; see `write_body`."""
         self.write_headers(response)
-        self.write_body(response)
+        self.write_body(response, body)
 
-    def write_body(self, response: "httpx.Response") -> None:
-        """Read the body of *response* to its end and write it to its destination.
+    def write_failure(self, response: "httpx.Response", body: Iterable[bytes]) -> None:
+        """Write the *body* of *response*, which is not what the user waits for, where that of an error goes."""
+        self.write_headers(response)
+        if self.error_body == "stdout":
+            self._write_to_stdout(response, iter(body))
+        elif self.error_body == "stderr":
+            self._write_to_stderr(response, iter(body))
+
+    def write_body(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
+        """Read the body of *response* to its end, or take *body* if that was done, and write it to its destination.
 
         Raises NetworkError if the body is truncated, and ClosedPipe or OutputError if it cannot be written.
         """
         if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
-        chunks = self._decoded_chunks(response)
+        chunks = self._counted(decoded(response) if body is None else body)
         if self.expectations is not None and 200 <= response.status_code < 300:
             chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type", ""))
         is_error = self._is_error(response.status_code)
@@ -86,8 +94,8 @@ class ResponseOutput:
             return False
         return not self._is_error(status) or (self.writes_errors_to_file and self.filter is None)
 
-    def _decoded_chunks(self, response: "httpx.Response") -> Iterator[bytes]:
-        for chunk in decoded(response):
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
             self.size += len(chunk)
             yield chunk
 

@@ -34,5 +34,6 @@ VARIABLES: tuple[Setting, ...] = (
         "true: `xapi token show` makes the runner mask the token in its logs",
         variables=("GITHUB_ACTIONS",),
     ),
+    Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),
     Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
 )

@@ -74,6 +74,21 @@ class Waiting(Activity):
         return f"waiting for {self._host}, {now - self.started:.0f} s"
 
 
+class Attempts(Activity):
+    """The attempts to get the response that `--until` waits for."""
+
+    delay = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = time.monotonic()  # `started` is that of the last attempt
+
+    def text(self, now: float) -> str:
+        """Return the elapsed time and the number of attempts."""
+        attempts = "1 attempt" if self.done == 1 else f"{self.done:,} attempts"
+        return f"waiting for --until, {_duration(now - self._begun)}, {attempts}"
+
+
 class Transfer(Activity):
     """A transfer of *total* bytes, of which *done* were transferred earlier; *verb* says in which direction."""
 

@@ -54,14 +54,16 @@ class Request:
             from xapi_cli.request.jq.engine import check_text
 
             check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
-        for text in options.expect:
-            from xapi_cli.request.jq.engine import check_text
+        for name, texts in (("--expect", options.expect), ("--until", [options.until] if options.until else [])):
+            for text in texts:
+                from xapi_cli.request.jq.engine import check_text
 
-            check_text(text, "--expect")
+                check_text(text, name)
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self._items, self._method)
+        self._every = self._interval()
 
     def _parse_items(self, read: Callable[[str], str]) -> None:
         options = self._options
@@ -121,6 +123,7 @@ class Request:
                 tokens.check()  # before stdin is read
             self._read_stdin()
             jq = self._filter(stack)
+            condition = self._condition(stack)
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
@@ -130,7 +133,9 @@ class Request:
             meta = Meta(sender, output, tokens)
             stack.callback(meta.close)
             try:
-                if self._options.pages is None:
+                if condition is not None:
+                    self._poll(sender, output, call, condition, meta.received)
+                elif self._options.pages is None:
                     self._exchange(sender, output, file, call, meta.received)
                 else:
                     self._paginate(sender, output, call, meta, tokens)
@@ -161,6 +166,38 @@ class Request:
 
         assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
         Download(sender, output, file, received=received, note=self._runtime.terminal.note).run(call)
+
+    def _poll(
+        self,
+        sender: "Sender",
+        output: "ResponseOutput",
+        call: "Call",
+        condition: "Filter",
+        received: "Callable[[Outcome], None]",
+    ) -> None:
+        """Send *call* until *condition* accepts the body of its response, and write that."""
+        from xapi_cli.request.polling import NotMet, Polling
+        from xapi_cli.system import signals
+        from xapi_cli.system.progress import Attempts
+
+        runtime = self._runtime
+        limit, deadline = runtime.max_time, runtime.deadline
+        assert limit is not None  # noqa: S101 - there is a default
+        assert deadline is not None  # noqa: S101 - likewise
+        attempts = Attempts()
+        polling = Polling(
+            sender, condition, self._every, deadline=deadline, limit=limit, received=received, attempts=attempts
+        )
+        with polling:
+            try:
+                with runtime.terminal.during(attempts):
+                    outcome, body = polling.run(call)
+            except NotMet:
+                signals.cancel_alarm()  # it would end the output of the last body
+                if polling.last is not None:
+                    output.write_failure(polling.last.response, polling.body)
+                raise
+            output.write(outcome.response, body)
 
     def _paginate(
         self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, tokens: "TokenSource | None"
@@ -216,7 +253,9 @@ class Request:
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if any(name.lower() == "authorization" for name, _ in self._items.headers):
             return None
-        return self._runtime.tokens(automatic=self._options.automatic, once=self._options.pages is None)
+        return self._runtime.tokens(
+            automatic=self._options.automatic, once=self._options.pages is None and self._options.until is None
+        )
 
     def _open_output(self, stack: ExitStack) -> "AtomicFile | PartialFile | None":
         """Open the file of -o."""
@@ -309,6 +348,31 @@ class Request:
         found = Filter(self._options.filter, self._runtime.environ, for_items=self._options.pages is not None)
         stack.callback(found.close)
         return found
+
+    def _condition(self, stack: ExitStack) -> "Filter | None":
+        """Return the filter of --until, which *stack* closes; raises UsageError if it cannot be compiled."""
+        if self._options.until is None:
+            return None
+        from xapi_cli.request.jq.filter import Filter
+
+        found = Filter(self._options.until, self._runtime.environ, option="--until", encode="tojson")
+        stack.callback(found.close)
+        return found
+
+    def _interval(self) -> float:
+        """Return the seconds between two requests for --until; raises UsageError if --every is not valid."""
+        if self._options.until is None:
+            return 0.0
+        from xapi_cli.request.polling import DEFAULT_LIMIT
+        from xapi_cli.settings import durations
+
+        self._runtime.default_max_time = DEFAULT_LIMIT
+        if self._options.every is None:
+            return 2.0
+        every = durations.seconds(self._options.every, name="--every")
+        if every <= 0:
+            raise UsageError("--every must be above 0", hint="write a time such as 2s")
+        return every
 
     def _expectations(self, stack: ExitStack) -> "Expectations | None":
         """Return the filters of --expect, which *stack* closes; raises UsageError if one cannot be compiled."""

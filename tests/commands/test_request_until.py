@@ -1,0 +1,175 @@
+"""`xapi request --until`: a GET is repeated until a jq filter accepts the body of its response."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import bearing, response
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, Step, close, request, send, sleep
+from xapi_cli.sandbox import Sandbox
+
+pytest.importorskip("jq", reason="libjq is not installed")
+
+RUNNING, DONE = response(body=b'{"state":"running"}'), response(body=b'{"state":"done"}')
+UNTIL = ("--until", '.state == "done"', "--every", "0.05")
+
+
+def script(*replies: bytes) -> list[Step]:
+    """Return a script of a server that sends *replies* over one connection."""
+    return [step for reply in replies for step in (request(), send(reply))]
+
+
+def test_only_the_last_body_is_printed(xapi: Xapi) -> None:
+    with Server(script(RUNNING, RUNNING, DONE)) as server:
+        outcome = xapi("request", "/jobs/1", *UNTIL, env=bearing(server))
+
+    assert outcome == Outcome(0, '{"state":"done"}', "")
+    assert sum(each.count(b"GET /jobs/1 ") for each in server.received) == 3
+
+
+@pytest.mark.parametrize("text", [".state", "1", "(.missing, .state)", '""', "[]"])
+def test_any_result_other_than_false_and_null_ends_the_wait(xapi: Xapi, text: str) -> None:
+    with Server(script(DONE)) as server:
+        assert xapi("request", "/", "--until", text, env=bearing(server)) == Outcome(0, '{"state":"done"}', "")
+
+
+@pytest.mark.parametrize("text", ["false", "null", "empty", ".missing"])
+def test_other_results_do_not_end_it(xapi: Xapi, text: str) -> None:
+    with Server([request(), send(DONE), request(), sleep(60)], script(DONE)) as server:
+        outcome = xapi("request", "/", "--until", text, "--every", "0.05", "--max-time", "1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (12, '{"state":"done"}')
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        response("429 Too Many Requests", b"{}", "Retry-After: 0"),
+        response("502 Bad Gateway", b"{}"),
+        response("503 Service Unavailable", b"{}"),
+        response("504 Gateway Timeout", b"{}"),
+    ],
+)
+def test_a_transient_failure_counts_as_not_yet(xapi: Xapi, failure: bytes) -> None:
+    with Server(script(failure, DONE)) as server:
+        assert xapi("request", "/", *UNTIL, env=bearing(server)) == Outcome(0, '{"state":"done"}', "")
+
+
+def test_a_connection_that_breaks_before_the_headers_counts_as_not_yet(xapi: Xapi) -> None:
+    with Server([request(), close()], script(DONE)) as server:
+        assert xapi("request", "/", *UNTIL, env=bearing(server)) == Outcome(0, '{"state":"done"}', "")
+
+
+def test_any_other_failure_ends_the_wait_with_its_exit_code(xapi: Xapi, tmp_path: Path) -> None:
+    failure = response("404 Not Found", b'{"error":"gone"}')
+    with Server(script(RUNNING, failure)) as server:
+        outcome = xapi("request", "/", *UNTIL, "-o", str(tmp_path / "file"), env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (4, '{"error":"gone"}')
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_truncated_body_is_final(xapi: Xapi) -> None:
+    with Server(script(response("200 OK", b"{", "Content-Length: 9"))) as server:
+        assert xapi("request", "/", *UNTIL, env=bearing(server)).code == 11
+
+
+def test_a_filter_that_fails_on_the_data_ends_the_wait(xapi: Xapi) -> None:
+    with Server(script(response(body=b"[]"))) as server:
+        outcome = xapi("request", "/", *UNTIL, env=bearing(server))
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("xapi: error: the filter of --until failed: Cannot index array")
+
+
+def test_retry_after_prolongs_the_wait_and_a_long_one_ends_it(xapi: Xapi) -> None:
+    late = response("503 Service Unavailable", b"{}", "Retry-After: 301")
+    with Server(script(RUNNING, late)) as server:
+        assert xapi("request", "/", *UNTIL, env=bearing(server)).code == 5
+    soon = response("503 Service Unavailable", b"{}", "Retry-After: 1")
+    with Server(script(soon, DONE)) as server:
+        outcome = xapi("request", "/", *UNTIL, "--meta", "-", env=bearing(server))
+
+    assert json.loads(outcome.err)["elapsed_ms"] >= 1000
+
+
+@pytest.mark.parametrize(
+    ("destination", "out", "err"), [("stdout", True, False), ("stderr", False, True), ("none", False, False)]
+)
+def test_after_the_time_limit_the_last_body_goes_where_errors_go(
+    xapi: Xapi, tmp_path: Path, destination: str, out: bool, err: bool
+) -> None:
+    with Server([request(), send(RUNNING), request(), sleep(60)]) as server:
+        file = str(tmp_path / "file")
+        options = ("--max-time", "1", "--error-body", destination, "-o", file)
+        outcome = xapi("request", "/", *UNTIL, *options, env=bearing(server))
+
+    assert outcome.code == 12
+    assert outcome.out == ('{"state":"running"}' if out else "")
+    assert ('{"state":"running"}\n' in outcome.err) is err
+    assert "--until was not met within 1s, in 1 attempts; raise --max-time to wait longer\n" in outcome.err
+    assert not Path(file).exists()
+
+
+def test_other_options_apply_to_the_last_response(xapi: Xapi, tmp_path: Path) -> None:
+    with Server(script(RUNNING, DONE)) as server:
+        file = tmp_path / "file"
+        options = ("-o", str(file), "--jq", ".state", "--meta", "-", "--expect", '.state == "done"')
+        outcome = xapi("request", "/", *UNTIL, *options, env=bearing(server))
+
+    meta = json.loads(outcome.err)
+    assert (outcome.code, outcome.out, file.read_text()) == (0, "", "done\n")
+    assert (meta["status"], meta["attempts"], meta["bytes"]) == (200, 2, len('{"state":"done"}'))
+
+
+def test_a_token_that_becomes_invalid_is_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    sandbox.revoke_tokens()
+
+    outcome = xapi("request", "/x-api/me", "--until", ".email", env=sandbox.settings)
+
+    assert (outcome.code, sandbox.logins) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("POST", "/"), "--until is supported only for a GET request without a body"),
+        (("/", "a=b"), "--until is supported only for a GET request without a body"),
+        (("/", "--paginate"), "--until cannot be combined with --paginate"),
+        (("/", "-o", "x", "--continue"), "--until cannot be combined with --continue"),
+        (("/", "--every", "0"), "--every must be above 0"),
+        (("/", "--every", "soon"), "--every: 'soon' is not a valid duration"),
+    ],
+)
+def test_options_that_cannot_be_combined_are_refused(xapi: Xapi, args: tuple[str, ...], message: str) -> None:
+    with Server(script(DONE)) as server:
+        outcome = xapi("request", *args, "--until", ".", env=bearing(server))
+
+    assert (outcome.code, server.received) == (2, [])
+    assert message in outcome.err
+
+
+def test_every_requires_until_and_the_filter_is_compiled_first(xapi: Xapi) -> None:
+    with Server(script(DONE)) as server:
+        alone = xapi("request", "/", "--every", "1s", env=bearing(server))
+        invalid = xapi("request", "/", "--until", ".[", env=bearing(server))
+
+    assert (alone.code, invalid.code, server.received) == (2, 2, [])
+    assert "--every requires --until" in alone.err
+    assert "the filter of --until cannot be compiled" in invalid.err
+
+
+def test_a_terminal_shows_the_time_and_the_attempts_and_ctrl_c_ends_the_wait(xapi: Xapi) -> None:
+    with (
+        Server(script(*[RUNNING] * 2), script(RUNNING)) as server,
+        xapi.on_terminal("request", "/", "--until", ".never", "--every", "60", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("waiting for --until, 0:0")
+        terminal.expect("1 attempt")
+        terminal.interrupt()
+
+        assert terminal.wait() in {130, -signal.SIGINT}
