@@ -50,9 +50,9 @@ def proxy(
 
     \b
       xapi proxy -- python3 report.py
-      xapi proxy --read-only --allow 'GET /x-api/*' -- ./deploy.sh
-      xapi proxy -- sh -c '
-        curl --unix-socket "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
+      xapi proxy --allow 'GET /x-api/*' -- ./deploy.sh
+      xapi proxy -- sh -c 'curl -sS --unix-socket \\
+        "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
     """
     from xapi_cli.usecases import proxy as usecase
 
