@@ -117,8 +117,7 @@ class Polling:
 
     def _raise_if_over(self, cause: XapiError | None = None) -> None:
         if time.monotonic() >= self._deadline:
-            count = self._attempts.done
             raise NotMet(
-                f"--until was not met within {durations.text(self._limit)}, in {count:,} attempts",
+                f"--until was not met within {durations.text(self._limit)}, in {self._attempts.count()}",
                 hint="raise --max-time to wait longer",
             ) from cause

@@ -85,8 +85,11 @@ class Attempts(Activity):
 
     def text(self, now: float) -> str:
         """Return the elapsed time and the number of attempts."""
-        attempts = "1 attempt" if self.done == 1 else f"{self.done:,} attempts"
-        return f"waiting for --until, {_duration(now - self._begun)}, {attempts}"
+        return f"waiting for --until, {_duration(now - self._begun)}, {self.count()}"
+
+    def count(self) -> str:
+        """Return the number of attempts as a text."""
+        return "1 attempt" if self.done == 1 else f"{self.done:,} attempts"
 
 
 class Transfer(Activity):
