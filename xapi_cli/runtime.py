@@ -215,14 +215,17 @@ class Runtime:
             except UsageError:  # of a setting that is not valid
                 continue
 
-    def tokens(self, *, automatic: bool = True, once: bool = False) -> "TokenSource":
+    def tokens(self, *, automatic: bool = True, once: bool = False, serves: bool = False) -> "TokenSource":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
-        With *once*, it is for a single call. With *automatic* False, the account never logs in automatically.
+        With *once*, it is for a single call; if it *serves*, for other programs. With *automatic* False, the account
+        never logs in automatically.
         """
         from xapi_cli.auth.token_source import TokenSource
 
-        return TokenSource(self._supplied_credentials() or self.stored_token(automatic=automatic), once=once)
+        return TokenSource(
+            self._supplied_credentials() or self.stored_token(automatic=automatic), once=once, serves=serves
+        )
 
     def _supplied_credentials(self) -> "Credentials | None":
         if not self.settings.token_variable:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.commands.api import TOKEN, bearing, heads, response
+from tests.commands.profiles import write_config
 from tests.support.program import PYTHON, Xapi
 from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -316,6 +317,27 @@ def test_a_rejected_fresh_token_is_passed_on_as_401(xapi: Xapi) -> None:
         found = client.get("/")
 
     assert (found.status_code, found.content) == (401, b'{"error":"own"}')
+
+
+def test_a_failed_login_is_502_until_the_password_is_corrected(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(MASTER.password)
+    settings = {"base_url": sandbox.base_url, "username": MASTER.email, "password_command": ["cat", str(file)]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    write_config(xapi, "\n".join(['default_profile = "work"', "[profiles.work]", *lines, ""]))
+    with proxy(xapi, {}) as running, running.client() as client:
+        client.get("/x-api/me")
+        file.write_text("")
+        sandbox.revoke_tokens()
+        failed = client.get("/x-api/me")
+        file.write_text(MASTER.password)
+        corrected = failed
+        while corrected.status_code == 502:  # for two seconds, no login is tried
+            corrected = client.get("/x-api/me")
+
+    assert (failed.status_code, failed.json()["error"]) == (502, "auth")
+    assert failed.json()["message"].startswith("xapi proxy: ")
+    assert corrected.json()["email"] == MASTER.email
 
 
 def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> None:

@@ -21,13 +21,19 @@ _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to 
 class TokenSource:
     """The token of *credentials*, shared by any number of threads and requests.
 
-    With *once*, for a single call, a 401 is final if the token is fresh or has been renewed.
+    With *once*, for a single call, a 401 is final if the token is fresh or has been renewed. If it *serves* other
+    programs, for as long as they run, no failed login is final: the user may correct the password meanwhile.
     """
 
     def __init__(
-        self, credentials: "Credentials", *, once: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        credentials: "Credentials",
+        *,
+        once: bool = False,
+        serves: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._credentials, self._once, self._clock = credentials, once, clock
+        self._credentials, self._once, self._serves, self._clock = credentials, once, serves, clock
         self._lock = Lock()
         self._token: Token | None = None
         self._is_accepted = False
@@ -119,7 +125,7 @@ class TokenSource:
         try:
             yield
         except XapiError as error:
-            is_final = isinstance(error, AuthenticationError)
+            is_final = isinstance(error, AuthenticationError) and not self._serves
             self._failure = copy(error)
             self._failure_expires = float("inf") if is_final else self._clock() + _FAILURE_LIFETIME
             raise

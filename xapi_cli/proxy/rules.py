@@ -81,7 +81,7 @@ class Rules(NamedTuple):
         return url
 
     def _check_host(self, host: str, port: int | None) -> None:
-        """Raise Refusal unless the client addresses the proxy or the API: a web page may have a name of its own."""
+        """Raise Refusal unless the client addresses the proxy or the API; a web page may use another name."""
         found = _HOST.fullmatch(host)
         name, given = (found[1], found[2]) if found else ("", None)
         if port is not None:

@@ -44,7 +44,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
     allowed = [Allowed.parse(each) for each in options.allow]
     base_url, key = runtime.base_url, secrets.token_urlsafe(_KEY_SIZE)
-    tokens = runtime.tokens()
+    tokens = runtime.tokens(serves=True)
     tokens.current()  # logs in now if that is necessary: while the command runs, nobody may be there to ask
     settings, terminal = runtime.settings, runtime.terminal
     network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
