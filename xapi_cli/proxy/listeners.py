@@ -67,12 +67,14 @@ else:
         return listener, path
 
     def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-        """Return a new directory of mode 0700, which *stack* removes."""
-        from tempfile import mkdtemp
+        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
+        from tempfile import gettempdir, mkdtemp
 
-        parent = environ.get("XDG_RUNTIME_DIR", "")
-        usable = parent if os.path.isabs(parent) and os.access(parent, os.W_OK | os.X_OK) else None
-        directory = mkdtemp(prefix="xapi-", dir=usable)
+        parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir()]
+        usable = [each for each in parents if os.path.isabs(each) and os.access(each, os.W_OK | os.X_OK)]
+        longest = _MAX_SOCKET_PATH - len("/xapi-12345678/proxy.sock")
+        parent = next((each for each in usable if len(os.fsencode(each)) <= longest), "/tmp")  # noqa: S108 - of mode 0700
+        directory = mkdtemp(prefix="xapi-", dir=parent)
         stack.callback(_remove_directory, directory)
         return directory
 
