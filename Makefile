@@ -230,11 +230,12 @@ define new-environment
 @$(PYTHON) -m venv --clear $(2) $(1)
 endef
 
-# Requires a network. The files are for Python 3.11 and later on Linux, macOS and Windows.
+# Requires a network. The files are for Python 3.11 and later on Linux, macOS and Windows. Extras stay in them: pip with hashes
+# would not find the version of `coverage[toml]` in a line for `coverage`, once there is a newer one.
 UV ?= $(VENV)/bin/uv
 LOCK_ARGS ?= --upgrade
 LOCK := $(UV) pip compile --quiet $(LOCK_ARGS) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--no-emit-find-links --custom-compile-command "make lock" pyproject.toml
+	--no-emit-find-links --custom-compile-command "make lock" --no-strip-extras pyproject.toml
 lock: $(TOOLS)
 	$(LOCK) --all-extras --output-file requirements.txt
 	$(LOCK) --all-extras --group dev --output-file requirements-dev.txt --constraint requirements.txt
