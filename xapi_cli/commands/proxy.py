@@ -51,7 +51,7 @@ def proxy(
     \b
       xapi proxy -- python3 report.py
       xapi proxy --allow 'GET /x-api/*' -- ./deploy.sh
-      xapi proxy -- sh -c 'curl -sS --unix-socket \\
+      xapi proxy -- sh -c 'curl --unix-socket \\
         "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
     """
     from xapi_cli.usecases import proxy as usecase
