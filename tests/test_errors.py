@@ -28,6 +28,7 @@ CODES = {
     "TimeoutExpired": 12,
     "StoreError": 13,
     "OutputError": 14,
+    "CommandError": 126,
     "Interrupted": 130,
     "ClosedPipe": 141,
 }

@@ -16,6 +16,7 @@
     ├── TimeoutExpired            12  timeout
     ├── StoreError                13  the token store cannot be used
     ├── OutputError               14  stdout or a local file cannot be written
+    ├── CommandError             126  the command of exec or proxy cannot be executed; 127 if it was not found
     ├── ClosedPipe               141  stdout was closed early
     └── Interrupted              130  SIGINT; 143 on SIGTERM, 129 on SIGHUP
 
@@ -27,6 +28,7 @@ import signal
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
 MAX_REDIRECTS = 10  # that are followed in a row
@@ -38,11 +40,20 @@ class XapiError(Exception):
 
     exit_code = 1
     kind = "unexpected"
+    context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def concerning(self, **context: object) -> "Self":
+        """Record what the failure concerns, unless that is known already; return the failure.
+
+        The names are members of --error-format json: `status`, `method`, `url`, `retry_after` (seconds) and `line`.
+        """
+        self.context = self.context or context
+        return self
 
     def __copy__(self) -> "Self":
         """Return a copy without a traceback, whatever the parameters of the class are."""
@@ -137,7 +148,10 @@ class InvalidTokenResponse(NetworkError):
 
 
 class TimeoutExpired(XapiError):
-    """A time limit has expired; *sent* as in NetworkError."""
+    """A time limit has expired.
+
+    *sent* is as in NetworkError.
+    """
 
     exit_code = 12
     kind = "timeout"
@@ -159,6 +173,18 @@ class OutputError(XapiError):
 
     exit_code = 14
     kind = "output"
+
+
+class CommandError(XapiError):
+    """The command of `exec` or `proxy` cannot be executed, or was not found."""
+
+    exit_code = 126  # as in shells (POSIX, "2.8.2 Exit Status for Commands")
+    kind = "command"
+
+    def __init__(self, message: str, *, hint: str | None = None, is_missing: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        if is_missing:
+            self.exit_code = 127
 
 
 class ClosedPipe(XapiError):

@@ -254,7 +254,7 @@ class Runtime:
             return None
         from xapi_cli.request.verbose import VerboseLog
 
-        return VerboseLog(self.terminal.print_stderr, self.terminal.redactor, self.terminal.stderr_style)
+        return VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style)
 
     @cached_property
     def http_client(self) -> "httpx.Client":

@@ -11,7 +11,17 @@ from packaging.requirements import Requirement
 
 from tests.support.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, without_blocks
 from tests.support.program import PYTHON, Xapi
-from tests.tools.documents import COMMANDS_PAGE, GROUPS, ROOT, SURFACE, commands_page, help_of, invocations
+from tests.tools.documents import (
+    COMMANDS_PAGE,
+    EXIT_CODES_PAGE,
+    GROUPS,
+    ROOT,
+    SURFACE,
+    commands_page,
+    exit_codes_page,
+    help_of,
+    invocations,
+)
 from tests.tools.surface import surface
 from xapi_cli import errors
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -31,6 +41,10 @@ every_page = pytest.mark.parametrize("page", TEXTS)
 
 def test_the_commands_page_contains_the_output_of_help() -> None:
     assert COMMANDS_PAGE.read_text() == commands_page(), "run `make docs`"
+
+
+def test_the_page_of_exit_codes_lists_the_kinds_of_failures() -> None:
+    assert EXIT_CODES_PAGE.read_text() == exit_codes_page(), "run `make docs`"
 
 
 @pytest.mark.parametrize("args", list(invocations()), ids=" ".join)

@@ -40,6 +40,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "timeout": ("1m30s", 90.0),
     "max_time": ("2h", 7200.0),
     "ca_bundle": ("/ca.pem", "/ca.pem"),
+    "error_format": ("json", "json"),
     "read_only": ("1", True),
     "no_input": ("1", True),
     "quiet": ("1", True),

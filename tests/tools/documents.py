@@ -10,13 +10,17 @@ from pathlib import Path
 from tests.support.program import PROGRAM
 from tests.tools.manual import manual
 from tests.tools.surface import surface
+from xapi_cli import errors
+from xapi_cli.batch.output import results  # noqa: F401 - defines failures of single lines
 from xapi_cli.cli.main import COMMANDS
+from xapi_cli.errors import XapiError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
 from xapi_cli.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
+EXIT_CODES_PAGE = ROOT / "docs" / "exit-codes.md"
 MANUAL = ROOT / "docs" / "man"
 SURFACE = ROOT / ".surface"
 
@@ -94,6 +98,36 @@ def settings_page() -> str:
     return table.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text())
 
 
+def exit_codes_page() -> str:
+    """Return the text of `docs/exit-codes.md` with the current table of kinds."""
+    table = re.compile(r"^\| kind \|.*?\n(?=\n)", re.MULTILINE | re.DOTALL)
+    return table.sub(lambda _: kinds_table(), EXIT_CODES_PAGE.read_text())
+
+
+def kinds_table() -> str:
+    """Return the table of the kinds of failures in `docs/exit-codes.md`, from the classes of the failures."""
+    first: dict[str, type[XapiError]] = {}
+    for each in _failures(XapiError):
+        first.setdefault(each.kind, each)
+    silent = (errors.Interrupted.kind, errors.ClosedPipe.kind)
+    rows = sorted((each.exit_code, kind, each) for kind, each in first.items() if kind not in silent)
+    lines = [f"| `{kind}` | {code} | {_first_sentence(each)} |" for code, kind, each in rows]
+    return "".join(f"{line}\n" for line in ("| kind | code | meaning |", "| --- | --- | --- |", *lines))
+
+
+def _failures(of: type[XapiError]) -> Iterator[type[XapiError]]:
+    """Yield *of* and the classes derived from it; each kind is described by the first class that has it."""
+    yield of
+    for each in of.__subclasses__():
+        yield from _failures(each)
+
+
+def _first_sentence(of: type[XapiError]) -> str:
+    text = (of.__doc__ or "").partition("\n\n")[0].removesuffix(".")
+    text = "an unexpected failure of xapi itself" if of is XapiError else text[:1].lower() + text[1:]
+    return " ".join(text.split()).replace("--jq", "`--jq`").replace("--expect", "`--expect`")
+
+
 def completion(shell: str) -> str:
     """Return the script that the program prints for *shell*."""
     result = subprocess.run(
@@ -111,6 +145,7 @@ def write_docs() -> None:
     """Write the generated pages of `docs/`."""
     COMMANDS_PAGE.write_text(commands_page())
     SETTINGS_PAGE.write_text(settings_page())
+    EXIT_CODES_PAGE.write_text(exit_codes_page())
 
 
 def write_completions() -> None:

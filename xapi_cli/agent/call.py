@@ -26,7 +26,7 @@ _TICK = 1.0  # seconds between two checks of a worker that sends nothing
 _STOP_TIMEOUT = 0.05  # seconds until a worker is stopped
 _REST_TIMEOUT = 10.0  # seconds for the rest of a message, or for a worker to read a reply
 _MSG_PEEK, _SHUT_RD = 2, 0  # as in <sys/socket.h>
-_LOST = b"xapi: error: the agent ended before the command completed; the request may have been sent\n"
+_LOST, _LOST_HINT = "the agent ended before the command completed", "the request may have been sent"
 _STOP_SIGNALS = {_signal.SIGSTOP, _signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU}
 _FAILED = 1  # the exit code of XapiError
 
@@ -261,8 +261,13 @@ def _end_lost(forwarded: int) -> "NoReturn":
     """End this process after the whole agent was killed; the worker may have died of the signal *forwarded*."""
     if forwarded:
         _end_by_signal(forwarded)
+    from xapi_cli.system import message_format
+
+    line = f"xapi: error: {_LOST}; {_LOST_HINT}"
+    if message_format.is_json(sys.argv[1:], os.environ):
+        line = message_format.line("error", "unexpected", _LOST, code=_FAILED, hint=_LOST_HINT)
     try:
-        os.write(2, _LOST)
+        os.write(2, line.encode() + b"\n")
     except OSError:
         pass
     os._exit(_FAILED)

@@ -111,7 +111,9 @@ def request_token(
         response = client.send(request, auth=None, follow_redirects=False, stream=True)
         with closing(response):
             if not response.is_success:
-                raise _error(response, identity, password)
+                error = _error(response, identity, password)
+                wait = retry.requested_wait(response.headers.raw)
+                raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
             body = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), url)
     except (httpx.HTTPError, httpx.InvalidURL) as error:  # from a client or transport that is not xapi's
         raise InvalidTokenResponse(

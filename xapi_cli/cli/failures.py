@@ -36,7 +36,7 @@ def _report(error: BaseException, runtime: "Runtime") -> int:
         failure.hint = runtime.with_profile(failure.hint or _default_hint(failure))
         runtime.terminal.fail(failure)
     if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
-        runtime.terminal.print_stderr(_traceback(error))
+        runtime.terminal.log(_traceback(error))
     return failure.exit_code
 
 

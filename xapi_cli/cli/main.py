@@ -172,8 +172,11 @@ def execute(make_runtime: "Callable[[Mapping[str, str]], Runtime] | None" = None
     @cache
     def runtime() -> "Runtime":
         from xapi_cli.runtime import Runtime
+        from xapi_cli.system import message_format
 
-        return (make_runtime or Runtime)(_take_environ())
+        made = (make_runtime or Runtime)(_take_environ())
+        made.terminal.has_json_messages = message_format.is_json(sys.argv[1:], made.environ)
+        return made
 
     return _flushed(run(sys.argv[1:], runtime))
 

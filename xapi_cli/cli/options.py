@@ -12,7 +12,7 @@ from xapi_cli.cli import help_format
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import SETTINGS, Setting, default_text
-from xapi_cli.system import signals
+from xapi_cli.system import message_format, signals
 
 if TYPE_CHECKING:
     from xapi_cli.request.options import Flag
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
 NETWORK = tuple(name for name, setting in SETTINGS.items() if setting.commands == "network")
 CALLS = (*NETWORK, *(name for name, setting in SETTINGS.items() if setting.commands == "calls"))
+
+MESSAGES = ("quiet", "error_format")  # of commands that use no account
 
 # Options that several commands have.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -55,7 +57,7 @@ def settings_flags(
                 runtime: Runtime = ctx.obj
                 runtime.flags = {name: _text(given.pop(name)) for name in ordered}
                 runtime.may_create_profile = may_create_profile
-                runtime.terminal.is_quiet = resolve.is_quiet(runtime.flags, runtime.environ)
+                _set_messages(runtime)
                 if set(ACCOUNT) <= set(names):
                     _limit_time(runtime)
                 command(ctx, **given | {name: _value(given[name], field) for name, field in converted.items()})
@@ -165,6 +167,13 @@ def _help(name: str, setting: Setting) -> str:
 def _text(value: str | bool | None) -> str | None:
     """Return the text that `resolve` expects for the *value* of an option."""
     return str(int(value)) if isinstance(value, bool) else value
+
+
+def _set_messages(runtime: "Runtime") -> None:
+    """Set the format of messages, and whether notes are omitted; raises UsageError if a value is not valid."""
+    quiet, form = (resolve.without_profile(key, runtime.flags, runtime.environ) for key in MESSAGES)
+    runtime.terminal.is_quiet = quiet or False
+    runtime.terminal.has_json_messages = form == message_format.JSON
 
 
 def _limit_time(runtime: "Runtime") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import settings_flags
+from xapi_cli.cli.options import MESSAGES, settings_flags
 from xapi_cli.settings import durations
 from xapi_cli.system import agent_socket
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _IDLE = "4h"
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def start(
     ctx: typer.Context,
     *,
@@ -69,7 +69,7 @@ def start(
     runtime.terminal.note(f"agent started (process {process})")
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def stop(ctx: typer.Context) -> None:
     """Stop the agent.
 
@@ -96,7 +96,7 @@ def stop(ctx: typer.Context) -> None:
         runtime.terminal.note(f"agent stopped (process {stopped['pid']})")
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def status(
     ctx: typer.Context,
     *,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xapi_cli.cli.completion import profile_keys, profile_names, stored_keys, values_of_key
-from xapi_cli.cli.options import Json, settings_flags
+from xapi_cli.cli.options import MESSAGES, Json, settings_flags
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
@@ -42,7 +42,7 @@ Value = Annotated[
 ]
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles, and the state of their tokens.
 
@@ -62,7 +62,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     show_profiles(runtime, as_json=json)
 
 
-@settings_flags("profile", "quiet")
+@settings_flags("profile", *MESSAGES)
 def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -> None:
     """Show one profile.
 
@@ -91,7 +91,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
         runtime.terminal.note(f"profile {selected} has no settings; `xapi login` writes them")
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def use(ctx: typer.Context, name: Name) -> None:
     """Set the default profile.
 
@@ -112,7 +112,7 @@ def use(ctx: typer.Context, name: Name) -> None:
     runtime.terminal.note(f"the default profile is now {name}")
 
 
-@settings_flags("profile", "quiet")
+@settings_flags("profile", *MESSAGES)
 def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     """Set KEY of a profile to VALUE.
 
@@ -142,7 +142,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime.terminal.note(f"set {key} of profile {name}")
 
 
-@settings_flags("profile", "quiet")
+@settings_flags("profile", *MESSAGES)
 def unset(ctx: typer.Context, key: StoredKey) -> None:
     """Remove KEY from a profile.
 
@@ -177,7 +177,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     runtime.terminal.note(f"removed {key} from profile {name}")
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     """Rename a profile.
 
@@ -209,7 +209,7 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
     runtime.terminal.note(f"renamed profile {printable(old)} to {new}")
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def remove(ctx: typer.Context, name: Name) -> None:
     """Remove a profile from the config file.
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import settings_flags
+from xapi_cli.cli.options import MESSAGES, settings_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ ExpiresIn = Annotated[
 ]
 
 
-@settings_flags("quiet")
+@settings_flags(*MESSAGES)
 def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_000) -> None:
     """Serve the documented API on loopback.
 
@@ -74,7 +74,7 @@ def _log(terminal: "Terminal") -> "Callable[[str, str, int], None] | None":
 
     def log(method: str, path: str, status: int) -> None:
         shown = terminal.stderr_style(of_status(status), str(status))
-        terminal.print_stderr(f"{shown}  {printable(method):<4}  {printable(redact_url(path))}")
+        terminal.log(f"{shown}  {printable(method):<4}  {printable(redact_url(path))}")
 
     return log
 

@@ -1,5 +1,6 @@
 """Decide whether to retry a request, and how long to wait before the retry."""
 
+import math
 import time
 from collections.abc import Callable, Iterable
 
@@ -65,6 +66,12 @@ def retry_after(raw_headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Return the value of `Retry-After` in *raw_headers*; repeated values are joined (RFC 9110, section 5.3)."""
     values = [value.decode("latin-1") for name, value in raw_headers if name.lower() == b"retry-after"]
     return ", ".join(values) if values else None
+
+
+def requested_wait(raw_headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """Return the whole seconds that `Retry-After` in *raw_headers* requests; None without a valid one, or if over."""
+    seconds = requested_delay(retry_after(raw_headers))
+    return math.ceil(seconds) if seconds else None
 
 
 def requested_delay(retry_after: str | None) -> float | None:

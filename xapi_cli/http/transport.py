@@ -18,6 +18,7 @@ from xapi_cli.http.exchange import DISCARD_TIMEOUT, IDEMPOTENT, Exchange
 from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.response_parser import ResponseHead, new_protocol
 from xapi_cli.http.timeouts import Timeouts, Wait
+from xapi_cli.system.redact import redact_url
 
 if TYPE_CHECKING:
     import ssl
@@ -82,8 +83,12 @@ class Transport(httpx.BaseTransport):
         Raises UsageError, NetworkError or TimeoutExpired.
         """
         route = self._route(request.url)
-        with self._waiting(route.host):
-            return self._exchange(request, route)
+        try:
+            with self._waiting(route.host):
+                return self._exchange(request, route)
+        except (NetworkError, TimeoutExpired) as error:
+            _record(error, request)
+            raise
 
     def _exchange(self, request: httpx.Request, route: Route) -> httpx.Response:
         event = _request_event(request, route)
@@ -196,6 +201,9 @@ class _ResponseBody(httpx.SyncByteStream):
         data = None
         try:
             data = self._exchange.read_body()
+        except (NetworkError, TimeoutExpired) as error:
+            _record(error, self._exchange.request)
+            raise
         finally:
             if data is None:
                 self._end()
@@ -336,6 +344,11 @@ class _BlockingExchange:
 
     def _body_changed(self) -> XapiError:
         return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
+
+
+def _record(error: XapiError, request: httpx.Request) -> None:
+    """Record in *error* that it concerns *request*."""
+    error.concerning(method=request.method, url=redact_url(str(request.url).partition("?")[0]))
 
 
 def _request_event(request: httpx.Request, route: Route) -> h11.Request:

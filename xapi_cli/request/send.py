@@ -1,6 +1,5 @@
 """Send one API call with httpx, and judge the status of its final response."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -189,8 +188,28 @@ def status_error(
     Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message.
     """
     response = outcome.response
-    status, url = response.status_code, shown or displayed(str(response.url).partition("?")[0])
-    message = f"{response.request.method} {url} responded with {status}{_reason(response)}"
+    where = shown or _displayed_url(response)
+    message = f"{response.request.method} {where} responded with {response.status_code}{_reason(response)}"
+    error = _status_error(outcome, tokens, message, check_status=check_status)
+    if error is not None:
+        concern(error, response)
+    return error
+
+
+def concern(error: XapiError, response: httpx.Response) -> None:
+    """Record in *error* that it concerns *response*, the final response to a request."""
+    method, wait = response.request.method, retry.requested_wait(response.headers.raw)
+    error.concerning(status=response.status_code, method=method, url=_displayed_url(response), retry_after=wait)
+
+
+def _displayed_url(response: httpx.Response) -> str:
+    return displayed(str(response.url).partition("?")[0])
+
+
+def _status_error(
+    outcome: Outcome, tokens: "TokenSource | None", message: str, *, check_status: bool
+) -> XapiError | None:
+    response, status = outcome.response, outcome.response.status_code
     if is_rejection(outcome):
         if tokens is None:
             return TokenRejected(
@@ -244,26 +263,20 @@ def _reason(response: httpx.Response) -> str:
 
 
 def _server_hint(response: httpx.Response, message: str) -> str:
-    seconds = _requested_wait(response)
+    seconds = retry.requested_wait(response.headers.raw)
     later = "later" if seconds is None else f"in {seconds} s"
     hint = _SERVER_HINTS.get(response.status_code, f"server error; try again {later}")
     return hint.removeprefix("server error; ") if "server error" in message.lower() else hint
 
 
 def _rate_hint(response: httpx.Response) -> str:
-    seconds = _requested_wait(response)
+    seconds = retry.requested_wait(response.headers.raw)
     hint = "too many requests: wait" if seconds is None else f"too many requests: wait {seconds} s"
     if response.request.method not in retry.METHODS:
         return hint
     if seconds is not None and seconds > retry.LONGEST_WAIT:
         return f"{hint}; --retry waits at most {retry.LONGEST_WAIT:.0f} s"
     return f"{hint}, or use --retry"
-
-
-def _requested_wait(response: httpx.Response) -> int | None:
-    """Return the seconds that the server asks to wait; None if it does not say, or if they are over."""
-    seconds = retry.requested_delay(retry.retry_after(response.headers.raw))
-    return math.ceil(seconds) if seconds else None
 
 
 def _hint(outcome: Outcome) -> str | None:

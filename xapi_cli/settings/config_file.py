@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
@@ -45,7 +46,9 @@ def load(path: Path) -> Config:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{_shown(path)} is not valid TOML: {printable(str(error))}", hint=_HINT) from error
+        found = re.search(r"\(at line (\d+)", str(error))  # there is no attribute before Python 3.14
+        invalid = UsageError(f"{_shown(path)} is not valid TOML: {printable(str(error))}", hint=_HINT)
+        raise (invalid.concerning(line=int(found[1])) if found else invalid) from error
     except ValueError as error:  # Python limits the digits of an integer
         raise UsageError(f"{_shown(path)} contains a number with too many digits", hint=_HINT) from error
     except RecursionError as error:

@@ -45,9 +45,12 @@ def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 
-def is_quiet(flags: Flags, environ: Mapping[str, str]) -> bool:
-    """Return whether `quiet` is on; this needs no config file, because errors in the file concern other settings."""
-    return _Sources(flags, environ, "", {}, Path()).value("quiet") or False
+def without_profile(key: str, flags: Flags, environ: Mapping[str, str]) -> Any:
+    """Return the value of the setting *key*, None without one; raises UsageError if it is not valid.
+
+    No profile has a key for it, so this needs no config file, in which other settings may not be valid.
+    """
+    return _Sources(flags, environ, "", {}, Path()).value(key)
 
 
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:

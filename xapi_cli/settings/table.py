@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from xapi_cli.http import urls
 from xapi_cli.settings import values
 from xapi_cli.store import registry
+from xapi_cli.system import message_format
 
 DEFAULT_TIMEOUT = 30.0
 
@@ -295,6 +296,17 @@ class Settings(NamedTuple):
             variables=("XAPI_QUIET",),
         ),
     ] = False
+    error_format: Annotated[
+        str,
+        Setting(
+            "format of messages on stderr",
+            "Format of messages on stderr: text, or json for one JSON object per line",
+            values.Choice("format", message_format.NAMES),
+            flags=(message_format.FLAG,),
+            metavar="FORMAT",
+            variables=(message_format.VARIABLE,),
+        ),
+    ] = message_format.TEXT
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
 
     @property

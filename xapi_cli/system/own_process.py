@@ -7,6 +7,8 @@ import gc
 import os
 import sys
 
+from xapi_cli.system import message_format
+
 TYPE_CHECKING = False  # importing `typing` needs memory
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -15,6 +17,10 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
 _COLLECT_AFTER = 50_000  # objects; those loaded at startup stay alive, and collecting them repeatedly costs 8 ms
 _ENOMEM = 12
 _MESSAGE = b"xapi: error: not enough memory; check the limits with `ulimit -a`\n"
+_JSON_MESSAGE = (
+    b'{"level": "error", "code": 1, "kind": "unexpected", "message": "not enough memory",'
+    b' "hint": "check the limits with `ulimit -a`"}\n'
+)
 _EXIT_CODE = 1
 _previous_limit: tuple[int, int] | None = None
 
@@ -75,9 +81,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def report_out_of_memory() -> None:
-    """Write the error message to stderr, without an allocation."""
+    """Write the error message to stderr, with no allocation but a few small ones."""
     try:
-        os.write(2, _MESSAGE)
+        os.write(2, _JSON_MESSAGE if message_format.is_json(sys.argv[1:], os.environ) else _MESSAGE)
     except OSError:
         pass  # stderr may be closed
 

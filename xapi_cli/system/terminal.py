@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
-from xapi_cli.system import standard_streams
+from xapi_cli.system import message_format, standard_streams
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_command, escape_json, json_line, printable
 
@@ -54,6 +54,7 @@ class Terminal:
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
+        self.has_json_messages = False  # whether stderr gets a line of JSON for each message, and nothing else
         self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
         self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
         self._warned: set[str] = set()
@@ -111,6 +112,10 @@ class Terminal:
         """Write *text* and a newline to stderr."""
         self.write_stderr(text.encode("utf-8", "backslashreplace") + b"\n")
 
+    def log(self, line: str) -> None:
+        """Write a *line* of a log, such as that of --verbose, to stderr; it is printable and contains no secret."""
+        self.print_stderr(message_format.line("note", "log", line) if self.has_json_messages else line)
+
     def write_stderr(self, data: bytes) -> None:
         """Write *data* to stderr unchanged."""
         with suppress(OSError):  # stderr may be closed; the exit code still reports the failure
@@ -131,32 +136,45 @@ class Terminal:
     def note(self, text: str) -> None:
         """Write a message about what xapi did to stderr; a quiet terminal omits it."""
         if not self.is_quiet:
-            self._message("", text, "faint")
+            self._message("note", text, "faint")
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr; the same warning is written only once."""
         if text not in self._warned:
             self._warned.add(text)
-            self._message("warning:", text, "warning")
+            self._message("warning", text, "warning")
 
     def fail(self, error: XapiError) -> None:
         """Write the error message to stderr."""
-        self._message("error:", str(error), "error")
+        if not self.has_json_messages:
+            self._message("error", str(error), "error")
+            return
+        found = {"hint": error.hint, **error.context}
+        members = {name: self._shown(each) if isinstance(each, str) else each for name, each in found.items()}
+        message = self._shown(error.message)
+        self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))
 
     def begin_line(self) -> None:
         """Move to the first column of a terminal that has echoed Ctrl-C as `^C`, which the next message replaces."""
-        if self.stderr_is_terminal:
+        if self.stderr_is_terminal and not self.has_json_messages:
             self.write_stderr(b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K")
 
-    def _message(self, label: str, text: str, color: "Name") -> None:
-        """Write *text* as one line, on a terminal as a paragraph; *color* is that of its *label* or of the whole."""
-        line = " ".join(filter(None, ("xapi:", label, printable(self.redactor.redact(text)))))
+    def _message(self, level: str, text: str, color: "Name") -> None:
+        """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""
+        if self.has_json_messages:
+            self.print_stderr(message_format.line(level, level, self._shown(text)))
+            return
+        label = "" if level == "note" else f"{level}:"
+        line = " ".join(filter(None, ("xapi:", label, self._shown(text))))
         if self.stderr_is_terminal:
             line = _wrapped(line, self.columns)
         style = self.stderr_style
         if style.enabled:
             line = style.commands(line).replace(label, style(color, label), 1) if label else style(color, line)
         self.print_stderr(line)
+
+    def _shown(self, text: str) -> str:
+        return printable(self.redactor.redact(text))
 
     def _write_stderr(self, data: bytes) -> None:
         """Write *data* to stderr, in place of the progress."""
@@ -215,9 +233,9 @@ class Terminal:
 
     @cached_property
     def shows_progress(self) -> bool:
-        """Whether stderr is a terminal that can overwrite a line, and is not quiet."""
+        """Whether stderr is a terminal that can overwrite a line, and gets more than messages."""
         can_overwrite = self.has_streams and self.stderr_is_terminal and self._environ.get("TERM") != "dumb"
-        return can_overwrite and not self.is_quiet
+        return can_overwrite and not self.is_quiet and not self.has_json_messages
 
     @cached_property
     def stdout_is_file(self) -> bool:
@@ -242,7 +260,9 @@ class Terminal:
     @cached_property
     def stderr_style(self) -> "Style":
         """The colors of text on stderr."""
-        return self._style(is_terminal=self.stderr_is_terminal)
+        from xapi_cli.system.style import Style
+
+        return Style(enabled=False) if self.has_json_messages else self._style(is_terminal=self.stderr_is_terminal)
 
     def _style(self, *, is_terminal: bool) -> "Style":
         from xapi_cli.system.style import Style, is_wanted
@@ -263,14 +283,18 @@ class Terminal:
         try:
             reply = self._prompter.read_hidden(shown) if hidden else self._prompter.read(shown)
         except (EOFError, OSError) as error:
-            self.print_stderr("")  # Ctrl-D leaves the cursor on the line of the prompt
+            self._end_prompt()  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
                 "the prompt was not answered", hint="run it again and answer the prompt, or see `xapi help environment`"
             ) from error
         except BaseException:
-            self.print_stderr("")  # Ctrl-C leaves the cursor on the line of the prompt
+            self._end_prompt()  # Ctrl-C leaves the cursor on the line of the prompt
             raise
         return reply.rstrip("\r\n")
+
+    def _end_prompt(self) -> None:
+        if not self.has_json_messages:
+            self.print_stderr("")
 
     def confirm(self, question: str, *, default: bool = True) -> bool:
         """Return whether the user confirms *question*; an empty input means *default*."""

@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import CommandError
 from xapi_cli.settings.table import without_secrets
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
-    from xapi_cli.system.terminal import Terminal
-
-# The exit codes that shells use (POSIX, "2.8.2 Exit Status for Commands").
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 def profile_of_base_url(runtime: "Runtime") -> str | None:
@@ -39,12 +35,10 @@ def environment(environ: Mapping[str, str], *, token: str, base_url: str | None,
     return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
 
 
-def report_failure(terminal: "Terminal", name: str, error: OSError | ValueError) -> int:
-    """Report the *error* with which the command *name* could not be executed; return the exit code."""
+def failure(name: str, error: OSError | ValueError) -> CommandError:
+    """Return the failure for the *error* with which the command *name* could not be executed."""
     shown = printable(name)
     if isinstance(error, FileNotFoundError):
-        terminal.fail(UsageError(f"{shown or repr(shown)}: not found", hint="check the name and PATH"))
-        return _NOT_FOUND
+        return CommandError(f"{shown or repr(shown)}: not found", hint="check the name and PATH", is_missing=True)
     reason = (error.strerror if isinstance(error, OSError) else None) or "invalid arguments"
-    terminal.fail(UsageError(f"{shown}: cannot be executed: {reason}", hint="check that it is an executable file"))
-    return _NOT_EXECUTABLE
+    return CommandError(f"{shown}: cannot be executed: {reason}", hint="check that it is an executable file")

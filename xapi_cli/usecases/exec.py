@@ -13,14 +13,13 @@ from xapi_cli.usecases.access_token import usable_token
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
-    from xapi_cli.system.terminal import Terminal
 
 
 def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> int:
     """Replace this process with *command*, whose environment has a token that is valid for *min_ttl*.
 
-    Return an exit code if the command cannot be executed or, on Windows, after it has ended. Raises
-    UsageError for an invalid *min_ttl*, and the errors of a login.
+    On Windows, return its exit code after it has ended. Raises CommandError if it cannot be executed, UsageError for
+    an invalid *min_ttl*, and the errors of a login.
     """
     seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
     token, subject = usable_token(runtime, min_ttl=seconds)
@@ -30,10 +29,10 @@ def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> i
         base_url=subject.base_url,
         profile=child_command.profile_of_base_url(runtime),
     )
-    return _execute(command, environ, runtime.terminal)
+    return _execute(command, environ)
 
 
-def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Terminal") -> int:
+def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         if not command[0]:
             raise FileNotFoundError
@@ -44,7 +43,7 @@ def _execute(command: Sequence[str], environ: Mapping[str, str], terminal: "Term
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except (OSError, ValueError) as error:
-        return child_command.report_failure(terminal, command[0], error)
+        raise child_command.failure(command[0], error) from error
 
 
 def _restore_defaults() -> None:

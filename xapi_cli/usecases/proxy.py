@@ -125,7 +125,7 @@ def _run_command(runtime: "Runtime", server: Server, command: Sequence[str], giv
                 raise FileNotFoundError
             child = programs.ChildProcess([programs.find(command[0], environ), *command[1:]], env=environ)
         except (OSError, ValueError) as error:
-            return child_command.report_failure(runtime.terminal, command[0], error)
+            raise child_command.failure(command[0], error) from error
         pass_on_to(child)
         server.run_in_thread(child.wait, codes.append)
         server.serve(lambda: bool(codes), grace=0)

@@ -113,7 +113,7 @@ class Request:
             outcome, tokens = self._send(expectations)
             self._raise_for_status(outcome, tokens)
             if expectations is not None:
-                expectations.check()
+                self._check(expectations, outcome)
 
     def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None]":
         """Send the request and write the response; return it, and the source of the token."""
@@ -426,6 +426,17 @@ class Request:
         else:
             file.write(meta.line())
             file.commit()
+
+    @staticmethod
+    def _check(expectations: "Expectations", outcome: "Outcome") -> None:
+        """Raise ExpectationFailed if the body of *outcome* does not meet *expectations*."""
+        from xapi_cli.request.send import concern
+
+        try:
+            expectations.check()
+        except XapiError as error:
+            concern(error, outcome.response)
+            raise
 
     def _raise_for_status(self, outcome: "Outcome", tokens: "TokenSource | None") -> None:
         from xapi_cli.request.send import status_error

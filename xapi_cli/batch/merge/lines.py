@@ -141,7 +141,6 @@ class OutputReader:
             raise UsageError(f"{printable(self._name)} cannot be read: {reason}", hint="check the file") from error
 
     def _not_output(self) -> UsageError:
-        return UsageError(
-            f"line {self._lines:,} of {printable(self._name)} is not a line of `xapi batch` output",
-            hint="each line must be a JSON object with the key `line`",
-        )
+        message = f"line {self._lines:,} of {printable(self._name)} is not a line of `xapi batch` output"
+        error = UsageError(message, hint="each line must be a JSON object with the key `line`")
+        return error.concerning(line=self._lines)

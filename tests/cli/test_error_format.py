@@ -1,0 +1,201 @@
+"""`--error-format json`: each message on stderr is one line of JSON, and nothing else is written there."""
+
+import json
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from tests.cli.test_error_messages import ERRORS, TOKEN
+from tests.commands.api import bearing, response
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, free_port, hang, request, send
+from xapi_cli import errors
+from xapi_cli.sandbox import Sandbox
+from xapi_cli.system import message_format, own_process
+
+JSON = {"XAPI_ERROR_FORMAT": "json"}
+KINDS = {each.kind for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.XapiError)}
+
+
+def messages(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the messages on stderr, all of which are JSON."""
+    found = [json.loads(line) for line in outcome.err.splitlines()]
+    assert all(each["level"] in ("error", "warning", "note") and each["kind"] and each["message"] for each in found)
+    return found
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_has_the_same_text_and_exit_code_in_both_formats(xapi: Xapi, sandbox: Sandbox, kind: str) -> None:
+    error = ERRORS[kind]
+    name = sandbox.base_url.removeprefix("http://")
+    real = {"base": sandbox.base_url, "name": name, "port": name.rpartition(":")[2], "free": str(free_port())}
+    env = {key: value.format(**real) if value else value for key, value in error.env.items()}
+
+    outcome = xapi(*error.args.format(**real).split(), env=env | JSON)
+
+    (message,) = messages(outcome)
+    assert (outcome.code, message["level"], message["code"]) == (error.code, "error", error.code)
+    assert message["kind"] in KINDS
+    assert "; ".join(filter(None, (message["message"], message.get("hint")))) == error.line.format(**real)
+
+
+@pytest.mark.parametrize(
+    "reply, args, code, kind, more",
+    [
+        (response("302 Found", b"", "Location: /b"), ["--no-follow"], 3, "redirect", {"status": 302}),
+        (response("429 Too Many Requests", b"", "Retry-After: 7"), [], 4, "client", {"status": 429, "retry_after": 7}),
+        (response("503 Busy"), [], 5, "server", {"status": 503}),
+        (response("401 Unauthorized"), [], 10, "auth", {"status": 401}),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", [], 11, "network", {}),
+        (b"nonsense\r\n\r\n", [], 11, "network", {}),
+        (response(body=b'{"a":1}'), ["--expect", ".b"], 6, "expectation", {"status": 200}),
+        (response(body=b'{"a":1}'), ["--jq", ".a.b"], 1, "filter", None),
+        (b"", ["--timeout", "0.3"], 12, "timeout", {}),
+    ],
+)
+def test_the_message_names_the_request_and_the_status(
+    xapi: Xapi, reply: bytes, args: list[str], code: int, kind: str, more: dict[str, object] | None
+) -> None:
+    if {"--expect", "--jq"} & {*args}:
+        pytest.importorskip("jq", reason="libjq is not installed")
+    with Server([request(), send(reply)] if reply else [hang()]) as server:
+        given = ("request", "/a?token=hunter2&page=2", "--error-format", "json", "--error-body", "none", *args)
+        outcome = xapi(*given, env=bearing(server))
+
+    (message,) = messages(outcome)
+    assert (outcome.code, message["code"], message["kind"]) == (code, code, kind)
+    names = {"level", "code", "kind", "message", "hint"}
+    found = {name: value for name, value in message.items() if name not in names}
+    assert found == ({} if more is None else {"method": "GET", "url": f"{server.url}/a", **more})
+
+
+@pytest.mark.parametrize(
+    "args, env, is_json",
+    [
+        (["--error-format", "json"], {}, True),
+        (["--error-format=json"], {}, True),
+        ([], JSON, True),
+        (["--error-format", "text"], JSON, False),
+        (["--error-format=text"], JSON, False),
+        (["--error-format", "text", "--error-format", "json"], {}, True),
+    ],
+)
+def test_the_flag_wins_over_the_variable(xapi: Xapi, args: list[str], env: dict[str, str], is_json: bool) -> None:
+    for wrong in ("--missing-option", "--timeout"):  # found while the command line is parsed
+        outcome = xapi("request", "/a", *args, wrong, env=env)
+        assert (outcome.code, outcome.err.startswith("{")) == (2, is_json)
+
+    outcome = xapi("token", "status", *args, env=env)  # found later
+    assert (outcome.code, outcome.err.startswith("{")) == (2, is_json)
+
+
+@pytest.mark.parametrize("how", ["flag", "variable"])
+def test_an_unknown_format_is_reported_as_text(xapi: Xapi, how: str) -> None:
+    given = ["--error-format", "xml"] if how == "flag" else []
+    name = "--error-format" if how == "flag" else "XAPI_ERROR_FORMAT"
+
+    outcome = xapi("token", "status", *given, env={"XAPI_ERROR_FORMAT": "xml"} if how == "variable" else JSON)
+
+    line = f"xapi: error: {name}: 'xml' is not a valid format; use text or json\n"
+    assert outcome == Outcome(2, "", line)
+
+
+def test_the_arguments_of_a_command_do_not_select_the_format(xapi: Xapi) -> None:
+    env = {**TOKEN, "XAPI_BASE_URL": "http://localhost:1"}
+    outcome = xapi("exec", "--", "nowhere", "--error-format", "json", env=env)
+
+    assert outcome == Outcome(127, "", "xapi: error: nowhere: not found; check the name and PATH\n")
+
+
+def test_the_message_names_the_line_of_a_file(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("# comment\n[profiles.default\n")
+    (xapi.home / "part").write_text('{"id": null, "line": 1, "status": 200}\n[]\n')
+    merge = xapi("batch", "--merge", "part", cwd=xapi.home, env={**JSON, "XAPI_CONFIG_DIR": str(xapi.home)})
+
+    assert messages(xapi("token", "status", env=JSON))[0]["line"] == 2
+    assert messages(merge)[0]["line"] == 2
+
+
+def test_warnings_and_notes_are_json_too(xapi: Xapi, sandbox: Sandbox) -> None:
+    login = xapi("login", env=sandbox.settings | JSON)
+    status = xapi("token", "status", env={**sandbox.settings, **JSON, "XAPI_TOKEN": "abc"})
+
+    assert [(each["level"], each["kind"]) for each in messages(login)] == [("note", "note")]
+    assert next((each["level"], each["kind"]) for each in messages(status)) == ("warning", "warning")
+    assert not any("code" in each for each in messages(login))
+    assert messages(xapi("token", "show", "--quiet", env=sandbox.settings | JSON)) == []
+
+
+def test_each_line_of_verbose_is_a_note(xapi: Xapi) -> None:
+    with Server([request(), send(response(body=b"{}"))]) as server:
+        outcome = xapi("request", "/a", "-v", env=bearing(server) | JSON)
+
+    found = messages(outcome)
+    assert {(each["level"], each["kind"]) for each in found} == {("note", "log")}
+    assert "> GET /a HTTP/1.1" in [each["message"] for each in found]
+    assert "> Authorization: Bearer ***" in [each["message"] for each in found]
+
+
+def test_secrets_are_redacted_before_the_message_is_encoded(xapi: Xapi) -> None:
+    password = 'a"b\\c\u00fc'  # JSON writes two of these characters differently
+    reply = response("401 Unauthorized", b"{}", f"Location: {password}").replace(b"Unauthorized", password.encode())
+    with Server([request(), send(reply)], [request(), send(reply)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc", "XAPI_PASSWORD": password}
+        outcome = xapi("request", "/a", "-v", "--error-body", "none", env=env | JSON)
+
+    assert "401 ***" in messages(outcome)[-1]["message"]
+    assert password not in outcome.err
+    assert json.dumps(password)[1:-1] not in outcome.err
+    assert json.dumps(password, ensure_ascii=False)[1:-1] not in outcome.err
+
+
+def test_on_a_terminal_there_is_no_color_no_progress_and_no_line_break(xapi: Xapi) -> None:
+    body = b"x" * 2_000_000
+    with Server([request(), send(response("404 Not Found", body))]) as server:
+        env = {**bearing(server), **JSON, "FORCE_COLOR": "1"}
+        with xapi.on_terminal("request", "/a", "--error-body", "none", env=env, columns=40) as terminal:
+            assert terminal.wait() == 4
+
+    (line,) = terminal.seen.splitlines()
+    assert json.loads(line)["status"] == 404
+
+
+def test_signals_and_closed_pipes_stay_silent(xapi: Xapi) -> None:
+    arrived = threading.Event()
+    with Server([request(), lambda peer: arrived.set(), hang()]) as server:
+        process = xapi.start("request", "/a", env=bearing(server) | JSON)
+        assert arrived.wait(20)
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(30), process.stderr and process.stderr.read()) == (143, b"")
+
+
+def test_a_traceback_is_one_note(xapi: Xapi) -> None:
+    pytest.importorskip("jq", reason="libjq is not installed")
+    with Server([request(), send(response(body=b"{}"))]) as server:
+        outcome = xapi("request", "/a", "--jq", ".a.b[1:2] | error", env=bearing(server) | JSON | {"XAPI_DEBUG": "1"})
+
+    error, traceback = messages(outcome)
+    assert (error["kind"], traceback["level"], traceback["kind"]) == ("filter", "note", "log")
+    assert traceback["message"].endswith("FilterError")
+
+
+def test_no_memory_for_a_report_is_json_too(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["xapi", "token", "--error-format=json"])
+
+    own_process.report_out_of_memory()
+
+    expected = message_format.line(
+        "error", "unexpected", "not enough memory", code=1, hint="check the limits with `ulimit -a`"
+    )
+    assert capfd.readouterr().err == f"{expected}\n"
+
+
+def test_each_mask_for_github_actions_is_a_command_of_the_runner(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    outcome = xapi("token", "show", env={**sandbox.settings, **JSON, "GITHUB_ACTIONS": "true"})
+
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("{")]
+    assert lines == [f"::add-mask::{outcome.out.strip()}"]
