@@ -15,7 +15,7 @@ def is_json(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> bool:
     """Return whether the *arguments* of a command line, or else *environ*, select JSON; values are not checked."""
     found = environ.get(VARIABLE)
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name == FLAG:
             found = value if equals else following
