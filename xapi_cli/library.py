@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def open_client(profile: str | None = None, **overrides: str | float | bool | os.PathLike[str] | None) -> httpx.Client:
     """Return a client for the API that *profile* and the environment select; close it, or use it in `with`.
 
-    *overrides* are settings: base_url, username, storage, timeout, ca_bundle and
-    read_only. They have the same meaning as the command-line flags of these names.
+    *overrides* are settings: base_url, username, storage, timeout, ca_bundle,
+    read_only and log. They have the same meaning as the command-line flags of these names.
     The client is thread-safe. It sends the token with each request and logs in
     automatically, as commands do, but never prompts. Failures raise exceptions
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
@@ -53,6 +53,7 @@ class _LibraryRuntime(Runtime):
                 )
         super().__init__(os.environ, terminal=_LogTerminal(os.environ, has_streams=False))
         given = {name: str(value) for name, value in overrides.items() if value is not None}
+        self.command = "library"
         self.flags = {"profile": profile, "no_input": "1", **given}
 
     @property
@@ -115,7 +116,9 @@ class _SingleOriginTransport(httpx.BaseTransport):
 
     def __init__(self, runtime: _LibraryRuntime) -> None:
         self._runtime = runtime
-        self._transport = open_transport(ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ)
+        self._transport = open_transport(
+            ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, log=runtime.request_log
+        )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
@@ -182,6 +185,7 @@ class _Auth(httpx.Auth):
         """Perform the steps of the flow of *request*; httpx follows redirects, each with a new flow."""
         flow = self._policy.flow(Call(request.method, str(request.url)))
         result: HttpxResponse | Token | None = None
+        attempts = 0
         while True:
             step = flow.send(result)
             if isinstance(step, FinalResponse):
@@ -192,6 +196,8 @@ class _Auth(httpx.Auth):
             assert isinstance(step, Send)  # noqa: S101 - there are no retries, so there is nothing to wait for
             assert step.token is not None  # noqa: S101 - the flow is authenticated
             request.headers["Authorization"] = step.token.authorization
+            attempts += 1
+            request.extensions |= {"attempt": attempts}
             result = HttpxResponse((yield request))
             if result.status == httpx.codes.UNAUTHORIZED:
                 result.discard()  # httpx reads what is left of it before the next request

@@ -1,5 +1,6 @@
 """The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.pool import OpenLender
+    from xapi_cli.http.request_log import RequestLog
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
@@ -34,7 +36,7 @@ class Runtime:
     A command sets `flags`, `may_create_profile`, `verbose` and `default_max_time` before it uses anything else.
     `started` is the monotonic time at which the command started. *run_password_command* replaces
     `password_command.from_command`, and *run_program* `programs.run`, if another process has the terminal. With
-    *open_lender*, connections are borrowed.
+    *open_lender*, connections are borrowed. *process_id* is that of the process that the user has started.
     """
 
     def __init__(
@@ -45,7 +47,10 @@ class Runtime:
         run_password_command: "RunCommand | None" = None,
         run_program: "RunProgram | None" = None,
         open_lender: "OpenLender | None" = None,
+        process_id: int | None = None,
     ) -> None:
+        self.process_id = process_id or os.getpid()
+        self.command = ""  # its name, for the log
         self.environ, self._open_lender = environ, open_lender
         self._run_password_command, self._run_program = run_password_command, run_program
         self.terminal = terminal or Terminal(environ)
@@ -108,11 +113,16 @@ class Runtime:
         return state
 
     def close(self) -> None:
-        """Close the connections of logins and the state directory, which the end of a process closes too."""
+        """Close the connections of logins, the state directory and the log, for a process that goes on."""
         opened = vars(self)
-        for resource in (opened.get("http_client"), opened.get("state_directory")):
+        for resource in (opened.get("http_client"), opened.get("state_directory"), opened.get("request_log")):
             if resource is not None:
                 resource.close()
+
+    def close_log(self) -> None:
+        """Write what is missing in the log, at the end of the process: requests whose response was not read."""
+        if (log := vars(self).get("request_log")) is not None:
+            log.close()
 
     @property
     def base_url(self) -> str:
@@ -257,6 +267,25 @@ class Runtime:
         return VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style)
 
     @cached_property
+    def request_log(self) -> "RequestLog | None":
+        """The log of all requests, None without --log; raises OutputError if it cannot be opened."""
+        path, base_url = self.settings.log, self.settings.base_url
+        if path is None:
+            return None
+        from xapi_cli.http import urls
+        from xapi_cli.http.request_log import RequestLog
+
+        common = {
+            "command": self.command,
+            "pid": self.process_id,
+            "profile": self.settings.profile,
+            "base_url": base_url,
+            "username": self.settings.username,
+        }
+        origin = urls.origin(base_url) if base_url else ("", "", 0)
+        return RequestLog(path, common, origin, self.terminal.redactor.redact, self.terminal.warn)
+
+    @cached_property
     def http_client(self) -> "httpx.Client":
         """The HTTP client that sends all requests of the command."""
         from xapi_cli.http.client import open_http
@@ -269,6 +298,7 @@ class Runtime:
             waiting=self.terminal.waiting,
             hooks=self._hooks(),
             open_lender=self._open_lender,
+            log=self.request_log,
         )
 
     def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":

@@ -184,6 +184,7 @@ def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
             run_password_command=questions.run_command,
             run_program=questions.run_program,
             open_lender=open_lender,
+            process_id=call.client,
         )
 
     _end(call.connection, main.execute(runtime))

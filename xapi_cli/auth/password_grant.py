@@ -99,7 +99,7 @@ def request_token(
         "Accept-Encoding": "identity",
     }
     request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
-    request.extensions |= {"safe_to_resend": True}  # a second token has no side effects
+    request.extensions |= {"safe_to_resend": True, "is_login": True}  # a second token has no side effects
     where = printable(identity.base_url)
     request.extensions |= {
         "exposed": lambda: warn(f"{where} is plain http: password and token can be read in transit; use https")

@@ -47,6 +47,7 @@ from xapi_cli.request.calls import Call
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
+    from xapi_cli.http.request_log import RequestLog
     from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
@@ -65,7 +66,8 @@ class Engine:
     budget until all earlier requests have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False after it. With
-    *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds.
+    *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds. *log* gets each
+    request that is sent.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Engine:
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
         jq: "CompiledFilter | None" = None,
+        log: "RequestLog | None" = None,
     ) -> None:
         self._network, self._policy, self._tokens = network, policy, tokens
         self._budget, self._is_ordered = budget, ordered
@@ -91,7 +94,7 @@ class Engine:
         self._composer = Composer()
         self._loop = EventLoop()
         self._connections: Connections[InFlight, BufferedExchange] = Connections(
-            network, self._loop, timeout, on_error=self._resume
+            network, self._loop, timeout, on_error=self._resume, log=log
         )
         self._gate: LoginGate[InFlight] = LoginGate(
             tokens,

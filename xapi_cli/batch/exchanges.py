@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
 from xapi_cli.errors import TimeoutExpired
 from xapi_cli.http.connection import Connection
-from xapi_cli.http.exchange import DISCARD_TIMEOUT, Exchange
+from xapi_cli.http.connections import CarriedExchange
+from xapi_cli.http.exchange import DISCARD_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text
 
 
-class BufferedExchange(Exchange):
+class BufferedExchange(CarriedExchange):
     """Send *request* with *method* over *connection*, and collect its response; *timeout* limits each wait, in seconds.
 
     *needs_body* receives the status and headers of the response and returns whether its body is needed.
@@ -100,7 +101,7 @@ class BufferedExchange(Exchange):
             return
         if is_first:
             self.memory += sum(3 * (len(name) + len(value)) + _HEADER_OVERHEAD for name, value in head.raw_headers)
-            if head.declared_length() > MAX_BODY and head.has_body(self._method) and not self.is_discarding:
+            if head.declared_length() > MAX_BODY and head.has_body(self.method) and not self.is_discarding:
                 raise BodyTooLarge
         self._prolong(is_first=is_first, has_data=has_data)
 
@@ -130,5 +131,5 @@ class BufferedExchange(Exchange):
         """Return the response, and mark the connection as idle."""
         head = self.head
         assert head is not None  # noqa: S101 - the response is complete
-        self.connection.end_response(self._method, head.status, has_surplus=self.has_surplus)
+        self.connection.end_response(self.method, head.status, has_surplus=self.has_surplus)
         return BufferedResponse(head, b"" if self.is_discarding else self._collected)

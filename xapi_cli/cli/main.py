@@ -178,7 +178,10 @@ def execute(make_runtime: "Callable[[Mapping[str, str]], Runtime] | None" = None
         made.terminal.has_json_messages = message_format.is_json(sys.argv[1:], made.environ)
         return made
 
-    return _flushed(run(sys.argv[1:], runtime))
+    code = run(sys.argv[1:], runtime)
+    if runtime.cache_info().currsize:
+        runtime().close_log()
+    return _flushed(code)
 
 
 def run(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:

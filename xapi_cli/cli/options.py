@@ -56,6 +56,7 @@ def settings_flags(
             def with_settings(ctx: typer.Context, **given: Any) -> None:
                 runtime: Runtime = ctx.obj
                 runtime.flags = {name: _text(given.pop(name)) for name in ordered}
+                runtime.command = ctx.command_path.removeprefix("xapi ")
                 runtime.may_create_profile = may_create_profile
                 _set_messages(runtime)
                 if set(ACCOUNT) <= set(names):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.proxies import Proxy
+    from xapi_cli.http.request_log import RequestLog
     from xapi_cli.http.transport import Transport
 
 USER_AGENT = f"xapi/{__version__}"
@@ -27,6 +28,7 @@ def open_http(
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
     hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
     open_lender: "OpenLender | None" = None,
+    log: "RequestLog | None" = None,
 ) -> "httpx.Client":
     """Return a client that sends only explicit requests: it adds no credentials and follows no redirects.
 
@@ -34,7 +36,7 @@ def open_http(
     proxies in *environ* are read when a connection first needs them. *trace* is
     called with a line about each connection. *waiting* returns a context manager
     for the wait for a response from a host. *hooks* are httpx event hooks.
-    With *open_lender*, connections are borrowed.
+    With *open_lender*, connections are borrowed. *log* gets each request that is sent.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -46,7 +48,7 @@ def open_http(
 
     return Client(
         transport=open_transport(
-            ca_bundle=ca_bundle, environ=environ, trace=trace, waiting=waiting, open_lender=open_lender
+            ca_bundle=ca_bundle, environ=environ, trace=trace, waiting=waiting, open_lender=open_lender, log=log
         ),
         timeout=timeout,
         trust_env=False,
@@ -64,6 +66,7 @@ def open_transport(
     trace: Callable[[str], None] | None = None,
     waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
     open_lender: "OpenLender | None" = None,
+    log: "RequestLog | None" = None,
 ) -> "Transport":
     """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
     from xapi_cli.http.transport import Transport
@@ -86,4 +89,5 @@ def open_transport(
         trace,
         waiting,
         open_lender(ca_bundle, environ) if open_lender else None,
+        log,
     )

@@ -3,16 +3,20 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.event_loop import EventLoop
+from xapi_cli.http.exchange import Exchange
 from xapi_cli.http.network import Network
 from xapi_cli.http.pool import ConnectionPool
 
+if TYPE_CHECKING:
+    from xapi_cli.http.request_log import RequestLog
 
-class CarriedExchange(Protocol):
+
+class CarriedExchange(Exchange):
     """An exchange over *connection*; it *expires* at a time of the monotonic clock."""
 
     connection: Connection
@@ -20,6 +24,7 @@ class CarriedExchange(Protocol):
 
     def events(self) -> int:
         """Return the selector events to wait for."""
+        raise NotImplementedError
 
 
 E = TypeVar("E", bound=CarriedExchange)
@@ -29,6 +34,7 @@ class CarriedRequest(Protocol[E]):
     """A request, and its *exchange* while a connection carries it."""
 
     exchange: E | None
+    attempts: int
 
     def begin(self, connection: Connection, timeout: float, /) -> E:
         """Return the exchange of the request over *connection*, and begin to send it."""
@@ -41,12 +47,18 @@ class Connections(Generic[R, E]):
     """Assign connections to requests; open more with *network* if none is idle.
 
     *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
-    request and the exception if no connection could be opened for it.
+    request and the exception if no connection could be opened for it. *log* gets all exchanges.
     """
 
     def __init__(
-        self, network: Network, loop: EventLoop, timeout: float, on_error: Callable[[R, Exception], None]
+        self,
+        network: Network,
+        loop: EventLoop,
+        timeout: float,
+        on_error: Callable[[R, Exception], None],
+        log: "RequestLog | None" = None,
     ) -> None:
+        self._log = log
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
@@ -82,6 +94,8 @@ class Connections(Generic[R, E]):
     def release(self, exchange: E, *, is_reusable: bool) -> None:
         """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
         self.busy.pop(exchange.connection).exchange = None
+        if self._log is not None:
+            self._log.end(exchange)
         self.paused.discard(exchange)
         if is_reusable:
             self._add_idle(exchange.connection)
@@ -145,6 +159,8 @@ class Connections(Generic[R, E]):
     def _begin(self, connection: Connection, request: R) -> None:
         exchange = request.begin(connection, self._timeout)
         self.busy[connection], request.exchange = request, exchange
+        request.attempts += 1
+        exchange.attempt = request.attempts
         self.watch(exchange)
 
     def _dial_for_waiting(self, route: Route) -> None:

@@ -22,6 +22,7 @@ The invariants, and why they hold:
   counts as complete nevertheless.
 """
 
+import time
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
@@ -49,6 +50,12 @@ class Exchange:
     is_replayable = True  # the request can be read again from its start
     stops_sending = False  # the rest of the request is not sent
     unsent = memoryview(b"")
+    failure: NetworkError | TimeoutExpired | None = None  # why there is no complete response
+    attempt = 1  # the number of the attempt to send the same call, with replays and retries
+    is_login = False
+    bytes_sent = 0  # with the request line and headers
+    response_bytes = 0  # of the body, before content decoding
+    _request = b""  # its first part, which contains the request line and headers
     _is_finished = False  # all of the request was offered
     _is_sent = False  # at least a part of the request
     _is_broken = False  # nothing more can be sent
@@ -66,7 +73,8 @@ class Exchange:
         needs_body: "Callable[[ResponseHead], bool] | None" = None,
         is_safe_to_resend: bool = False,
     ) -> None:
-        self._route, self._method, self._needs_body = route, method, needs_body
+        self.route, self.method, self._needs_body = route, method, needs_body
+        self.started = time.monotonic()
         self._is_reused, self._over_tls, self._is_safe_to_resend = is_reused, over_tls, is_safe_to_resend
         self._parser = ResponseParser(method, route, over_tls=over_tls)
 
@@ -80,10 +88,12 @@ class Exchange:
         if not self.unsent:
             self.unsent = memoryview(data)
             self._is_finished = is_last
+            self._request = self._request or data
 
     def sent(self, count: int) -> None:
         """Record that the connection took *count* bytes; one with TLS may have sent some even if it took none."""
         self.unsent = self.unsent[count:]
+        self.bytes_sent += count
         self._is_sent = self._is_sent or bool(count) or self._over_tls
 
     def cannot_send(self) -> None:
@@ -128,6 +138,7 @@ class Exchange:
             self.record_sent(error)
             raise
         self.has_response = self._parser.has_ended
+        self.response_bytes += len(block)
         return block
 
     def discard(self) -> None:
@@ -143,8 +154,8 @@ class Exchange:
     def _begin_body(self, head: ResponseHead) -> None:
         self.head = head
         self.stops_sending = self.stops_sending or head.status >= 300
-        if head.status == 407 and self._route.proxy:
-            raise self._route.proxy.refusal(head.status)
+        if head.status == 407 and self.route.proxy:
+            raise self.route.proxy.refusal(head.status)
         if self._needs_body is not None and not self._needs_body(head):
             self.is_discarding = True
 
@@ -152,6 +163,7 @@ class Exchange:
         try:
             while not self._parser.has_ended and (block := self._parser.body()):
                 self._discarded += len(block)
+                self.response_bytes += len(block)
         except NetworkError:
             self._abandon()
         if self._discarded > MAX_DISCARDED:
@@ -176,21 +188,31 @@ class Exchange:
     def awaited(self) -> str:
         """What the exchange waits for, as the start of the message about a timeout."""
         if self.is_sending:
-            return f"{self._route} accepted no data"
-        return f"no response from {self._route}" if self.head is None else f"no more data from {self._route}"
+            return f"{self.route} accepted no data"
+        return f"no response from {self.route}" if self.head is None else f"no more data from {self.route}"
 
     def record_sent(self, error: NetworkError | TimeoutExpired) -> None:
         """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
+        self.failure = error
         error.sent = self._is_sent or self.head is not None
-        if self.head is None and self._is_sent and self._method not in IDEMPOTENT and not self._is_safe_to_resend:
-            error.hint = f"the {self._method} may have been processed: check before you send it again"
+        if self.head is None and self._is_sent and self.method not in IDEMPOTENT and not self._is_safe_to_resend:
+            error.hint = f"the {self.method} may have been processed: check before you send it again"
+
+    def target(self) -> bytes:
+        """Return the target of the request, as its request line contains it."""
+        start = self._request.find(b" ") + 1
+        return self._request[start : self._request.find(b" ", start)]
+
+    def request_size(self) -> int:
+        """Return the bytes of the body that were sent, with their chunk framing, if any."""
+        return max(0, self.bytes_sent - self._request.find(b"\r\n\r\n") - len(b"\r\n\r\n"))
 
     @property
     def may_resend(self) -> bool:
         """Whether the request, which failed, may be sent again over a new connection."""
         if not self._is_reused or self._parser.has_started or not self.is_replayable:
             return False
-        return not self._is_sent or self._method in IDEMPOTENT
+        return not self._is_sent or self.method in IDEMPOTENT
 
     @property
     def has_surplus(self) -> bool:

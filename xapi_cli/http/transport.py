@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import ssl
 
     from xapi_cli.http.proxies import Proxy
+    from xapi_cli.http.request_log import RequestLog
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -51,7 +52,7 @@ class Transport(httpx.BaseTransport):
     *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
     called with a line about each connection. *waiting* returns a context manager
     for the wait until the response headers of a host arrive. *lender* is asked for
-    a connection before one is opened.
+    a connection before one is opened. *log* gets each request that is sent.
 
     Each request carries its timeouts. In the `timeout` extension of httpx, in
     seconds, `connect` covers everything up to the completed TLS handshake, `write`
@@ -59,7 +60,8 @@ class Transport(httpx.BaseTransport):
     and then each wait for more of the body. The extension `deadline`, a time of
     the monotonic clock, limits the whole request. The extension `exposed` is a
     function that is called before the request is sent over a connection that
-    others can read; the extension `exposed` of the response is True then.
+    others can read; the extension `exposed` of the response is True then. For the
+    log, `attempt` is the number of the attempt, and `is_login` marks a login.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class Transport(httpx.BaseTransport):
         trace: Callable[[str], None] | None = None,
         waiting: Callable[[str], AbstractContextManager[object]] | None = None,
         lender: Lender | None = None,
+        log: "RequestLog | None" = None,
     ) -> None:
         self._proxy = proxy
         self._waiting = waiting or _show_nothing
         self._trace = trace or _ignore_trace
         self._dialer = Dialer(tls, self._trace)
         self._pool: ConnectionPool[Route] = ConnectionPool()
-        self._lender = lender
+        self._lender, self._log = lender, log
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with a body that is not read yet.
@@ -149,9 +152,13 @@ class Transport(httpx.BaseTransport):
             is_exposed = connection.is_exposed
             if is_exposed:
                 exchange.request.extensions.get("exposed", _do_nothing)()
+            if self._log is not None:
+                self._log.begin(exchange.record)
             head = exchange.send()
         except BaseException:
             self._pool.discard(connection)
+            if self._log is not None:
+                self._log.end(exchange.record)
             raise
         body = _ResponseBody(exchange, lambda: self._release(exchange, connection))
         return httpx.Response(
@@ -173,6 +180,8 @@ class Transport(httpx.BaseTransport):
             self._pool.release(connection.route, connection)
         else:
             self._pool.discard(connection)
+        if self._log is not None:
+            self._log.end(exchange.record)
 
 
 class _ResponseBody(httpx.SyncByteStream):
@@ -225,18 +234,20 @@ class _BlockingExchange:
         self._connection, self.request, self._request_event, self._timeouts = connection, request, event, timeouts
         self._protocol = new_protocol()
         self._length = _declared_length(event)
-        self._exchange = Exchange(
+        self.record = Exchange(
             connection.route,
             request.method,
             is_reused=connection.is_used,
             over_tls=connection.tls is not None,
             is_safe_to_resend=bool(request.extensions.get("safe_to_resend")),
         )
+        self.record.attempt = request.extensions.get("attempt", 1)
+        self.record.is_login = bool(request.extensions.get("is_login"))
 
     @property
     def may_resend(self) -> bool:
         """Whether the request, which failed, may be sent again over a new connection."""
-        return self._exchange.may_resend
+        return self.record.may_resend
 
     def send(self) -> ResponseHead:
         """Send the request and return the status line and headers of its response.
@@ -248,56 +259,56 @@ class _BlockingExchange:
             raise NetworkError(f"{self._connection.route} closed the connection or sent unsolicited data")
         try:
             self._send_request()
-            wait = self._timeouts.start_wait(self._timeouts.read, self._exchange.awaited)
-            while self._exchange.head is None:
+            wait = self._timeouts.start_wait(self._timeouts.read, self.record.awaited)
+            while self.record.head is None:
                 self._receive(wait)
         except TimeoutExpired as error:
-            self._exchange.record_sent(error)
+            self.record.record_sent(error)
             raise
-        return self._exchange.head
+        return self.record.head
 
     def read_body(self) -> bytes | None:
         """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
-        wait = self._timeouts.start_wait(self._timeouts.read, self._exchange.awaited)
+        wait = self._timeouts.start_wait(self._timeouts.read, self.record.awaited)
         try:
-            while not self._exchange.has_response:
-                if block := self._exchange.body():
+            while not self.record.has_response:
+                if block := self.record.body():
                     return block
-                if not self._exchange.has_response:
+                if not self.record.has_response:
                     self._receive(wait)
         except TimeoutExpired as error:
-            self._exchange.record_sent(error)
+            self.record.record_sent(error)
             raise
         return None
 
     def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
         """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
         wait = self._timeouts.start_wait(seconds, "no end")
-        self._exchange.discard()
+        self.record.discard()
         try:
-            while not self._exchange.has_response:
+            while not self.record.has_response:
                 self._receive(wait)
         except TimeoutExpired:
-            self._exchange.expire()
+            self.record.expire()
 
     def end(self) -> bool:
         """Mark the connection as idle; return whether it may carry another request."""
-        head = self._exchange.head
+        head = self.record.head
         assert head is not None  # noqa: S101 - the body follows the headers
-        self._connection.end_response(self.request.method, head.status, has_surplus=self._exchange.has_surplus)
-        return self._exchange.allows_reuse
+        self._connection.end_response(self.request.method, head.status, has_surplus=self.record.has_surplus)
+        return self.record.allows_reuse
 
     def _send_request(self) -> None:
         self._send(self._request_event)
         size = 0
         for chunk in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
             # It could not be detected that the source of a body without a declared length yields less the second time.
-            self._exchange.is_replayable = self._length is not None
+            self.record.is_replayable = self._length is not None
             size += len(chunk)
             if self._length is not None and size > self._length:
                 raise self._body_changed()
             self._send(h11.Data(data=chunk))
-            if self._exchange.stops_sending:
+            if self.record.stops_sending:
                 return
         if self._length is not None and size < self._length:
             raise self._body_changed()
@@ -306,30 +317,30 @@ class _BlockingExchange:
     def _send(self, event: h11.Event) -> None:
         """Send *event*, the request line and headers at once: each send(2) is a packet."""
         data = self._protocol.send(event) or b""
-        self._exchange.offer(data, is_last=isinstance(event, h11.EndOfMessage))
+        self.record.offer(data, is_last=isinstance(event, h11.EndOfMessage))
         wait = None
-        while self._exchange.is_sending:
-            if self._exchange.head is None:
+        while self.record.is_sending:
+            if self.record.head is None:
                 self._receive(None)
-                if self._exchange.stops_sending:
+                if self.record.stops_sending:
                     break
             try:
-                count = self._connection.send_now(self._exchange.unsent)
+                count = self._connection.send_now(self.record.unsent)
             except OSError:
-                self._exchange.cannot_send()
+                self.record.cannot_send()
                 break
-            self._exchange.sent(count)
+            self.record.sent(count)
             if count:
                 wait = None
             else:
-                wait = wait or self._timeouts.start_wait(self._timeouts.write, self._exchange.awaited)
+                wait = wait or self._timeouts.start_wait(self._timeouts.write, self.record.awaited)
                 self._wait_to_send(wait)
 
     def _wait_to_send(self, wait: Wait) -> None:
         try:
-            self._connection.wait(wait, receiving=self._exchange.head is None, sending=True)
+            self._connection.wait(wait, receiving=self.record.head is None, sending=True)
         except TimeoutExpired:
-            if not self._exchange.expire():
+            if not self.record.expire():
                 raise
 
     def _receive(self, wait: Wait | None) -> None:
@@ -340,7 +351,7 @@ class _BlockingExchange:
         except OSError as error:
             data = error
         if data is not None:
-            self._exchange.receive(data)
+            self.record.receive(data)
 
     def _body_changed(self) -> XapiError:
         return XapiError("the request's body changed while it was sent", hint="send a copy of the data")

@@ -105,6 +105,7 @@ class ForwardedCall:
         self.flow: Flow[Call, ResponseHead] = policy.flow(self.call)
         self.upload = Upload(head.length)
         self.exchange: StreamedExchange | None = None
+        self.attempts = 0
         self.step: Send[Call] | None = None  # while it is being sent, or waits for a connection
         self.response: ResponseHead | None = None  # of the current exchange
         self.rejection: bytearray | None = None  # the body of a 401, until it is known whether it is final

@@ -41,6 +41,7 @@ from xapi_cli.proxy.streamed_exchange import StreamedExchange
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
+    from xapi_cli.http.request_log import RequestLog
     from xapi_cli.request.calls import Call
 
 _TICK = 0.25  # seconds between two timeout checks
@@ -57,7 +58,8 @@ class Server:
     """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
 
     *timeout*, in seconds, limits each wait for the API or for the headers of a request. *redact* removes secrets from a
-    message. With *interactive*, a login may prompt the user; it then blocks all calls.
+    message. With *interactive*, a login may prompt the user; it then blocks all calls. *log* gets each request that is
+    sent.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class Server:
         timeout: float,
         redact: Callable[[str], str],
         interactive: bool = False,
+        log: "RequestLog | None" = None,
     ) -> None:
         self._network, self._tokens, self._rules = network, tokens, rules
         self._timeout, self._redact = timeout, redact
         self._policy: Policy[Call] = Policy(rules.base_url, replays=_REPLAYS, tokens=tokens)
         self._loop = EventLoop()
         self._connections: Connections[ForwardedCall, StreamedExchange] = Connections(
-            network, self._loop, timeout, on_error=self._resume
+            network, self._loop, timeout, on_error=self._resume, log=log
         )
         self._gate: LoginGate[ForwardedCall] = LoginGate(
             tokens,

@@ -5,13 +5,13 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 from xapi_cli.errors import TimeoutExpired
 from xapi_cli.http.connection import Connection
-from xapi_cli.http.exchange import Exchange
+from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.proxy.upload import Upload
 
 _NEVER = float("inf")
 
 
-class StreamedExchange(Exchange):
+class StreamedExchange(CarriedExchange):
     """Send *request*, the head, and *upload* over *connection*; *timeout* limits each wait for the server, in seconds.
 
     The wait for more of the upload, and a pause because the client does not read the response, do not count.
@@ -79,7 +79,7 @@ class StreamedExchange(Exchange):
     def end(self) -> bool:
         """Mark the connection as idle, after the response; return whether it may carry another request."""
         assert self.head is not None  # noqa: S101 - there is a response
-        self.connection.end_response(self._method, self.head.status, has_surplus=self.has_surplus)
+        self.connection.end_response(self.method, self.head.status, has_surplus=self.has_surplus)
         return self.allows_reuse
 
     def timeout_error(self) -> TimeoutExpired | None:

@@ -95,6 +95,7 @@ class Sender:
             note=note,
         )
         self._flow: Flow[Call, HttpxResponse] | None = None  # of the last call
+        self._sent = 0  # requests for the last call
         self.attempts = 0  # of all calls: the first ones, the retries and the replays after a 401
         self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
 
@@ -104,6 +105,7 @@ class Sender:
         A final 401 is recorded in the tokens. Raises the errors of the login, NetworkError and TimeoutExpired.
         """
         self.attempts += 1
+        self._sent = 0
         self._flow = self._policy.flow(call)
         return self._next_outcome(self._flow, None)
 
@@ -159,6 +161,8 @@ class Sender:
 
     def _send(self, step: Send[Call]) -> HttpxResponse:
         request = _request(step, self._uploading)
+        self._sent += 1
+        request.extensions |= {"attempt": self._sent}
         if self._deadline is not None:
             request.extensions |= {"deadline": self._deadline}
         try:

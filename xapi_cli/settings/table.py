@@ -276,6 +276,20 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = False
+    log: Annotated[
+        str | None,
+        Setting(
+            "request log",
+            "Append a line of JSON to FILE for each request that is sent",
+            values.FilePath(),
+            flags=("--log",),
+            metavar="FILE",
+            commands="network",
+            variables=("XAPI_LOG",),
+            in_profile=True,
+            in_library=True,
+        ),
+    ] = None
     no_input: Annotated[
         bool,
         Setting(

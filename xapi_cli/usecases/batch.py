@@ -121,6 +121,7 @@ class Batch:
             interactive=self._terminal.interactive,
             on_login=self._on_login,
             jq=self._jq,
+            log=runtime.request_log,
         )
         stack.callback(engine.close)
         return engine

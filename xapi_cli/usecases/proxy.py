@@ -56,6 +56,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         timeout=settings.timeout,
         redact=terminal.redactor.redact,
         interactive=terminal.interactive and not options.command,
+        log=runtime.request_log,
     )
     with ExitStack() as stack:
         stack.callback(server.close)
