@@ -124,6 +124,12 @@ class _Contest:
         journal.unlink(missing_ok=True)
         return self.batch(jobs, "--ordered", "--journal", str(journal))
 
+    def log(self, jobs: int) -> float:
+        """Return the calls per second of `xapi batch --log`."""
+        log = self._directory / "log"
+        log.unlink(missing_ok=True)
+        return self.batch(jobs, "--log", str(log))
+
     def xargs(self) -> float:
         """Return the calls per second of one curl process per call, eight concurrently."""
         urls = "".join(f"{self._url}/x-api/items/{n}\n" for n in range(CURLS))
@@ -173,6 +179,7 @@ def main() -> int:
             "xapi batch -j 32": lambda: contest.batch(32),
             "xapi batch -j 32 on a terminal": lambda: contest.bar(32),
             "xapi batch -j 32 --ordered --journal": lambda: contest.journal(32),
+            "xapi batch -j 32 --log": lambda: contest.log(32),
         }
         best = dict.fromkeys(rows, 0.0)
         for _ in range(RUNS):

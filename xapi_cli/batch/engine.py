@@ -261,6 +261,7 @@ class Engine:
         for connection, events in self._loop.ready(timeout):
             self._process(connection, events)
         self._connections.serve_waiting()
+        self._connections.flush_log()
         now = time.monotonic()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK

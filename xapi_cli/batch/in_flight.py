@@ -45,7 +45,10 @@ class InFlight:
         """Return the exchange of the current step over *connection*; *timeout* limits each wait, in seconds."""
         step = self.step
         assert step is not None  # noqa: S101 - the engine has set it
-        return BufferedExchange(connection, step.call.method, self.data, step.needs_body, timeout)
+        exchange = BufferedExchange(connection, step.call.method, self.data, step.needs_body, timeout)
+        body = step.call.body
+        exchange.head_size = len(self.data) - (body.length if body is not None and step.to_api else 0)
+        return exchange
 
     @property
     def number(self) -> int:

@@ -81,6 +81,11 @@ class Connections(Generic[R, E]):
         self._waiting.setdefault(route, deque()).append(request)
         self._dial_for_waiting(route)
 
+    def flush_log(self) -> None:
+        """Write the lines of the log for the exchanges that have ended since the last call."""
+        if self._log is not None:
+            self._log.flush()
+
     def serve_waiting(self) -> None:
         """Assign to waiting requests the connections that became idle or whose grace period is over."""
         if not any(self._waiting.values()):
@@ -95,7 +100,7 @@ class Connections(Generic[R, E]):
         """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
         self.busy.pop(exchange.connection).exchange = None
         if self._log is not None:
-            self._log.end(exchange)
+            self._log.add(exchange)
         self.paused.discard(exchange)
         if is_reusable:
             self._add_idle(exchange.connection)

@@ -55,7 +55,8 @@ class Exchange:
     is_login = False
     bytes_sent = 0  # with the request line and headers
     response_bytes = 0  # of the body, before content decoding
-    _request = b""  # its first part, which contains the request line and headers
+    head_size = 0  # of the request line and headers, in bytes, if it is known
+    request = b""  # its first part, which contains the request line and headers
     _is_finished = False  # all of the request was offered
     _is_sent = False  # at least a part of the request
     _is_broken = False  # nothing more can be sent
@@ -88,7 +89,7 @@ class Exchange:
         if not self.unsent:
             self.unsent = memoryview(data)
             self._is_finished = is_last
-            self._request = self._request or data
+            self.request = self.request or data
 
     def sent(self, count: int) -> None:
         """Record that the connection took *count* bytes; one with TLS may have sent some even if it took none."""
@@ -197,15 +198,6 @@ class Exchange:
         error.sent = self._is_sent or self.head is not None
         if self.head is None and self._is_sent and self.method not in IDEMPOTENT and not self._is_safe_to_resend:
             error.hint = f"the {self.method} may have been processed: check before you send it again"
-
-    def target(self) -> bytes:
-        """Return the target of the request, as its request line contains it."""
-        start = self._request.find(b" ") + 1
-        return self._request[start : self._request.find(b" ", start)]
-
-    def request_size(self) -> int:
-        """Return the bytes of the body that were sent, with their chunk framing, if any."""
-        return max(0, self.bytes_sent - self._request.find(b"\r\n\r\n") - len(b"\r\n\r\n"))
 
     @property
     def may_resend(self) -> bool:

@@ -141,6 +141,7 @@ class Server:
             else:
                 self._process_connection(ready, events)
         self._connections.serve_waiting()
+        self._connections.flush_log()
         now = time.monotonic()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
