@@ -226,7 +226,7 @@ def test_overrides_are_settings_and_other_names_raise_an_error(program: Program,
         "200 5.0",
         (
             "open_client() has no setting 'pasword'; "
-            "valid settings: base_url, username, storage, timeout, ca_bundle, read_only"
+            "valid settings: base_url, username, storage, timeout, ca_bundle, read_only, log"
         ),
         "module 'xapi_cli' has no attribute 'nonsense'",
     ], ran

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import stat
@@ -17,6 +18,9 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, close, free_port, hang, request, send
+from xapi_cli.http.connection import Route
+from xapi_cli.http.exchange import Exchange
+from xapi_cli.http.request_log import RequestLog
 from xapi_cli.library import open_client
 from xapi_cli.sandbox import MASTER, Sandbox
 
@@ -250,7 +254,29 @@ def test_logrotate_loses_no_line(xapi: Xapi, log: Path) -> None:
     assert [line["path"] for line in lines(log.with_name("requests.log.1"))] == ["/1"]
 
 
-def test_a_full_disk_is_a_warning(xapi: Xapi, log: Path) -> None:
+def test_a_line_that_does_not_fit_on_the_disk_is_a_warning_and_tears_no_other_line(tmp_path: Path) -> None:
+    path = tmp_path / "requests.log"
+    warnings: list[str] = []
+    exchange = Exchange(Route("http", "api.test", 80, None), "GET")
+    exchange.offer(b"GET /a HTTP/1.1\r\n\r\n", is_last=True)
+    exchange.sent(19)
+    log = RequestLog(str(path), {"command": "x"}, ("http", "api.test", 80), str, warnings.append)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # a part of a line
+    try:
+        log.end(exchange)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.end(exchange)
+    log.close()
+
+    torn, line = path.read_text().splitlines()
+    assert len(torn) == 100
+    assert json.loads(line)["path"] == "/a"
+    assert warnings == [f"the log {path} cannot be written: the disk is full"]
+
+
+def test_a_log_that_cannot_be_written_is_a_warning(xapi: Xapi, log: Path) -> None:
     reply = send(response(body=b"{}"))
 
     def block(peer: object) -> None:

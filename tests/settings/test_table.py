@@ -42,6 +42,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "ca_bundle": ("/ca.pem", "/ca.pem"),
     "error_format": ("json", "json"),
     "read_only": ("1", True),
+    "log": ("/requests.log", "/requests.log"),
     "no_input": ("1", True),
     "quiet": ("1", True),
 }
