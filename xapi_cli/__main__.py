@@ -7,6 +7,8 @@ TYPE_CHECKING = False  # importing `typing` takes longer than handing the comman
 if TYPE_CHECKING:
     import signal as _signal
     from typing import NoReturn
+
+    from xapi_cli.runtime import Runtime
 else:
     import _signal  # `signal` takes 3 ms
 
@@ -29,11 +31,20 @@ def main() -> "NoReturn":
     try:
         from xapi_cli.cli.main import main as run
 
-        run()
+        run(_start_agent)
     except BaseException as error:  # run() handles all others; this one is raised by an import, or by the handling
         if own_process.is_out_of_memory(error):
             own_process.end_out_of_memory()
         raise
+
+
+def _start_agent(runtime: "Runtime") -> None:
+    """Start an agent for later commands after that of *runtime*, if the settings ask for one."""
+    settings = vars(runtime).get("settings")  # only if the command needed them
+    if settings is not None and settings.agent == "auto":
+        from xapi_cli.agent import automatic_start
+
+        automatic_start.start(runtime)
 
 
 if __name__ == "__main__":

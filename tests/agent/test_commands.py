@@ -19,6 +19,7 @@ from tests.support.skips import IMPOSSIBLE
 from tests.tools.documents import ROOT
 from xapi_cli.agent import fidelity, protocol, worker
 from xapi_cli.sandbox import Sandbox
+from xapi_cli.system import agent_socket
 
 ME = ("request", "/x-api/me")
 
@@ -197,7 +198,7 @@ def test_the_documentation_lists_the_reasons() -> None:
 
     declined = [*protocol.DECLINED.values(), *re.findall(r'b"N", reason="(.*?)"', inspect.getsource(worker))]
     assert {_kind(each) for each in (*raised, *declined)} <= {_kind(each) for each in listed}
-    assert set(listed) >= fidelity._COLD_COMMANDS  # noqa: SLF001 - the commands that always run without the agent
+    assert set(listed) >= agent_socket.COLD_COMMANDS
 
 
 def _kind(reason: str) -> str:

@@ -146,7 +146,7 @@ def test_after_a_rejected_password_login_says_so_and_prompts_again(
     rejected = (
         f"xapi: warning: login as {MASTER.email} at {sandbox.base_url} was rejected (400 invalid_grant); try again"
     )
-    assert [line for line in terminal.text.splitlines() if "rejected" in line] == [
+    assert [line for line in terminal.text.splitlines() if " rejected" in line] == [
         f"{rejected} (2 attempts left)",
         f"{rejected} (1 attempt left)",
     ]

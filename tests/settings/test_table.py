@@ -43,6 +43,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "error_format": ("json", "json"),
     "read_only": ("1", True),
     "log": ("/requests.log", "/requests.log"),
+    "agent": ("Auto", "auto"),
     "no_input": ("1", True),
     "quiet": ("1", True),
 }
@@ -126,7 +127,7 @@ def test_the_documentation_has_the_current_table() -> None:
 @each_setting
 def test_the_choices_of_a_setting_complete(xapi: Xapi, name: str) -> None:
     setting = SETTINGS[name]
-    if not setting.choices:
+    if not setting.choices or not setting.flags:
         return
     args = f"xapi request {setting.flags[0]} "
     env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": args, "COMP_CWORD": "3"}

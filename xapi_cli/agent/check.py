@@ -4,6 +4,7 @@ import os
 import sys
 
 from xapi_cli.errors import XapiError
+from xapi_cli.settings.values import AgentMode
 from xapi_cli.system import agent_socket
 from xapi_cli.usecases.doctor.check import Check
 from xapi_cli.usecases.doctor.findings import Findings
@@ -20,12 +21,17 @@ def check_agent(findings: Findings) -> Check:
 
     if agent_socket.is_off(environ):
         return Check("agent", "pass", "not used: XAPI_AGENT is off")
+    mode = findings.valid_settings.agent if findings.valid_settings else None
+    if mode == AgentMode.OFF:
+        return Check("agent", "pass", 'not used: the config file contains agent = "off"')
     path = agent_socket.path(environ, "agent")
     if path is None:
         hint = "to use it, set XDG_RUNTIME_DIR to a private directory with a short path"
         return Check("agent", "pass", "off, and without a directory for its sockets", hint)
     if (connection := agent_socket.connect(path)) is None:
         if not os.path.lexists(path):
+            if mode == AgentMode.AUTO:
+                return Check("agent", "pass", "off; a command on a terminal starts one")
             return Check("agent", "pass", "off", "`xapi agent start` makes later calls start faster")
         return Check("agent", "warn", f"no agent of this user listens at {path}; {_UNUSED}", "run `xapi agent start`")
     try:

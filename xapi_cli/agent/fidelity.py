@@ -9,18 +9,21 @@ import resource
 import signal
 import termios
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from xapi_cli.agent import protocol
+from xapi_cli.errors import XapiError
+from xapi_cli.settings import resolve
+from xapi_cli.settings.values import AgentMode
+from xapi_cli.system.agent_socket import COLD_COMMANDS
 
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
 # A client of another locale has the same encoding, or another build, and sends what else the locale determines.
 _READ_AT_START = (b"GLIBC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
 # Paths, also from the working directory /, that denote something else in each process.
 _OWN_PATHS = re.compile(rb"(?<![\w.-])(?:dev/[./]*(?:fd|std|tty)|proc/)")
-# Commands that replace their process, run for long, or start others; and options that look at the parent process.
-_COLD_COMMANDS = frozenset({"batch", "demo", "exec", "proxy", "sandbox"})
-_COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})
+_COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})  # they look at the parent process
 _SAME_STATUS = (
     *("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Seccomp_filters"),
     *("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"),
@@ -72,7 +75,7 @@ def at_start(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: Start) -> None:
     """Raise Cold if the command *argv* in *environ* must not run in a worker of an agent with *start*."""
-    if argv[1:2] and argv[1] in _COLD_COMMANDS:
+    if argv[1:2] and argv[1] in COLD_COMMANDS:
         raise Cold(argv[1])
     if argv[1:2] == ["--"]:
         raise Cold("command after --")
@@ -97,6 +100,17 @@ def check_streams(argv: Sequence[str], streams: Sequence[int]) -> None:
             raise Cold("stdin is a terminal")
         if number and termios.tcgetattr(stream)[3] & termios.TOSTOP:
             raise Cold("terminal with tostop")
+
+
+def check_settings(environ: Mapping[bytes, bytes]) -> None:
+    """Raise Cold if the config file switches the agent off, and no variable in *environ* selects something else.
+
+    The client has not read the file. The command reports any error in it.
+    """
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environ.items()}
+    with suppress(XapiError, OSError):
+        if resolve.outside_profiles("agent", variables) == AgentMode.OFF:
+            raise Cold("agent = off")
 
 
 def examine(pid: int, start: Start) -> Process:

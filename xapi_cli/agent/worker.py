@@ -75,6 +75,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
         fidelity.check_command(call.argv, call.environ, station.start)
         fidelity.check_streams(call.argv, call.streams)
         fidelity.adopt(call.client, call.state or fidelity.examine(call.client, station.start))
+        fidelity.check_settings(call.environ)
     except Exception as error:  # noqa: BLE001 - nothing has happened yet, so the client can run the command
         _refuse(station, call, error)
     for resource in (station.listener, station.reports, permit):

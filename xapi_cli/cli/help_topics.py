@@ -60,11 +60,11 @@ TOPICS: Mapping[str, Topic] = {
             ("12", "timeout. Raise --timeout or --max-time"),
             ("13", "the token store cannot be used. Unlock the keyring, or use --storage file"),
             ("14", "stdout or a local file cannot be written"),
+            ("126", "the command of exec or proxy cannot be executed; 127 if it was not found"),
             ("130", "SIGINT; 143 on SIGTERM, 129 on SIGHUP"),
             ("141", "stdout was closed early, as with `head`"),
         ),
-        "`xapi exec` exits with the code of the command that it runs, with 127 if the command was not found, or with"
-        " 126 if it cannot be executed.",
+        "`xapi exec` and `xapi proxy` exit with the code of the command that they run.",
     ),
     "items": Topic(
         "ITEMs of xapi request",

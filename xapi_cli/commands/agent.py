@@ -38,7 +38,8 @@ def start(
     agent. batch, demo, exec and sandbox always run without the agent, and so
     does a command whose process differs in a way that the agent cannot
     reproduce, such as a memory limit. Linux only. XAPI_AGENT=off bypasses the
-    agent.
+    agent. With agent = "auto" at the top of the config file, a command on a
+    terminal starts it.
 
     Examples:
 

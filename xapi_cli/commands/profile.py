@@ -252,6 +252,10 @@ def _cell(value: object) -> str:
 
 
 def _check_key(key: str) -> None:
+    if key in SETTINGS and SETTINGS[key].top_level_key == key:
+        raise UsageError(
+            f"{key} is not a setting of a profile", hint="write it at the top of the config file, above the profiles"
+        )
     if key not in PROFILE_KEYS:
         raise UsageError(
             f"unknown setting {key!r}",

@@ -26,7 +26,8 @@ _VARIABLE = "XAPI_CONFIG_DIR"
 _MAX_SIZE = 1024 * 1024  # bytes
 _LOCK_TIMEOUT = 5.0  # seconds
 _HINT = "edit the file, or see `xapi profile --help`"
-TOP_LEVEL_KEYS = ("default_profile", "profiles")
+_TOP_LEVEL = {setting.top_level_key: setting.type for setting in SETTINGS.values() if setting.top_level_key}
+TOP_LEVEL_KEYS = (*_TOP_LEVEL, "profiles")
 
 
 class Config(NamedTuple):
@@ -34,6 +35,7 @@ class Config(NamedTuple):
 
     default_profile: str | None = None
     profiles: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    others: Mapping[str, Any] = MappingProxyType({})  # the other keys at the top of the file
 
 
 def load(path: Path) -> Config:
@@ -71,11 +73,12 @@ def edit(path: Path, change: "Change", *, lock: "private_files.StateFile | None"
         _edit(path, change)
 
 
-def contents(document: "Document") -> Config:
+def contents(document: "Mapping[str, Any]") -> Config:
     """Return the contents of *document*, which is valid."""
     unwrap = getattr(document, "unwrap", None)  # of tomlkit
     found = unwrap() if unwrap else document
-    return Config(found.get("default_profile") or None, found.get("profiles", {}))
+    others = {key: found[key] for key in _TOP_LEVEL if key in found and key != "default_profile"}
+    return Config(found.get("default_profile") or None, found.get("profiles", {}), others)
 
 
 def with_profile(document: "Document", name: str) -> "Document":
@@ -198,9 +201,10 @@ def _validated(document: Mapping[str, Any], path: Path) -> Config:
     for key in document:
         if key not in TOP_LEVEL_KEYS:
             raise _unknown_key(path, key)
-    default, profiles = document.get("default_profile"), document.get("profiles", {})
-    if default is not None and not isinstance(default, str):
-        raise UsageError(f"{_shown(path)}: default_profile must be a string", hint=_HINT)
+    for key, kind in _TOP_LEVEL.items():
+        if key in document and not kind.accepts(document[key]):
+            raise UsageError(f"{_shown(path)}: {key} must be {kind.toml_description}", hint=_HINT)
+    profiles = document.get("profiles", {})
     if not isinstance(profiles, dict):
         raise UsageError(f"{_shown(path)}: profiles must be tables, [profiles.NAME]", hint=_HINT)
     for name, profile in profiles.items():
@@ -208,7 +212,7 @@ def _validated(document: Mapping[str, Any], path: Path) -> Config:
             raise UsageError(f"{_shown(path)}: profiles.{printable(name)} must be a table", hint=_HINT)
         for key, value in profile.items():
             _check_key(path, name, key, value)
-    return Config(default or None, profiles)
+    return contents(document)
 
 
 def _check_key(path: Path, profile: str, key: str, value: object) -> None:

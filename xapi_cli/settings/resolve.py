@@ -26,7 +26,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
         raise missing_profile(name, found)
-    sources = _Sources(flags, environ, name, profile or {}, path.parent)
+    sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
     keys = [key for key in SETTINGS if key not in {"profile", "token_base_url"}]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
     if settings.token and settings.token_file:
@@ -50,7 +50,17 @@ def without_profile(key: str, flags: Flags, environ: Mapping[str, str]) -> Any:
 
     No profile has a key for it, so this needs no config file, in which other settings may not be valid.
     """
-    return _Sources(flags, environ, "", {}, Path()).value(key)
+    return _Sources(flags, environ, "", {}, Path(), {}).value(key)
+
+
+def outside_profiles(key: str, environ: Mapping[str, str]) -> Any:
+    """Return the value of the setting *key*, which has a key of the same name outside the profiles; None without one.
+
+    Raises UsageError if it or the config file is not valid.
+    """
+    (variable,) = SETTINGS[key].variables
+    others = {} if environ.get(variable) else config_file.load(config_path(environ)).others
+    return _Sources({}, environ, "", {}, Path(), others).value(key)
 
 
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
@@ -111,13 +121,14 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _Sources(NamedTuple):
-    """Everything that gives settings: flags, variables, and the profile *name* of a config file in *directory*."""
+    """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
 
     flags: Flags
     environ: Mapping[str, str]
     name: str
     profile: Mapping[str, Any]
     directory: Path
+    others: Mapping[str, Any]  # the keys outside the profiles
 
     def __repr__(self) -> str:
         return f"_Sources(profile={self.name!r}, …)"  # the environment contains secrets
@@ -132,6 +143,8 @@ class _Sources(NamedTuple):
         for variable in setting.variables:
             if value := self.environ.get(variable):
                 return prefixed(variable, setting.type.from_variable, value)
+        if key in self.others:
+            return prefixed(key, setting.type.from_profile, self.others[key], self.directory)
         return self.profile_value(key) if key in self.profile else None
 
     def profile_value(self, key: str) -> Any:

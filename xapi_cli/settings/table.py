@@ -290,6 +290,16 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = None
+    agent: Annotated[
+        str,
+        Setting(
+            "agent",
+            "on: use the agent if it is running, off: run without it, auto: start one when a command could use it",
+            values.AgentMode(),
+            variables=("XAPI_AGENT",),
+            top_level_key="agent",
+        ),
+    ] = values.AgentMode.ON
     no_input: Annotated[
         bool,
         Setting(

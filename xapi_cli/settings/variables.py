@@ -20,7 +20,6 @@ VARIABLES: tuple[Setting, ...] = (
         variables=("XAPI_STATE_DIR",),
         default="see [Storage](storage.md#files)",
     ),
-    Setting("", "off: run the command without the agent; 0, false and no mean the same", variables=("XAPI_AGENT",)),
     Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
     Setting("", "Any non-empty value: no colors", variables=("NO_COLOR",)),
     Setting("", "0: no colors on a terminal", variables=("CLICOLOR",)),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from xapi_cli.errors import UsageError
 
+# The commands that never run in the agent: they replace their process, run for long, or start others.
+COLD_COMMANDS = frozenset({"batch", "demo", "exec", "proxy", "sandbox"})
 _SCM_RIGHTS = 1  # as in <sys/socket.h>
 _MAX_PATH = 107  # bytes; the size of sun_path in Linux, without the final zero (unix(7))
 _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes longer to import; empty means unset

@@ -1,5 +1,8 @@
 """An explicit login with `xapi login`: its prompts, the data that it stores, and its messages."""
 
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -7,7 +10,8 @@ from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, StoreError, 
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.store import registry
-from xapi_cli.system.render import until
+from xapi_cli.system import agent_socket
+from xapi_cli.system.render import printable, until
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
@@ -232,10 +236,31 @@ class Login:
             f" {what} {f'stored in {place}' if place else self._not_stored(written=written)}"
         )
         if terminal.interactive:
+            self._mention_agent()
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, try: xapi token status{flag}")
         warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
+
+    def _mention_agent(self) -> None:
+        """Mention the agent, if this system can have one, none is in use, and it was not mentioned before."""
+        runtime = self.runtime
+        path = agent_socket.path(runtime.environ, "control")
+        if (
+            sys.platform != "linux"
+            or runtime.settings.agent != values.AgentMode.ON
+            or path is None
+            or os.path.lexists(path)
+        ):
+            return
+        mentioned = runtime.state_directory.file("agent-mentioned")
+        if runtime.terminal.is_quiet or mentioned.modified_at() is not None:
+            return
+        with suppress(OSError):  # mentioned again at the next login
+            os.close(mentioned.open(os.O_WRONLY | os.O_CREAT))
+        runtime.terminal.note(
+            f'to make commands start faster, write agent = "auto" at the top of {printable(str(runtime.config_path))}'
+        )
 
     @property
     def _profile_without_flag(self) -> str:
