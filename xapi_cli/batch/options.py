@@ -52,6 +52,14 @@ class BatchOptions:
         str | None,
         Flag(("--jq",), "Apply a jq filter to each JSON body with a status below 400.", metavar="FILTER"),
     ] = None
+    expect: Annotated[
+        Sequence[str],
+        Flag(
+            ("--expect",),
+            "A success fails with code 6 if the jq filter yields false, null or nothing for its body; repeatable.",
+            metavar="FILTER",
+        ),
+    ] = ()
     merge: Annotated[bool, Flag(("--merge",), "Merge outputs: print the lines of all FILEs in input order.")] = False
     input: Annotated[
         str | None, Flag(("--input",), "With --merge: the input, to detect every missing line.", metavar="FILE")
@@ -65,7 +73,14 @@ class BatchOptions:
         if not self.merge and self.input is not None:
             raise UsageError("--input requires --merge", hint="write `xapi batch FILE`")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
-        refused |= {"filter": "--jq", "shard": "--shard", "rate": "--rate", "pauses": "--no-pause", "jobs": "--jobs"}
+        refused |= {
+            "filter": "--jq",
+            "expect": "--expect",
+            "shard": "--shard",
+            "rate": "--rate",
+            "pauses": "--no-pause",
+            "jobs": "--jobs",
+        }
         for field, option in refused.items() if self.merge else ():
-            if getattr(self, field) != getattr(BatchOptions, field):
+            if getattr(self, field) not in (getattr(BatchOptions, field), []):
                 raise UsageError(f"--merge and {option} cannot be combined", hint=f"omit {option}")

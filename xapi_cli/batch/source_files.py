@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
@@ -44,11 +45,11 @@ def open_journal(
     terminal: Terminal,
     stack: ExitStack,
     *,
-    jq: str | None = None,
+    filters: Sequence[str | None] = (),
 ) -> Journal:
     """Return the journal *name* for requests of *identity* in *shard* of *source*; *stack* closes it.
 
-    Raises UsageError if it belongs to another account, shard, filter *jq* or input, or is the input or stdout.
+    Raises UsageError if it belongs to another account, shard or input or to other *filters*, or is the input or stdout.
     """
     with suppress(OSError, ValueError):  # the file does not exist yet
         status = os.stat(name)
@@ -56,7 +57,7 @@ def open_journal(
             raise UsageError("FILE and --journal are the same file", hint="use two different files")
         if terminal.stdout_is(status):
             raise UsageError("stdout and --journal are the same file", hint="use two different files")
-    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, jq=jq))
+    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, filters=filters))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal

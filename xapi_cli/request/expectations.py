@@ -1,7 +1,6 @@
 """`--expect`: jq filters that a successful response must meet, checked after its body has been written."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Self
 
 from xapi_cli.errors import ExpectationFailed, FilterError
@@ -13,27 +12,22 @@ from xapi_cli.system.render import printable
 class Expectations:
     """The filters *texts*, compiled before anything is sent, and a copy of the body that they are applied to.
 
-    *environ* is that of the child processes, without secrets. Raises UsageError if a filter cannot be compiled, or if
+    *environ* is that of the child process, without secrets. Raises UsageError if a filter cannot be compiled, or if
     there is no libjq.
     """
 
     def __init__(self, texts: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._texts = texts
         self._content_type: str | None = None  # of the recorded body
+        self._filter = Filter("empty", environ, option="--expect", conditions=texts)
         self._body = Spool(())
-        with ExitStack() as stack:
-            stack.callback(self._body.close)
-            self._filters: list[tuple[str, Filter]] = []
-            for text in texts:
-                found = Filter(text, environ, option="--expect", encode="tojson")
-                stack.callback(found.close)
-                self._filters.append((text, found))
-            self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._filter.close()
+        self._body.close()
 
     def recorded(self, chunks: Iterator[bytes], content_type: str) -> Iterator[bytes]:
         """Yield *chunks*, a body of type *content_type*, and keep a copy; raises OutputError if there is no space."""
@@ -50,26 +44,18 @@ class Expectations:
         """
         if self._content_type is None:
             return
-        for text, jq in self._filters:
-            if (reason := self._failure(jq, self._content_type)) is not None:
-                raise ExpectationFailed(
-                    f"the response does not meet --expect '{printable(text)}': {reason}",
-                    hint="check whether the API has changed",
-                )
-
-    def _failure(self, jq: Filter, content_type: str) -> str | None:
-        """Return why the body does not meet the filter *jq*, or None if it does."""
-        results: set[bytes] = set()
-
-        def add(lines: bytes) -> None:
-            found = lines.splitlines()
-            results.update(each if each in (b"false", b"null") else b"" for each in found)
-
+        documents = self._filter.documents(iter(self._body), self._content_type)
         try:
-            jq.apply(jq.documents(iter(self._body), content_type), add)
+            self._filter.apply(documents, lambda _: None)
         except FilterError as error:
-            return error.message
-        if not results:
-            return "the filter yields nothing"
-        failed = [each.decode() for each in (b"false", b"null") if each in results]
-        return f"the filter yields {' and '.join(failed)}" if failed else None
+            raise failure(self._texts[0], error.message) from error
+        if self._filter.unmet is not None:
+            number, reason = self._filter.unmet
+            raise failure(self._texts[number], reason)
+
+
+def failure(text: str, reason: str) -> ExpectationFailed:
+    """Return the error for a response that does not meet the filter *text*."""
+    return ExpectationFailed(
+        f"the response does not meet --expect '{printable(text)}': {reason}", hint="check whether the API has changed"
+    )

@@ -52,7 +52,7 @@ class Batch:
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
         self._tokens = runtime.tokens()
-        self._jq = line_filter(options.filter, runtime.environ)
+        self._jq = line_filter(options.filter, options.expect, runtime.environ)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
@@ -87,11 +87,11 @@ class Batch:
     # setup
 
     def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
-        name, jq = self._options.journal, self._options.filter
+        name, filters = self._options.journal, (self._options.filter, *self._options.expect)
         if name is None:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
-        return open_journal(name, identity, self._shard, source, self._terminal, stack, jq=jq)
+        return open_journal(name, identity, self._shard, source, self._terminal, stack, filters=filters)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
@@ -215,7 +215,16 @@ class Batch:
             self._add_result(self._failure(entry, outcome))
             return None
         if self._jq is not None and outcome.response.status < 400:
-            return self._add_long_result(entry, results.filtered_line(entry, outcome.response, request.elapsed_ms))
+            return self._add_long_result(
+                entry,
+                results.filtered_line(
+                    entry,
+                    outcome.response,
+                    request.elapsed_ms,
+                    is_filtered=self._options.filter is not None,
+                    conditions=self._options.expect,
+                ),
+            )
         try:
             result = results.response_line(entry, outcome.response, request.elapsed_ms)
         except NetworkError as error:  # the body cannot be decoded

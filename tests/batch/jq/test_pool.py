@@ -24,7 +24,7 @@ SLOW = "last(range(60000))"  # 20 ms or more
 def filter_pool(text: str, *, jobs: int = 16, **options: Any) -> Iterator[FilterPool]:
     loop = EventLoop()
     settings: dict[str, Any] = {"budget": MemoryBudget(), "timeout": 100, "oldest": None} | options
-    pool = FilterPool(line_filter(text, os.environ), loop, jobs=jobs, **settings)
+    pool = FilterPool(line_filter(text, (), os.environ), loop, jobs=jobs, **settings)
     try:
         yield pool
     finally:

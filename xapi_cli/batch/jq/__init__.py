@@ -1,1 +1,1 @@
-"""The filter of --jq for many documents at a time, without blocking the engine."""
+"""The filters of --jq and --expect for many documents at a time, without blocking the engine."""

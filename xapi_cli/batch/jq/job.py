@@ -1,4 +1,4 @@
-"""A document for the filter of --jq, and its result."""
+"""A document for the filters of --jq and --expect, and its result."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ from xapi_cli.errors import FilterError
 class FilterJob:
     """Filter the document of line *number*: *size* bytes of text in the blocks that *chunks* returns, for each run."""
 
-    __slots__ = ("_failure", "_results", "chunks", "had_turn", "held", "number", "size", "started", "then")
+    __slots__ = ("_failure", "_results", "chunks", "had_turn", "held", "number", "size", "started", "then", "unmet")
 
     def __init__(self, number: int, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
         self.number, self.size, self.chunks = number, size, chunks
@@ -16,6 +16,7 @@ class FilterJob:
         self.started = 0.0  # of this run, on the monotonic clock
         self.had_turn = False  # an earlier run used the time of a turn
         self.held = 0  # bytes of the result in memory
+        self.unmet: tuple[int, str] | None = None  # the first condition that the document does not meet, and why
         self._results = bytearray()
         self._failure: str | None = None
 
@@ -25,7 +26,7 @@ class FilterJob:
 
     def discard(self) -> None:
         """Discard the results of a run that was ended."""
-        self._results, self.held = bytearray(), 0
+        self._results, self.held, self.unmet = bytearray(), 0, None
 
     def fail(self, message: str) -> None:
         """Make `result` raise a FilterError with *message*; discard the results."""

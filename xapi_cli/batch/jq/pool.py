@@ -1,4 +1,4 @@
-"""Apply the filter of --jq to documents in child processes, so that no line waits for the slow filter of another.
+"""Apply filters to documents in child processes, so that no line waits for the slow filter of another.
 
 A filter can take any time on a document: only the time that it has used distinguishes a quick one from an endless one.
 So each document begins in the quick lane, and leaves it with its process when it has used more CPU time than almost any
@@ -28,7 +28,7 @@ three groups of slow jobs. They saved a few processes, but what they did was har
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xapi_cli.batch.jq.job import FilterJob
@@ -52,13 +52,15 @@ _NICENESS = 10
 _MEMORY = 1024**3  # bytes of a process
 
 
-def line_filter(text: str | None, environ: Mapping[str, str]) -> "CompiledFilter | None":
-    """Return the jq filter *text*, compiled, if there is one; the parameters and errors are those of compile_filter."""
-    if text is None:
+def line_filter(text: str | None, conditions: Sequence[str], environ: Mapping[str, str]) -> "CompiledFilter | None":
+    """Return the filters of --jq and --expect, compiled, if there are any; the errors are those of compile_filter."""
+    if text is None and not conditions:
         return None
     from xapi_cli.request.jq.engine import compile_filter
 
-    return compile_filter(text, environ, encode="tojson", memory=_MEMORY)
+    option = "--expect" if text is None else "--jq"
+    text = "empty" if text is None else text
+    return compile_filter(text, environ, encode="tojson", memory=_MEMORY, option=option, conditions=conditions)
 
 
 class _Lane:
@@ -94,6 +96,7 @@ class FilterPool:
         oldest: Callable[[], int] | None,
     ) -> None:
         self.loop, self.budget = loop, budget
+        self.option = "--jq" if jq is None else jq.engine.option
         self._jq, self._compiled = jq, None if jq is None else jq.process
         self._timeout, self._jobs, self._oldest = timeout, jobs, oldest
         self._is_sequential = jobs == 1
@@ -245,7 +248,7 @@ class FilterPool:
         if worker.job is not job:
             pass
         elif now >= job.started + self._timeout:
-            worker.fail(f"the filter of --jq did not finish within {self._timeout:g} s; raise --timeout")
+            worker.fail(f"the filter of {self.option} did not finish within {self._timeout:g} s; raise --timeout")
         elif is_quick:
             self._has_moved = True
             self._move_to_slow_lane(worker)

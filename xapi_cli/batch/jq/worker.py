@@ -1,4 +1,4 @@
-"""A child process that applies the filter of --jq to one document after another, without blocking the engine."""
+"""A child process that applies the filters to one document after another, without blocking the engine."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ from typing import Protocol
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.http.event_loop import EventLoop
-from xapi_cli.request.jq.child import END, LENGTH, RESULTS
-from xapi_cli.request.jq.engine import reason_of
+from xapi_cli.request.jq.child import END, LENGTH, RESULTS, UNMET
+from xapi_cli.request.jq.engine import reason_of, unmet_condition
 from xapi_cli.request.jq.process import FilterProcess
 from xapi_cli.system.render import size
 
@@ -39,6 +39,7 @@ class Owner(Protocol):
 
     loop: EventLoop
     budget: MemoryBudget
+    option: str  # that messages name
 
     def idle(self) -> None:
         """Give a worker that has become idle another job."""
@@ -146,20 +147,25 @@ class FilterWorker:
             self._ended(reason_of(content))
         elif job is not None and kind == RESULTS:
             job.add(content)
+        elif job is not None and kind == UNMET:
+            job.unmet = unmet_condition(content)
         else:
             self.job, self.state = None, State.IDLE
             if job is not None:
                 if kind != END:
                     self._owner.budget.remove(job.held)
-                    job.fail(_failed(reason_of(content)))
+                    job.fail(self._failed(reason_of(content)))
                 job.then()
             self._owner.idle()
 
     def _ended(self, reason: str) -> None:
         if self.job is not None:
-            self.fail(_failed(reason))
+            self.fail(self._failed(reason))
         else:
-            self._owner.ended(self, _failed(reason))
+            self._owner.ended(self, self._failed(reason))
+
+    def _failed(self, reason: str) -> str:
+        return f"the filter of {self._owner.option} failed: {reason}; check the filter"
 
     def _write(self) -> None:
         """Write the document, as far as the pipe has room and as it does not take long."""
@@ -184,10 +190,6 @@ class FilterWorker:
         """Return the CPU time of the process or, if the system does not report it, the time of a clock."""
         seconds = self.process.cpu_seconds()
         return time.monotonic() if seconds is None else seconds
-
-
-def _failed(reason: str) -> str:
-    return f"the filter of --jq failed: {reason}; check the filter"
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[memoryview]:

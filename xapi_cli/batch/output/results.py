@@ -1,7 +1,8 @@
 """Create the output line for each input line."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from xapi_cli import errors
@@ -11,6 +12,7 @@ from xapi_cli.batch.output import bodies
 from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
 from xapi_cli.errors import (
     AuthenticationError,
+    ExpectationFailed,
     FilterError,
     NetworkError,
     RedirectError,
@@ -33,7 +35,7 @@ class InvalidLine(UsageError):
     kind = "input"
 
 
-FAILURES = (*_OF_CALL, AuthenticationError, BodyTooLarge, InvalidLine)  # the kinds of error lines
+FAILURES = (*_OF_CALL, AuthenticationError, BodyTooLarge, ExpectationFailed, InvalidLine)  # the kinds of error lines
 
 
 @dataclass(slots=True)
@@ -80,26 +82,37 @@ def _long_line(line: "_ResponseLine", response: BufferedResponse) -> Steps:
     return line.with_chunks((yield from bodies.long_member(response)), len(response.body))
 
 
-def filtered_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Steps:
-    """Yield steps that return the line with the results of the filter for a body that is JSON, else the usual line.
+def filtered_line(
+    entry: Entry, response: BufferedResponse, elapsed_ms: int, *, is_filtered: bool, conditions: Sequence[str]
+) -> Steps:
+    """Yield steps that return the line for a response to which filters apply.
 
-    One step yields the job that must be done before the next step. Raises NetworkError as `response_line` does, and
-    FilterError.
+    If it *is_filtered*, a body that is JSON is replaced by the results of the filter. A success that does not meet one
+    of the *conditions* is a failure. One step yields the job that must be done before the next step. Raises
+    NetworkError as `response_line` does, and FilterError.
     """
     line = _ResponseLine(entry, response, elapsed_ms)
-    member = bodies.short_member(response)
-    if member is not None:
-        if not member.startswith(bodies.JSON_KEY):
-            return line.with_member(member)
+    conditions = conditions if 200 <= response.status < 300 else ()
+    if (member := bodies.short_member(response)) is not None:
+        chunks: Chunks = partial(iter, (member,))
+        is_json, size = member.startswith(bodies.JSON_KEY), len(member)
         text = member.removeprefix(bodies.JSON_KEY)
         job = FilterJob(entry.number, len(text), lambda: iter((text,)))
     else:
         chunks = yield from bodies.long_member(response)
-        if next(chunks()) != bodies.JSON_KEY:
-            return line.with_chunks(chunks, len(response.body))
-        job = FilterJob(entry.number, len(response.body), lambda: filter(None, islice(chunks(), 1, None)))
-    yield job
-    count, value = job.result()
+        is_json, size = next(chunks()) == bodies.JSON_KEY, len(response.body)
+        job = FilterJob(entry.number, size, lambda: filter(None, islice(chunks(), 1, None)))
+    count, value = 0, b""
+    if is_json and (is_filtered or conditions):
+        yield job
+        count, value = job.result()
+        if conditions and job.unmet is not None:
+            number, reason = job.unmet
+            line.fail(conditions[number], reason)
+    elif conditions:
+        line.fail(conditions[0], "the body is not JSON" if response.body else "the filter yields nothing")
+    if not is_json or not is_filtered:
+        return line.with_member(member) if member is not None else line.with_chunks(chunks, size)
     if not count:
         return line.with_member(None)
     if len(value) > _SHORT:
@@ -122,6 +135,14 @@ class _ResponseLine:
         self._result = Result(
             entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms
         )
+
+    def fail(self, condition: str, reason: str) -> None:
+        """Add the error that the response does not meet *condition*."""
+        from xapi_cli.request.expectations import failure
+
+        error = failure(condition, reason)
+        self._end = b'"error": %s, %s' % (_error_member(error, str(error)), self._end)
+        self._result.code, self._result.kind, self._result.message = error.exit_code, error.kind, str(error)
 
     def with_member(self, member: bytes | None) -> Result:
         """Return the line with *member*, or without a body."""
@@ -155,10 +176,13 @@ def invalid_line(entry: Entry) -> Result:
 
 
 def _error(entry: Entry, error: XapiError, message: str) -> Result:
-    shown = json_line({"kind": error.kind, "message": message})
-    text = f'{{"id": {entry.id}, "line": {entry.number}, "error": {shown}}}'.encode()
+    text = b'{"id": %s, "line": %d, "error": %s}' % (entry.id.encode(), entry.number, _error_member(error, message))
     is_stored = isinstance(error, _STORED)
     return Result(entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=is_stored, message=message)
+
+
+def _error_member(error: XapiError, message: str) -> bytes:
+    return json_line({"kind": error.kind, "message": message}).encode()
 
 
 def _code(status: int) -> int:

@@ -1,14 +1,15 @@
 """A program of its own: applies a jq filter to JSON documents, with libjq.
 
-Its arguments are the directory of the module jq, the filter, and the function of jq that makes a result a line:
-`tostring`, which leaves strings as they are, or `tojson`. It imports nothing of xapi, and only what it needs, so that
-it starts faster.
+Its arguments are the directory of the module jq, the filter, the function of jq that makes a result a line:
+`tostring`, which leaves strings as they are, or `tojson`, and filters that are conditions. It imports nothing of xapi,
+and only what it needs, so that it starts faster.
 
 It reads bodies: text with any number of documents, in blocks. A block is its length (4 bytes, the most significant
 first) and that many bytes; an empty block ends the body. It writes frames: a kind (1 byte), a length, and that many
-bytes. The first frame is END when the filter is compiled, or says why it is not. For each body, there are RESULTS, any
-number of complete lines, as soon as documents have arrived, and then either END or a failure. A failure ends only its
-body: the next one is filtered as if nothing had happened.
+bytes. The first frame is END when the filters are compiled, or says which one is not, and why. For each body, there are
+RESULTS, any number of complete lines, as soon as documents have arrived; UNMET if it does not meet a condition, with
+the number of the first one and the reason; and then either END or a failure. A failure ends only its body: the next one
+is filtered as if nothing had happened.
 """
 
 import io
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-RESULTS, END = b"+", b"."
+RESULTS, UNMET, END = b"+", b"-", b"."
 FAILED, INVALID, TOO_LARGE = b"!", b"?", b">"  # the filter failed; the body is not JSON; a document is too large
 NOT_COMPILED, NO_LIBRARY = b"c", b"l"
 LENGTH = 4  # bytes
@@ -48,6 +49,36 @@ class _TooLarge(Exception):
     """A document is too large."""
 
 
+class _Condition:
+    """Whether a body meets *program*: it must yield something for its documents, and neither false nor null."""
+
+    def __init__(self, program: "Any") -> None:
+        self._program = program
+        self._found: set[str] = set()
+        self._error: str | None = None
+
+    def test(self, data: bytes) -> None:
+        """Apply the program to the documents in *data*; raises ValueError if they are not JSON."""
+        is_complete = True
+        for result in _results(self._program, data):
+            if result.__class__ is str:
+                self._found.add(result if result in ("false", "null") else "")
+            elif result.__class__ is dict:
+                self._error = self._error or str(result["error"])
+            is_complete = result is None
+        if not is_complete:
+            self._error = self._error or _ENDED_EARLY
+
+    def failure(self) -> str | None:
+        """Return why the body does not meet the condition, None if it does."""
+        if self._error is not None:
+            return f"the filter of --expect failed: {self._error}"
+        failed = [each for each in ("false", "null") if each in self._found]
+        if failed or not self._found:
+            return f"the filter yields {' and '.join(failed) or 'nothing'}"
+        return None
+
+
 class _Text:
     """Bytes that the module jq takes as text: it calls `encode`, so the bytes need not be decoded before."""
 
@@ -59,8 +90,8 @@ class _Text:
         return self._data
 
 
-def main(directory: str, text: str, encode: str) -> None:
-    """Apply the filter *text* to the bodies on stdin."""
+def main(directory: str, text: str, encode: str, *conditions: str) -> None:
+    """Apply the filter *text* and the *conditions* to the bodies on stdin."""
     if os.environ.get("GLIBC_TUNABLES") == TUNABLES:
         del os.environ["GLIBC_TUNABLES"]  # it is not for the filter
     sys.path.append(directory)
@@ -70,16 +101,18 @@ def main(directory: str, text: str, encode: str) -> None:
         except Exception as error:  # noqa: BLE001 - it is code of another project
             _write(out, NO_LIBRARY, str(error))
             return
-        try:
-            program = _compiled(compile_filter, text, encode)
-        except ValueError as error:
-            _write(out, NOT_COMPILED, str(error))
-            return
+        programs: list[Any] = []
+        for each in (text, *conditions):
+            try:
+                programs.append(_compiled(compile_filter, each, "tojson" if programs else encode))
+            except ValueError as error:
+                _write(out, NOT_COMPILED, f"{len(programs)} {error}")
+                return
         _write(out, END)
         out.flush()
         while source.peek(1):
             blocks = _blocks(source, out)
-            _write(out, *_filtered(program, blocks, out))
+            _write(out, *_filtered(programs, blocks, out))
             for _ in blocks:  # after a failure
                 pass
             out.flush()
@@ -155,10 +188,14 @@ def _is_complete(data: bytes) -> bool:
     return b'"' not in structure and next(counts) == next(counts) and next(counts) == next(counts)
 
 
-def _filtered(program: "Any", blocks: "Iterator[bytes]", out: "IO[bytes]") -> tuple[bytes, str]:
+def _filtered(programs: "list[Any]", blocks: "Iterator[bytes]", out: "IO[bytes]") -> tuple[bytes, str]:
     """Write the results for the body in *blocks*; return the kind and the text of the last frame."""
+    program, *others = programs
+    conditions = [_Condition(each) for each in others]
     try:
         for data in parts(blocks):
+            for condition in conditions:
+                condition.test(data)
             error = _write_results(program, data, out)
             if error is not None:
                 return FAILED, error
@@ -168,6 +205,10 @@ def _filtered(program: "Any", blocks: "Iterator[bytes]", out: "IO[bytes]") -> tu
         return INVALID, str(error)
     except MemoryError:
         return FAILED, "not enough memory"
+    for number, condition in enumerate(conditions):
+        if (reason := condition.failure()) is not None:
+            _write(out, UNMET, f"{number} {reason}")
+            break
     return END, ""
 
 

@@ -6,7 +6,7 @@ A child process can be killed at any time, while libjq ignores signals.
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,11 +31,15 @@ _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # they may con
 
 
 class FilterEngine(NamedTuple):
-    """How to start processes for a filter: their *command*, *environ*, and *memory*, a limit in bytes on Linux."""
+    """How to start processes for filters: their *command*, *environ*, and *memory*, a limit in bytes on Linux.
+
+    Messages about the processes name *option*.
+    """
 
     command: list[str]
     environ: Mapping[str, str]
     memory: int
+    option: str
 
     def start(self) -> FilterProcess:
         """Start a process, whose first frame reports the result of compiling; raises FilterError if it cannot start."""
@@ -43,7 +47,7 @@ class FilterEngine(NamedTuple):
             return FilterProcess(self.command, self.environ, memory=self.memory)
         except OSError as error:
             raise FilterError(
-                f"the process of --jq cannot be started: {error.strerror}",
+                f"the process of {self.option} cannot be started: {error.strerror}",
                 hint="check the limits of memory and processes",
             ) from error
 
@@ -62,22 +66,25 @@ def compile_filter(
     encode: Literal["tostring", "tojson"],
     memory: int,
     option: str = "--jq",
+    conditions: Sequence[str] = (),
 ) -> CompiledFilter:
     """Compile the jq filter *text*, the value of *option*; *environ* is that of its processes, without secrets.
 
-    The function *encode* of jq makes each result a line. Raises UsageError if the filter is not valid, or if there is
-    no libjq.
+    The function *encode* of jq makes each result a line. The filters *conditions*, values of --expect, are tested on
+    the same documents. Raises UsageError if a filter is not valid, or if there is no libjq.
     """
-    check_text(text, option)
-    command = [sys.executable, "-I", "-S", str(_CHILD), _library_directory(option), text, encode]
+    options = [option, *("--expect" for _ in conditions)]
+    for name, each in zip(options, (text, *conditions), strict=True):
+        check_text(each, name)
+    command = [sys.executable, "-I", "-S", str(_CHILD), _library_directory(option), text, encode, *conditions]
     public = {name: value for name, value in without_secrets(environ).items() if name.lower() not in _PROXIES}
-    engine = FilterEngine(command, {"GLIBC_TUNABLES": TUNABLES, **public}, memory)
+    engine = FilterEngine(command, {"GLIBC_TUNABLES": TUNABLES, **public}, memory, option)
     try:
         process = engine.start()
     except FilterError as error:
         raise UsageError(error.message, hint=error.hint) from error
     try:
-        _wait_until_compiled(process, option)
+        _wait_until_compiled(process, options)
     except BaseException:
         process.end()
         raise
@@ -99,6 +106,12 @@ def reason_of(message: bytes) -> str:
     return _REASONS.get(reason, reason)
 
 
+def unmet_condition(content: bytes) -> tuple[int, str] | None:
+    """Return the number of the condition in the *content* of a frame of the kind UNMET, and the reason, if any."""
+    number, _, reason = content.partition(b" ")
+    return (int(number), reason_of(reason)) if content else None
+
+
 def _how_to_install(option: str) -> str:
     other = " and append `| jq`" if option == "--jq" else ""
     return f"run `pip install 'xapi-cli[jq]'`, or omit {option}{other}"
@@ -113,8 +126,9 @@ def _library_directory(option: str) -> str:
     return str(directory.parent if spec.submodule_search_locations else directory)
 
 
-def _wait_until_compiled(process: FilterProcess, option: str) -> None:
-    """Read the first frame of *process*; raises UsageError unless the filter is compiled."""
+def _wait_until_compiled(process: FilterProcess, options: Sequence[str]) -> None:
+    """Read the first frame of *process*; raises UsageError unless the filters of *options* are compiled."""
+    option = options[0]
     with _limited_time(process) as has_expired:
         kind, message = next(process.read_frames(), (b"", b""))
     if kind == END:
@@ -122,6 +136,8 @@ def _wait_until_compiled(process: FilterProcess, option: str) -> None:
     if has_expired.is_set():
         raise UsageError(f"the filter of {option} was not compiled within {_TIME_LIMIT} s", hint="check the filter")
     if kind == NOT_COMPILED:
+        number, _, message = message.partition(b" ")
+        option = options[int(number)]
         errors = [line for line in message.splitlines() if line.startswith(_ERROR)]
         reason = reason_of((errors or [message])[0].removeprefix(_ERROR))
         raise UsageError(f"the filter of {option} cannot be compiled: {reason}", hint="check the filter")

@@ -2,13 +2,13 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from xapi_cli.errors import FilterError, NetworkError, XapiError
-from xapi_cli.request.jq.child import BLOCK, END, INVALID, LENGTH, MAX_DOCUMENT, RESULTS, TOO_LARGE
-from xapi_cli.request.jq.engine import compile_filter, reason_of
+from xapi_cli.request.jq.child import BLOCK, END, INVALID, LENGTH, MAX_DOCUMENT, RESULTS, TOO_LARGE, UNMET
+from xapi_cli.request.jq.engine import compile_filter, reason_of, unmet_condition
 from xapi_cli.request.jq.process import FilterProcess
 from xapi_cli.system.render import printable
 
@@ -22,7 +22,8 @@ class Filter:
     """The jq filter *text*, ready to be applied; *environ* is that of the child process, without secrets.
 
     It is the value of *option*. The function *encode* of jq makes each result a line. If it is *for_items*, an error
-    says that it is not for pages. Raises UsageError if the filter cannot be compiled, or if there is no libjq.
+    says that it is not for pages. The filters *conditions*, values of --expect, are tested on the same documents.
+    Raises UsageError if a filter cannot be compiled, or if there is no libjq.
     """
 
     def __init__(
@@ -33,9 +34,13 @@ class Filter:
         for_items: bool = False,
         option: str = "--jq",
         encode: Literal["tostring", "tojson"] = "tostring",
+        conditions: Sequence[str] = (),
     ) -> None:
         self._text, self._for_items, self._option = text, for_items, option
-        self._process = compile_filter(text, environ, encode=encode, memory=_MEMORY, option=option).process
+        self.unmet: tuple[int, str] | None = None  # the first condition that the body does not meet, and why
+        self._process = compile_filter(
+            text, environ, encode=encode, memory=_MEMORY, option=option, conditions=conditions
+        ).process
 
     def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None]) -> None:
         """Pass the JSON documents in *chunks* to the filter, and its results, one per line, to *write*.
@@ -49,6 +54,7 @@ class Filter:
             kind, message = reader.finish()
             if kind != END:
                 raise self._failure(kind, message)
+            self.unmet = unmet_condition(reader.unmet)
         except BaseException:
             self.close()
             raise
@@ -116,6 +122,7 @@ class _Reader:
     def __init__(self, process: FilterProcess, write: Callable[[bytes], None]) -> None:
         self._process, self._write = process, write
         self._last = b"", b""  # the frame at the end; empty if the process has ended
+        self.unmet = b""  # the content of a frame
         self._error: XapiError | None = None
         self._thread = threading.Thread(target=self._read, name="xapi-filter", daemon=True)
         self._thread.start()
@@ -133,6 +140,9 @@ class _Reader:
                 for kind, data in self._process.read_frames():
                     if kind == RESULTS:
                         self._write(data)
+                        continue
+                    if kind == UNMET:
+                        self.unmet = data
                         continue
                     self._last = kind, data
                     break
