@@ -113,7 +113,7 @@ def test_no_memory_is_allocated_for_an_announced_length() -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index_file.write(StateDirectory(tmp_path), "p", _encoded())
+    index_file.write(StateDirectory(tmp_path), "p", _encoded(), b"")
     monkeypatch.setattr(index_file, "_MAX_SIZE", len(_encoded()) - 1)
 
     with pytest.raises(InvalidIndex, match="it is damaged"):
@@ -190,32 +190,46 @@ def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
     names = ["default", "A", "a", "a.b", "a%2eb", "..", "x/y", "a+b@c", "é", "A" * 90, "A" * 91, "a" * 300]
     for name in names:
         assert not index_file.exists(StateDirectory(tmp_path), name)
-        index_file.write(StateDirectory(tmp_path), name, _encoded(str(names.index(name))))
+        index_file.write(StateDirectory(tmp_path), name, _encoded(str(names.index(name))), b"")
 
     assert [_title(tmp_path, name) for name in names] == [str(number) for number in range(len(names))]
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "api"}
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "api").iterdir()} == {0o600}
-    assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == len(names)
+    assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == 2 * len(names)
 
 
 def test_an_index_is_moved_and_removed_with_its_profile(tmp_path: Path) -> None:
-    index_file.write(StateDirectory(tmp_path), "old", _encoded())
+    index_file.write(StateDirectory(tmp_path), "old", _encoded(), b"document")
 
     index_file.move(StateDirectory(tmp_path), "old", "new")
     assert (index_file.exists(StateDirectory(tmp_path), "old"), index_file.exists(StateDirectory(tmp_path), "new")) == (
         False,
         True,
     )
+    assert index_file.read_document(StateDirectory(tmp_path), "new") == b"document"
+    assert index_file.read_document(StateDirectory(tmp_path), "old") is None
     index_file.move(StateDirectory(tmp_path), "old", "new")  # the old profile has no index, so the new one has none
     assert not index_file.exists(StateDirectory(tmp_path), "new")
+    assert index_file.read_document(StateDirectory(tmp_path), "new") is None
     assert not index_file.remove(StateDirectory(tmp_path), "new")
+
+
+def test_the_document_of_a_profile_with_the_new_name_is_not_kept(tmp_path: Path) -> None:
+    """The index of the old name was written by a version without documents."""
+    for name in ("old", "new"):
+        index_file.write(StateDirectory(tmp_path), name, _encoded(), b"document")
+    index_file.document_of(StateDirectory(tmp_path), "old").remove()
+
+    index_file.move(StateDirectory(tmp_path), "old", "new")
+
+    assert index_file.read_document(StateDirectory(tmp_path), "new") is None
 
 
 def test_a_directory_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "api").write_text("not a directory")
 
     with pytest.raises(OutputError, match="the API description cannot be stored"):
-        index_file.write(StateDirectory(tmp_path), "p", _encoded())
+        index_file.write(StateDirectory(tmp_path), "p", _encoded(), b"")
     assert _title(tmp_path, "p") is None
 
 

@@ -61,7 +61,7 @@ def test_the_example_of_every_operation_of_a_public_api_has_no_warning_and_can_b
 ) -> None:
     compiler, data = load(name)
     index = decoded(data)
-    index_file.write(StateDirectory(tmp_path), "p", data)
+    index_file.write(StateDirectory(tmp_path), "p", data, b"")
     routes, calls = Routes(index, ""), examples(index)
 
     assert compiler.title.startswith(title)

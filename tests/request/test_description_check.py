@@ -28,7 +28,7 @@ def check(
     info = IndexInfo(
         "", compiler.server_path(), "", base_url, compiler.other_server_paths(), is_partial=compiler.is_partial
     )
-    index_file.write(StateDirectory(directory), "p", encode(info, operations))
+    index_file.write(StateDirectory(directory), "p", encode(info, operations), b"")
     method, path, arguments = items.split_arguments(command.split())
     parsed = items.parse(arguments)
     url = urls.resolve(base_url, path, parsed.query)

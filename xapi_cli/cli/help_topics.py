@@ -40,8 +40,9 @@ TOPICS: Mapping[str, Topic] = {
             (
                 "1",
                 (
-                    "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, "
-                    "a filter of `--jq` that failed, or a `--merge` whose output is incomplete or ambiguous"
+                    "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, changes that "
+                    "`xapi api diff` found, a filter of `--jq` that failed, or a `--merge` whose output is incomplete "
+                    "or ambiguous"
                 ),
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),

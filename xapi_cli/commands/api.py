@@ -1,4 +1,4 @@
-"""Load an OpenAPI description, and look up its operations."""
+"""Load, look up and compare OpenAPI descriptions."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,14 @@ Word = Annotated[
         metavar="[WORD]",
         help="List operations that contain WORD.",
         autocompletion=completer("nothing"),
+        show_default=False,
+    ),
+]
+Current = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE|PATH|-]",
+        help="The document to compare with; by default, that at the place of the loaded one.",
         show_default=False,
     ),
 ]
@@ -96,3 +104,27 @@ def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> Non
 
     runtime: Runtime = ctx.obj
     api_show.show_operations(runtime, arguments, as_json=json)
+
+
+@settings_flags(*ACCOUNT, *NETWORK)
+def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> None:
+    """Compare an API description with the loaded one.
+
+    Reads the document again from where it was loaded, or another one, and
+    prints which operations were added, removed or changed: their parameters,
+    bodies, fields, types and statuses. A change is breaking if a valid request
+    may fail, or if a response to a success may lack something that it had. In a
+    pipe, prints one tab-separated line per change: breaking or -, method, path,
+    change. The exit code is 0 without changes, and 1 with some. The loaded
+    description stays as it is; `xapi api load` replaces it.
+
+    Examples:
+
+    \b
+      xapi api diff
+      xapi api diff new.json --json | jq 'any(.[]; .breaking)'
+    """
+    from xapi_cli.usecases import api_diff
+
+    runtime: Runtime = ctx.obj
+    raise typer.Exit(api_diff.diff(runtime, source, as_json=json))

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from xapi_cli.errors import UsageError
+from xapi_cli.openapi.fields import FieldList, FieldLister
 from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
 from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
@@ -40,7 +41,8 @@ class Compiler:
 
     *location* is the path of the document's URL, if it came from the API. `skipped` counts references to other
     documents, and `truncated` operations whose schemas are too complex. With `is_partial`, the document has paths that
-    are not compiled, because they are in other documents or too long. Messages call the document *name*.
+    are not compiled, because they are in other documents or too long. Messages call the document *name*. If it
+    *lists_fields*, `fields` are those of the bodies of each operation, by the status; that of the request has none.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Compiler:
         *,
         location: str | None = None,
         name: str = "the document",
+        lists_fields: bool = False,
     ) -> None:
         self._name = name
         self._document, self._base_url = document, base_url or ""
@@ -60,6 +63,9 @@ class Compiler:
         self._left, self._characters, self._long = _BUDGET, _CHARACTERS, _LONG
         self._servers = [] if self._is_swagger else self._servers_of(document)
         self._other_servers: list[DescribedServer] = []
+        self._lister = FieldLister(self._references) if lists_fields else None
+        self.fields: dict[tuple[str, str], dict[str, FieldList]] = {}
+        self._fields_of_operation: dict[str, FieldList] = {}
         self.truncated = 0
         self.is_partial = False
 
@@ -142,6 +148,7 @@ class Compiler:
         if node.get("deprecated") is True:
             summary = f"(deprecated) {summary}".rstrip()
         operation = Operation(method, path, summary)
+        self._fields_of_operation = self.fields[method, path] = {}
         try:
             text = schemas.text(node.get("description"))
             schemas.store(text)
@@ -197,6 +204,7 @@ class Compiler:
         schema = self._references.resolve(content[media_type]).get("schema")
         is_required = node.get("required") is True
         fields = schemas.fields(schema)
+        self._list_fields("", schema)
         return Body(clean_name(media_type), is_required, schemas.type_of(schema)), fields
 
     def _swagger_body(
@@ -208,6 +216,7 @@ class Compiler:
             if each.get("in") == "body":
                 schema, required = each.get("schema"), each.get("required") is True
                 media_type = clean_name(_preferred(types or ["application/json"]))
+                self._list_fields("", schema)
                 return Body(media_type, required, schemas.type_of(schema)), schemas.fields(schema)
         forms = [each for each in listed if each.get("in") == "formData"]
         if not forms:
@@ -221,13 +230,20 @@ class Compiler:
         media_type = "multipart/form-data" if any(each.is_file for each in fields) else _PREFERRED[1]
         return Body(media_type, any(each.required for each in fields), "object"), fields
 
+    def _list_fields(self, place: str, schema: object) -> None:
+        if self._lister is not None:
+            self._fields_of_operation[place] = self._lister.of(schema, is_request=not place)
+
     def _responses(self, value: object, schemas: Schemas) -> Iterator[Response]:
         for status, each in islice(value.items(), _MAX_RESPONSES) if isinstance(value, dict) else ():
             node = self._references.resolve(each)
             schema = node.get("schema")
-            if (content := _first(node.get("content"))) is not None:
-                schema = self._references.resolve(content).get("schema")
+            content = node.get("content")
+            if isinstance(content, dict) and content:
+                media_type = _preferred(list(islice(content, _MAX_MEDIA_TYPES)))
+                schema = self._references.resolve(content[media_type]).get("schema")
             kind = "" if schema is None else schemas.type_of(schema)
+            self._list_fields(clean_name(status), schema)
             response = Response(clean_name(status), schemas.text(node.get("description")), kind)
             schemas.store(*response)
             yield response

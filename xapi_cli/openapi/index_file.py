@@ -1,4 +1,7 @@
-"""The index of each profile: a file `api/NAME` in the state directory."""
+"""The files of the API description of each profile: its index `api/NAME` and the document `api/NAME.document`.
+
+Both are in the state directory. The document is what `xapi api diff` compares another one with.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +10,7 @@ from contextlib import contextmanager
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.index import Index, InvalidIndex, decode
 from xapi_cli.system.private_files import StateDirectory, StateFile
+from xapi_cli.system.render import printable
 
 _MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
@@ -26,6 +30,12 @@ def index_of(state: StateDirectory, profile: str) -> StateFile:
 
         name = f"={sha256(encoded).hexdigest()}"
     return state.directory("api").file(name)
+
+
+def document_of(state: StateDirectory, profile: str) -> StateFile:
+    """Return the file of the document of *profile*."""
+    index = index_of(state, profile)
+    return index.directory.file(f"{index.name}.document")
 
 
 def exists(state: StateDirectory, profile: str) -> bool:
@@ -52,35 +62,57 @@ def open_index(state: StateDirectory, profile: str) -> Iterator[Index | None]:
         yield decode(file)
 
 
-def write(state: StateDirectory, profile: str, data: bytes) -> None:
-    """Store *data*, the index of *profile*, atomically; raises OutputError."""
+def read_document(state: StateDirectory, profile: str) -> bytes | None:
+    """Return the content of the file of the document of *profile*, None if there is none; raises UsageError."""
+    try:
+        return document_of(state, profile).read(limit=_MAX_SIZE)
+    except OSError as error:
+        raise UsageError(
+            f"the API description cannot be read: {error.strerror}", hint="run `xapi api load` again"
+        ) from error
+
+
+def write(state: StateDirectory, profile: str, index: bytes, document: bytes) -> None:
+    """Store *index* and *document* of *profile*, each atomically; raises OutputError."""
     file = index_of(state, profile)
-    if len(data) > _MAX_SIZE:
+    if len(index) > _MAX_SIZE:
         raise UsageError("the index of the API description is too large", hint="load a smaller document")
     try:
         file.directory.make()
-        file.replace(data)
+        file.replace(index)
+        document_of(state, profile).replace(document)
     except OSError as error:
         raise _failure("stored", error) from error
 
 
 def move(state: StateDirectory, old: str, new: str) -> None:
-    """Make the index of the profile *old*, if there is one, that of *new*; raises OutputError."""
+    """Make the description of the profile *old*, if there is one, that of *new*; raises OutputError."""
     if not exists(state, old):
         remove(state, new)
         return
     try:
         index_of(state, old).rename(index_of(state, new).name)
+        try:
+            document_of(state, old).rename(document_of(state, new).name)
+        except FileNotFoundError:  # an older version has loaded the description
+            document_of(state, new).remove()
     except OSError as error:
         raise _failure("renamed", error) from error
 
 
 def remove(state: StateDirectory, profile: str) -> bool:
-    """Delete the index of *profile*; return whether there was one; raises OutputError."""
+    """Delete the description of *profile*; return whether there was one; raises OutputError."""
     try:
+        document_of(state, profile).remove()
         return exists(state, profile) and index_of(state, profile).remove()
     except OSError as error:
         raise _failure("deleted", error) from error
+
+
+def nothing_loaded(profile: str) -> UsageError:
+    """Return the error for *profile*, which has no API description."""
+    hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
+    return UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
 
 
 def _failure(what: str, error: OSError) -> OutputError:

@@ -67,6 +67,21 @@ class Schemas:
         self._collect(schema, found, depth=0)
         return [self._field(name, found) for name in found.properties if name not in found.read_only]
 
+    def properties(self, schema: object, *, is_request: bool) -> tuple[Mapping[str, object], set[str]]:
+        """Return the properties of the object *schema*, and the names of those that are required.
+
+        If it *is_request*, without those that only the server sends; otherwise without those that only a client sends.
+        """
+        found = _Fields({}, set(), set(), set())
+        self._collect(schema, found, depth=0)
+        kept = {name: value for name, value in found.properties.items() if is_request or not self._is_write_only(value)}
+        if is_request:
+            kept = {name: value for name, value in kept.items() if name not in found.read_only}
+        return kept, found.required
+
+    def _is_write_only(self, schema: object) -> bool:
+        return self._visit(schema).get("writeOnly") is True
+
     def _field(self, name: str, found: _Fields) -> Parameter:
         is_required = name in found.required
         field = self.parameter(name, "body", found.properties[name], required=is_required or name in found.suggested)

@@ -76,8 +76,7 @@ def _loaded(runtime: "Runtime") -> Iterator[tuple[Index, Routes]]:
     try:
         with index_file.open_index(runtime.state_directory, runtime.settings.profile) as index:
             if index is None:
-                hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
-                raise UsageError(f"no API description is loaded for profile {profile}", hint=hint)
+                raise index_file.nothing_loaded(runtime.settings.profile)
             if base_url and not index.describes(base_url):
                 loaded, now = printable(index.info.base_url), printable(base_url)
                 what = f"the API description was loaded for {loaded}, not for {now}; {_RELOAD}"
