@@ -1,6 +1,5 @@
 import errno
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -82,8 +81,8 @@ ACCESSES: dict[str, Callable[[Path], object]] = {
     "open": lambda path: file_at(path).open(os.O_RDWR | os.O_CREAT),
     "replace": lambda path: file_at(path).replace(b""),
     "remove": lambda path: file_at(path).remove(),
-    "remove_old": lambda path: StateDirectory(path.parent).remove_old(re.compile(".*"), lambda *_: True),
-    "files": lambda path: StateDirectory(path.parent).files(re.compile(".*")),
+    "remove_old": lambda path: StateDirectory(path.parent).remove_old(".*", lambda *_: True),
+    "files": lambda path: StateDirectory(path.parent).files(".*"),
     "touch": lambda path: file_at(path).touch(),
     "modified_at": lambda path: file_at(path).modified_at(),
     "probe": lambda path: StateDirectory(path.parent).probe(),

@@ -23,8 +23,8 @@ SETTINGS = "Settings"
 _OPTIONS = "Options"
 _EXAMPLES = "Examples:"
 _WIDE = 70  # columns; on a narrower terminal, a long name has its own line
-_HEADING = re.compile(r"^(\S[^\n]*):$|^(Usage): ", re.MULTILINE)
-_NAME = re.compile(r"^(  |    )(-[^\s,]+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))", re.MULTILINE)
+_HEADING = r"(?m)^(\S[^\n]*):$|^(Usage): "
+_NAME = r"(?m)^(  |    )(-[^\s,]+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))"
 
 
 class Command(TyperCommand):
@@ -141,8 +141,8 @@ def split_examples(text: str | None) -> tuple[str, list[str]]:
 
 def styled(page: str, style: "Style") -> str:
     """Return the plain *page* with its headings and names, and the commands in its text, set off by *style*."""
-    page = _NAME.sub(lambda found: found[1] + style("name", found[2]), page)
-    page = _HEADING.sub(lambda found: found[0].replace(*_both(style, found[1] or found[2])), page)
+    page = re.sub(_NAME, lambda found: found[1] + style("name", found[2]), page)
+    page = re.sub(_HEADING, lambda found: found[0].replace(*_both(style, found[1] or found[2])), page)
     return style.commands(page)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 BLOCK = 64 * 1024
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-_LOOPBACK_IPV4 = re.compile(r"(::ffff:)?127(\.\d{1,3}){3}")
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 # Neither uses a descriptor itself. select(), which accepts only low descriptors, is for Windows.
@@ -47,7 +46,7 @@ class Route(NamedTuple):
 
 def is_loopback(address: str) -> bool:
     """Return whether *address*, as the system formats it, is a loopback address; False for a name."""
-    return address == "::1" or _LOOPBACK_IPV4.fullmatch(address) is not None
+    return address == "::1" or re.fullmatch(r"(::ffff:)?127(\.\d{1,3}){3}", address) is not None
 
 
 # The kind of a response: a server may send surplus bytes only after a certain method and status.

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, Self
 
-import h11
-
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
+from xapi_cli.http.headers import request_head
 from xapi_cli.http.resolver import Address, Resolver
-from xapi_cli.http.response_parser import ResponseParser, new_protocol
+from xapi_cli.http.response_parser import ResponseParser
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -183,10 +182,10 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
     headers = [(b"Host", target)]
     if proxy.authorization:
         headers.append((b"Proxy-Authorization", proxy.authorization))
-    request = new_protocol().send(h11.Request(method="CONNECT", target=target, headers=headers))
+    request = request_head("CONNECT", target, headers)
     parser = ResponseParser("CONNECT", f"the proxy {proxy}", over_tls=False)
     try:
-        connection.send(request or b"", wait)
+        connection.send(request.data, wait)
     except OSError as error:
         raise _unreachable(connection.route, error) from error
     while (head := parser.head) is None:

@@ -4,8 +4,10 @@ import errno
 import socket
 import ssl
 
+from xapi_cli.errors import NetworkError
 from xapi_cli.system.render import printable
 
+CLOSED = "connection closed by the server"
 _CHECK_CLOCK = "is the clock of this computer correct? if so, the server needs a new certificate"
 _CHECK_CA = "if you trust its CA, pass the CA's certificate with --ca-bundle"
 _CHECK_NAME = "check the host in the base URL"
@@ -36,7 +38,7 @@ _TLS = {  # OpenSSL's reasons
         "is it an http:// server, or on another port?",
     ),
     "HTTP_REQUEST": ("the server does not use TLS on this port", "is it an http:// server, or on another port?"),
-    "UNEXPECTED_EOF_WHILE_READING": ("connection closed by the server", None),
+    "UNEXPECTED_EOF_WHILE_READING": (CLOSED, None),
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
@@ -66,6 +68,11 @@ _SYSTEM_HINTS = {
 _NO_SUCH_HOST = {
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 }
+
+
+def truncated(sender: object, size: int, reason: str) -> NetworkError:
+    """Return the error for a body of which only *size* bytes arrived from *sender*."""
+    return NetworkError(f"the body from {sender} was truncated after {size:,} bytes ({reason})", headers_received=True)
 
 
 def describe_error(error: OSError) -> tuple[str, str | None]:

@@ -1,6 +1,57 @@
-"""Convert the headers of a response to text for JSON output."""
+"""The syntax of header sections (RFC 9112): the head of a request as bytes, and the headers of a response as text."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+MAX_HEADER_SIZE = (
+    100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
+)
+FIELD_LINE = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
+    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
+)
+LAST_CHUNK = b"0\r\n\r\n"
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_TARGET = rb"[\x21-\x7e]+"
+_VALUE = rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?"
+_MAX_DIGITS = 20  # of a Content-Length
+
+
+class RequestHead(NamedTuple):
+    """The request line and headers as *data*; *length* is that of the body, or None if it is sent in chunks."""
+
+    data: bytes
+    length: int | None
+
+
+def request_head(method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> RequestHead:
+    """Return the head of a request; Host comes first (RFC 9110, 7.2).
+
+    Raises ValueError, whose message has no data of the request, if a part of it is not valid.
+    """
+    parts = [(_TOKEN, method.encode("ascii")), (_TARGET, target)]
+    parts += [part for name, value in headers for part in ((_TOKEN, name), (_VALUE, value))]
+    if not all(re.fullmatch(pattern, part) for pattern, part in parts):
+        raise ValueError("a character that HTTP does not allow")
+    names = [name.lower() for name, _ in headers]
+    if names.count(b"host") != 1:
+        raise ValueError("not one Host header")
+    codings = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
+    lengths = {value for name, value in headers if name.lower() == b"content-length"}
+    if codings not in ([], [b"chunked"]) or len(lengths) > 1:
+        raise ValueError("an ambiguous length of the body")
+    length = lengths.pop() if lengths else b"0"
+    if not length.isdigit() or len(length) > _MAX_DIGITS:
+        raise ValueError("not a valid Content-Length")
+    in_order = sorted(headers, key=lambda header: header[0].lower() != b"host")
+    lines = b"".join(b"%s: %s\r\n" % header for header in in_order)
+    return RequestHead(b"%s %s HTTP/1.1\r\n%s\r\n" % (parts[0][1], target, lines), None if codings else int(length))
+
+
+def chunk(data: bytes) -> bytes:
+    """Return *data* as a chunk; b"" if it is empty, because an empty chunk is the last one (RFC 9112, 7.1)."""
+    return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -7,40 +7,18 @@ rules, limits and messages, regardless of how the bytes are split.
 """
 
 import re
-
-import h11
+from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError
+from xapi_cli.http.headers import FIELD_LINE, joined_headers
 
-MAX_HEADER_SIZE = (
-    100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
-)
+if TYPE_CHECKING:
+    from xapi_cli.http.strict_parser import StrictParser
 
 _COMMON_STATUS = re.compile(rb"HTTP/1\.1 ([2-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
-FIELD_LINE = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
-    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
-)
 _HEADERS_END = b"\r\n\r\n"
 _MAX_CACHED = 256  # cached status lines and headers; a server sends many identical ones
 _MAX_CACHED_LENGTH = 2048  # bytes
-
-_VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
-_VERSION_LENGTH = len(_VERSIONS[0])
-_BLANK_LINE = re.compile(rb"\n\r?\n")
-_TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
-_CLOSED = "connection closed by the server"
-_DESCRIPTIONS = {  # than the messages of h11
-    "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
-    "Only Transfer-Encoding": "an unknown transfer coding",
-    "illegal request line": "illegal status line",
-    "InformationalResponse status_code": "a status under 100",
-}
-
-
-def new_protocol() -> h11.Connection:
-    """Return a new h11 state machine for one request and its response."""
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_SIZE)
 
 
 class ResponseHead:
@@ -74,7 +52,6 @@ class ResponseHead:
     def json(self) -> bytes:
         """Return the headers as a JSON object."""
         if self._json is None:
-            from xapi_cli.http.headers import joined_headers
             from xapi_cli.system.render import json_line
 
             self._json = json_line(joined_headers(self.raw_headers)).encode()
@@ -97,7 +74,7 @@ class ResponseParser:
 
     head: ResponseHead | None = None
     has_started = has_ended = False
-    _strict: "_StrictParser | None" = None  # None on the fast path
+    _strict: "StrictParser | None" = None  # None on the fast path
     _missing = 0  # bytes of the body that have not arrived
     _ready = b""  # data of the body, for `body`
     _size = 0  # bytes of the body returned so far
@@ -121,7 +98,9 @@ class ResponseParser:
             self._is_closed = not data
             self._take(data)
         elif not self._starts_usually(data):
-            self._strict = _StrictParser(self._method, self._sender, over_tls=self._over_tls)
+            from xapi_cli.http.strict_parser import StrictParser  # imported here because h11 takes 6 ms
+
+            self._strict = StrictParser(self._method, self._sender, over_tls=self._over_tls)
             self._receive_strictly(self._strict, data)
 
     def body(self) -> bytes:
@@ -138,16 +117,18 @@ class ResponseParser:
         if not self._missing:
             self.has_ended = True
         elif self._is_closed and not block:
-            raise _truncated(self._sender, self._size, _CLOSED)
+            from xapi_cli.http.error_text import CLOSED, truncated
+
+            raise truncated(self._sender, self._size, CLOSED)
         return block
 
     def connection_error(self, error: OSError) -> NetworkError:
         """Return the error to raise after the connection failed with *error*."""
-        from xapi_cli.http.error_text import describe_error
+        from xapi_cli.http.error_text import describe_error, truncated
 
         reason, hint = describe_error(error)
         if self.head is not None:
-            return _truncated(self._sender, self._strict.size if self._strict else self._size, reason)
+            return truncated(self._sender, self._strict.size if self._strict else self._size, reason)
         return NetworkError(f"the connection to {self._sender} broke before the response: {reason}", hint=hint)
 
     @property
@@ -184,7 +165,7 @@ class ResponseParser:
             self.has_surplus, data, missing = True, data[: self._missing], 0
         self._ready, self._missing = self._ready + data if self._ready else data, missing
 
-    def _receive_strictly(self, strict: "_StrictParser", data: bytes) -> None:
+    def _receive_strictly(self, strict: "StrictParser", data: bytes) -> None:
         strict.receive(data)
         self.has_surplus = strict.has_surplus
         if self.head is None and (response := strict.response) is not None:
@@ -247,199 +228,3 @@ def _cache_head(text: bytes, head: ResponseHead) -> None:
 
 def _count(raw: list[tuple[bytes, bytes]], wanted: bytes) -> int:
     return sum(name.lower() == wanted for name, _ in raw)
-
-
-def _truncated(sender: object, size: int, reason: str) -> NetworkError:
-    return NetworkError(f"the body from {sender} was truncated after {size:,} bytes ({reason})", headers_received=True)
-
-
-class _StrictParser:
-    """Parse any response with h11; parameters as of `ResponseParser`."""
-
-    def __init__(self, method: str, sender: object, *, over_tls: bool) -> None:
-        self.response: h11.Response | None = None
-        self.has_ended = False
-        self.size = 0  # bytes of the body returned so far
-        self._has_started = False
-        self._protocol = new_protocol()
-        self._protocol.send(h11.Request(method=method, target="/", headers=[("Host", "")]))
-        self._protocol.send(h11.EndOfMessage())
-        self._sender = sender
-        self._over_tls = over_tls
-        self._buffer = bytearray()  # of the status line and headers
-        self._searched = 0  # the buffer has no blank line before this position
-        self._header_size = 0
-        self._chunks: _ChunkFraming | None = None
-        self._is_closed = False
-        self._error: str | None = None  # what is invalid in the body
-
-    def receive(self, data: bytes) -> None:
-        """Process *data*; see `ResponseParser.receive`."""
-        self._is_closed = not data
-        if self.response is None:
-            if not data:
-                raise self._closed()
-            data = self._receive_headers(data)
-        if self._chunks and data:
-            data = self._chunks.validated(data)
-        if data or self._is_closed:
-            self._protocol.receive_data(data)
-
-    def body(self) -> bytes:
-        """Return the body data received since the last call; see `ResponseParser.body`."""
-        parts: list[bytes] = []
-        while not (self.has_ended or self._error):
-            try:
-                event = self._protocol.next_event()
-            except h11.RemoteProtocolError as error:
-                self._error = _CLOSED if self._is_closed else _describe(str(error))
-                break
-            if event is h11.NEED_DATA:
-                self._error = self._chunks.error if self._chunks else None
-                break
-            if isinstance(event, h11.Data):
-                parts.append(event.data)
-            else:
-                self.has_ended = True
-        if self._error and not parts:  # the data before the error is returned first
-            raise _truncated(self._sender, self.size, self._error)
-        block = b"".join(parts)
-        self.size += len(block)
-        return block
-
-    @property
-    def allows_reuse(self) -> bool:
-        """Whether the connection may carry another request; see `ResponseParser.allows_reuse`."""
-        states = self._protocol.states
-        is_complete = states[h11.CLIENT] is h11.DONE and states[h11.SERVER] is h11.DONE
-        has_error = self._chunks is not None and self._chunks.error is not None
-        return is_complete and not (has_error or self._is_ambiguous)
-
-    @property
-    def has_surplus(self) -> bool:
-        """Whether bytes arrived after the end of the response."""
-        return bool(self._protocol.trailing_data[0])
-
-    @property
-    def _is_ambiguous(self) -> bool:
-        """Whether the headers include both Content-Length and Transfer-Encoding, which is ambiguous (RFC 9112, 6.3)."""
-        names = {name for name, _ in self.response.headers} if self.response else set()
-        return {b"content-length", b"transfer-encoding"} <= names
-
-    def _receive_headers(self, data: bytes) -> bytes:
-        """Parse status lines and headers in *data*; return the bytes after those of the final response."""
-        self._over_tls = self._over_tls or self._has_started  # a TLS record is detected by its first byte only
-        self._has_started = True
-        self._buffer += data
-        while self.response is None:
-            self._check_start()
-            blank = _BLANK_LINE.search(self._buffer, self._searched)
-            size = self._header_size + (blank.end() if blank else len(self._buffer) + 1)
-            if size > MAX_HEADER_SIZE:
-                raise self._invalid(f"status line and headers of more than {MAX_HEADER_SIZE:,} bytes")
-            if blank is None:
-                self._searched = max(0, len(self._buffer) - 2)
-                return b""
-            self._header_size = size
-            self._parse(bytes(self._buffer[: blank.end()]))
-            del self._buffer[: blank.end()]
-            self._searched = 0
-        rest, self._buffer = bytes(self._buffer), bytearray()
-        return rest
-
-    def _check_start(self) -> None:
-        """Reject another protocol or version at its first bytes, because the end of its headers cannot be detected."""
-        start = bytes(self._buffer[:_VERSION_LENGTH])
-        if any(version.startswith(start) for version in _VERSIONS):
-            return
-        if start.startswith(b"HTTP/"):
-            raise self._invalid("an HTTP version other than 1.0 and 1.1")
-        is_tls = not self._over_tls and start[:1] in _TLS_RECORDS
-        raise self._invalid("illegal status line", hint="does the base URL need https?" if is_tls else None)
-
-    def _parse(self, head: bytes) -> None:
-        self._protocol.receive_data(head)
-        try:
-            event = self._protocol.next_event()
-        except h11.RemoteProtocolError as error:
-            raise self._invalid(str(error)) from error
-        if isinstance(event, h11.InformationalResponse):
-            if event.status_code == 101:
-                raise self._invalid("a switch to another protocol")
-            return
-        assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns no other event for complete headers
-        self.response = event
-        if any(name == b"transfer-encoding" for name, _ in event.headers):
-            self._chunks = _ChunkFraming()
-
-    def _closed(self) -> NetworkError:
-        how = "in the middle of its response" if self._has_started else "without a response"
-        return NetworkError(f"{self._sender} closed the connection {how}")
-
-    def _invalid(self, error: str, hint: str | None = None) -> NetworkError:
-        hint = hint or "is this the right host and port?"
-        return NetworkError(f"the response from {self._sender} is not valid HTTP ({_describe(error)})", hint=hint)
-
-
-class _ChunkFraming:
-    """Check chunk header lines and trailers before h11 parses them, because h11 waits for a CRLF after a bare LF.
-
-    h11 detects all other errors in them.
-    """
-
-    def __init__(self) -> None:
-        self.error: str | None = None
-        self._line = bytearray()
-        self._chunk_rest = 0  # remaining bytes of a chunk and its CRLF, before the next line
-        self._trailers: int | None = None  # their size in bytes, None before the last chunk
-        self._has_ended = False
-
-    def validated(self, data: bytes) -> bytes:
-        """Return *data* up to the first invalid line."""
-        at = 0
-        while at < len(data) and not self._has_ended:
-            if self._chunk_rest:
-                count = min(self._chunk_rest, len(data) - at)
-                self._chunk_rest -= count
-                at += count
-                continue
-            end = data.find(b"\n", at) + 1 or len(data)
-            self._line += data[at:end]
-            if self.error is None:
-                self.error = self._error()
-            if self.error is not None:
-                return data[:at]
-            at = end
-            if self._line.endswith(b"\n"):
-                self._end_line(bytes(self._line))
-                self._line.clear()
-        return data
-
-    def _error(self) -> str | None:
-        if len(self._line) + (self._trailers or 0) > MAX_HEADER_SIZE:
-            return "a line that is too long"
-        if self._line.endswith(b"\n") and not self._line.endswith(b"\r\n"):
-            return "a line feed without a carriage return between chunks"
-        return None
-
-    def _end_line(self, line: bytes) -> None:
-        if self._trailers is not None:
-            self._trailers += len(line)
-            self._has_ended = line == b"\r\n"
-            return
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:  # h11 rejects it
-            self._has_ended = True
-            return
-        if size:
-            self._chunk_rest = size + 2
-        else:
-            self._trailers = 0
-
-
-def _describe(error: str) -> str:
-    """Return a description of h11's *error*, without the data from the server that h11 quotes after a colon."""
-    error = error.partition(":")[0]
-    descriptions = [text for start, text in _DESCRIPTIONS.items() if error.startswith(start)]
-    return descriptions[0] if descriptions else error[:1].lower() + error[1:]

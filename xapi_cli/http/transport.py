@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-import h11
 import httpx
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.exchange import DISCARD_TIMEOUT, IDEMPOTENT, Exchange
+from xapi_cli.http.headers import LAST_CHUNK, RequestHead, chunk, request_head
 from xapi_cli.http.pool import ConnectionPool, Lender
-from xapi_cli.http.response_parser import ResponseHead, new_protocol
+from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system.redact import redact_url
 
@@ -94,16 +94,16 @@ class Transport(httpx.BaseTransport):
             raise
 
     def _exchange(self, request: httpx.Request, route: Route) -> httpx.Response:
-        event = _request_event(request, route)
+        head = _request_head(request, route)
         timeouts = Timeouts.of(request.extensions)
         first_error = None
         connection = self._pool.acquire(route)
         if connection is None:
-            is_replayable = _may_resend(event) and isinstance(request.stream, httpx.ByteStream)
+            is_replayable = _may_resend(request, head) and isinstance(request.stream, httpx.ByteStream)
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
-            exchange = _BlockingExchange(connection, request, event, timeouts)
+            exchange = _BlockingExchange(connection, request, head, timeouts)
             try:
                 return self._response(exchange, connection)
             except NetworkError as error:
@@ -115,7 +115,7 @@ class Transport(httpx.BaseTransport):
             connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
-            return self._response(_BlockingExchange(connection, request, event, timeouts), connection)
+            return self._response(_BlockingExchange(connection, request, head, timeouts), connection)
         except httpx.StreamConsumed:
             if first_error is None:
                 raise
@@ -228,12 +228,10 @@ class _ResponseBody(httpx.SyncByteStream):
 
 
 class _BlockingExchange:
-    """Send *request*, with the request line and headers *event*, over *connection* and read the response."""
+    """Send *request*, with the request line and headers *head*, over *connection* and read the response."""
 
-    def __init__(self, connection: Connection, request: httpx.Request, event: h11.Request, timeouts: Timeouts) -> None:
-        self._connection, self.request, self._request_event, self._timeouts = connection, request, event, timeouts
-        self._protocol = new_protocol()
-        self._length = _declared_length(event)
+    def __init__(self, connection: Connection, request: httpx.Request, head: RequestHead, timeouts: Timeouts) -> None:
+        self._connection, self.request, self._request_head, self._timeouts = connection, request, head, timeouts
         self.record = Exchange(
             connection.route,
             request.method,
@@ -299,25 +297,25 @@ class _BlockingExchange:
         return self.record.allows_reuse
 
     def _send_request(self) -> None:
-        self._send(self._request_event)
+        length = self._request_head.length
+        self._send(self._request_head.data)
         size = 0
-        for chunk in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
+        for block in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
             # It could not be detected that the source of a body without a declared length yields less the second time.
-            self.record.is_replayable = self._length is not None
-            size += len(chunk)
-            if self._length is not None and size > self._length:
+            self.record.is_replayable = length is not None
+            size += len(block)
+            if length is not None and size > length:
                 raise self._body_changed()
-            self._send(h11.Data(data=chunk))
+            self._send(block if length is not None else chunk(block))
             if self.record.stops_sending:
                 return
-        if self._length is not None and size < self._length:
+        if length is not None and size < length:
             raise self._body_changed()
-        self._send(h11.EndOfMessage())
+        self._send(b"" if length is not None else LAST_CHUNK, is_last=True)
 
-    def _send(self, event: h11.Event) -> None:
-        """Send *event*, the request line and headers at once: each send(2) is a packet."""
-        data = self._protocol.send(event) or b""
-        self.record.offer(data, is_last=isinstance(event, h11.EndOfMessage))
+    def _send(self, data: bytes, *, is_last: bool = False) -> None:
+        """Send *data*, the request line and headers at once: each send(2) is a packet."""
+        self.record.offer(data, is_last=is_last)
         wait = None
         while self.record.is_sending:
             if self.record.head is None:
@@ -362,7 +360,7 @@ def _record(error: XapiError, request: httpx.Request) -> None:
     error.concerning(method=request.method, url=redact_url(str(request.url).partition("?")[0]))
 
 
-def _request_event(request: httpx.Request, route: Route) -> h11.Request:
+def _request_head(request: httpx.Request, route: Route) -> RequestHead:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.url.raw_path, list(request.headers.raw)
     if route.proxy and route.scheme == "http":
@@ -370,25 +368,16 @@ def _request_event(request: httpx.Request, route: Route) -> h11.Request:
         if route.proxy.authorization:
             headers.append((b"Proxy-Authorization", route.proxy.authorization))
     try:
-        event = h11.Request(method=request.method, target=target, headers=headers)
-    except (h11.LocalProtocolError, UnicodeError):
-        event = None  # raising after the handler keeps h11's message, which contains the value, out of a traceback
-    if event is None or event.method == b"CONNECT":
-        raise UsageError(
-            "the request's method, URL or headers are not valid in HTTP",
-            hint="check them for characters that HTTP does not allow",
-        )
-    return event
+        if request.method != "CONNECT":
+            return request_head(request.method, target, headers)
+    except ValueError:  # UnicodeError is one
+        pass  # raising after the handler keeps what is invalid out of a traceback
+    raise UsageError(
+        "the request's method, URL or headers are not valid in HTTP",
+        hint="check them for characters that HTTP does not allow",
+    )
 
 
-def _may_resend(event: h11.Request) -> bool:
-    """Return whether the request *event* may be resent after a failure at any time; see `Exchange.may_resend`."""
-    return event.method.decode("ascii") in IDEMPOTENT and _declared_length(event) is not None
-
-
-def _declared_length(event: h11.Request) -> int | None:
-    """Return the body length that *event* declares in bytes; None with Transfer-Encoding."""
-    headers = {name: value for name, value in event.headers}  # noqa: C416  # the pairs have a type of h11
-    if b"transfer-encoding" in headers:
-        return None
-    return int(headers.get(b"content-length", b"0"))
+def _may_resend(request: httpx.Request, head: RequestHead) -> bool:
+    """Return whether *request* may be resent after a failure at any time; see `Exchange.may_resend`."""
+    return request.method in IDEMPOTENT and head.length is not None

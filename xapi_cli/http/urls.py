@@ -18,22 +18,19 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_SCHEME_WITHOUT_SLASHES = re.compile(r"https?:(?!//)", re.IGNORECASE)
 # Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
 _PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)?")
-_WINDOWS_PATH = re.compile(r"[A-Za-z]:[/\\]")
-_ENCODED_LINE_BREAK = re.compile(r"%0[0ad]", re.IGNORECASE)
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# Compiled on first use: the URLs of most calls need none of these patterns.
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
+_SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
+_WINDOWS_PATH = r"[A-Za-z]:[/\\]"
+_REDACTED_PARAMETER = rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)"
 _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
-_REDACTED_PARAMETER = re.compile(rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)")
-_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
 _MAX_PORT = 65_535
 _MAX_NAME_LENGTH = 253  # RFC 1035, 2.3.4, without the trailing dot
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_HEXADECIMAL = re.compile(r"0x[0-9a-f]*")
 
 
 class InvalidURL(Exception):
@@ -157,7 +154,7 @@ def host_and_port(text: str) -> tuple[str, int | None]:
 def is_numeric(host: str) -> bool:
     """Return whether a resolver would parse *host* as an IPv4 address in any notation."""
     last = host.removesuffix(".").rpartition(".")[2]
-    return last.isdigit() or _HEXADECIMAL.fullmatch(last) is not None
+    return last.isdigit() or re.fullmatch("0x[0-9a-f]*", last) is not None
 
 
 def reject_spaces(text: str) -> None:
@@ -171,7 +168,7 @@ def reject_spaces(text: str) -> None:
 
 def reject_control_characters(text: str) -> None:
     """Raise InvalidURL for a control character, C1 included; the message has its code and position."""
-    if found := _CONTROL.search(text):
+    if not text.isprintable() and (found := re.search(r"[\x00-\x1f\x7f-\x9f]", text)):
         raise InvalidURL(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
 
@@ -188,9 +185,10 @@ def _base_url(text: str) -> str:
     if not text.strip():
         raise InvalidURL("is empty")
     reject_control_characters(text)
-    if _SCHEME_WITHOUT_SLASHES.match(text):
+    has_scheme = _URL.match(text) is not None
+    if not has_scheme and re.match(_SCHEME_WITHOUT_SLASHES, text):
         raise InvalidURL("has no // after its scheme")
-    parts = _split(text if _URL.match(text) else f"https://{text}")
+    parts = _split(text if has_scheme else f"https://{text}")
     reject_spaces(text)
     if "?" in parts.rest:
         raise InvalidURL("has a query", "omit the ? and everything after it")
@@ -204,17 +202,17 @@ def _resolved(base: str, path: str) -> str:
     if not path.strip():
         raise InvalidURL("is empty", "write / for the base URL itself")
     reject_control_characters(path)
-    if _WINDOWS_PATH.match(path):
+    if re.match(_WINDOWS_PATH, path):
         raise InvalidURL(
             "looks like a Windows file path, to which a shell such as Git Bash converts a leading slash",
             "set MSYS_NO_PATHCONV=1, or omit the leading slash",
         )
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
-    if _REDACTED_PARAMETER.search(path):
+    if re.search(_REDACTED_PARAMETER, path):
         hint = "write the value, or %2A%2A%2A for three asterisks"
         raise InvalidURL(f"has a parameter with the value {REDACTED}, which replaces a secret in messages", hint)
-    if _SCHEME_WITHOUT_SLASHES.match(path):
+    if re.match(_SCHEME_WITHOUT_SLASHES, path):
         raise InvalidURL("has no // after its scheme", "write the complete URL, or the path with a leading slash")
     if _URL.match(path):
         return _absolute(base, path)
@@ -281,8 +279,8 @@ def _resolved_reference(url: str, reference: str) -> str:
     path, mark, query = reference.partition("?")
     if "\\" in path:
         raise InvalidURL("has a backslash")
-    if _SCHEME.match(path) or path.startswith("//"):
-        target = _split(reference if _SCHEME.match(path) else f"{scheme}:{reference}", user_info=True)
+    if re.match(_SCHEME, path) or path.startswith("//"):
+        target = _split(reference if re.match(_SCHEME, path) else f"{scheme}:{reference}", user_info=True)
         path = target.rest.partition("?")[0]
     elif not path:
         path, mark, query = base_path, *((mark, query) if mark else (base_mark, base_query))
@@ -332,23 +330,27 @@ def _check_path(path: str) -> None:
     """Raise InvalidURL for a *path* that a server, proxy or library may interpret as another path."""
     if "\\" in path:
         raise InvalidURL("has a backslash", "write / between its parts, or %5C for a backslash in a name")
-    if found := _ENCODED_LINE_BREAK.search(path):
+    if "%" in path and (found := re.search("%0[0ad]", path, re.IGNORECASE)):
         raise InvalidURL(f"has an encoded line break or NUL ({found[0]})")
     decoded = _decode_separators(path)
     if decoded.startswith("//"):
         raise InvalidURL("starts with //, which denotes a host", "write it with one slash")
-    if any(segment in (".", "..") for segment in re.split(r"[/\\]", decoded)):
+    if any(segment in (".", "..") for segment in decoded.replace("\\", "/").split("/")):
         raise InvalidURL("has a . or .. segment, possibly encoded", "write the resolved path")
 
 
 def _decode_separators(path: str) -> str:
     """Return *path* with percent-encoded dots and separators decoded."""
+    if "%" not in path:
+        return path
     return re.sub("%2e|%2f|%5c", lambda found: _ENCODED_SEPARATORS[found[0].lower()], path, flags=re.IGNORECASE)
 
 
 def _encode(text: str, safe: str) -> str:
     """Return *text* percent-encoded; existing percent-encoding does not change."""
-    return _percent_encode(_BARE_PERCENT.sub("%25", text), safe + "%")
+    if "%" in text:
+        text = re.sub("%(?![0-9A-Fa-f]{2})", "%25", text)
+    return _percent_encode(text, safe + "%")
 
 
 def _component(text: str) -> str:

@@ -17,14 +17,14 @@ from xapi_cli.system.render import printable
 
 STDIN = "-"  # in place of the name of a file
 _SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
-_NAME_AND_SEPARATOR = re.compile(rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})")
-_ESCAPED = re.compile(r"\\([\\=:@])")
-_PATH_WITH_SLASH = re.compile(r"[^=:@/?\[]*\[[^=:@]*[/?]")
-_IN_PATH = re.compile(r"[\[\]\\]")
-_URL_OR_DRIVE = re.compile(r"[^=:@]*://|[A-Za-z]:[/\\]")  # a Windows shell may turn a leading slash into C:/…
-_UPLOAD_TYPE = re.compile(r"(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)", re.ASCII | re.DOTALL)
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+# The patterns are compiled on first use: a call without ITEMs needs none of them.
+_NAME_AND_SEPARATOR = rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})"
+_ESCAPED = r"\\([\\=:@])"
+_PATH_WITH_SLASH = r"[^=:@/?\[]*\[[^=:@]*[/?]"
+_URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leading slash into C:/…
+_UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
+_CONTROL_CHARACTER = r"[\x00-\x08\x0a-\x1f\x7f-\x9f]"
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _REJECTED_METHODS = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
 _RESERVED_HEADERS = frozenset({
@@ -185,12 +185,12 @@ class _Split(NamedTuple):
 
 def _split_item(argument: str) -> _Split | None:
     """Return *argument*, split, or None if it is not an ITEM."""
-    if argument.startswith("/") or _URL_OR_DRIVE.match(argument):
+    if argument.startswith("/") or re.match(_URL_OR_DRIVE, argument):
         return None
-    match = _NAME_AND_SEPARATOR.match(argument)
+    match = re.match(_NAME_AND_SEPARATOR, argument)
     if not match or "/" in match[1] or "?" in match[1]:
         return None
-    return _Split(_ESCAPED.sub(r"\1", match[1]), match[2], argument[match.end() :], match[1])
+    return _Split(re.sub(_ESCAPED, r"\1", match[1]), match[2], argument[match.end() :], match[1])
 
 
 def _item(argument: str, position: int) -> _Split:
@@ -201,9 +201,9 @@ def _item(argument: str, position: int) -> _Split:
         hint = "for a body from a file, use -d @FILE"
     elif argument.startswith(("=", ":")):
         hint = "its name is empty; check for an unset shell variable, or use -d for the whole body"
-    elif argument.endswith(";") and _TOKEN.fullmatch(argument[:-1]):
+    elif argument.endswith(";") and re.fullmatch(_TOKEN, argument[:-1]):
         hint = "for a header with an empty value, use -H 'Name;'"
-    elif _PATH_WITH_SLASH.match(argument):
+    elif re.match(_PATH_WITH_SLASH, argument):
         hint = "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"
     else:
         hint = _ITEM_FORMS
@@ -244,7 +244,7 @@ def _field(item: _Split, where: str) -> Field:
     is_json, is_path = separator.startswith(":"), separator.endswith("@")
     path = _file_name(value, where) if is_path else None
     text = None if is_path else _checked_json(value, where, name) if is_json else value
-    return Field(name, text, path, is_json, written if _IN_PATH.search(written) else "")
+    return Field(name, text, path, is_json, written if any(mark in written for mark in "[]\\") else "")
 
 
 def _add_header(items: Items, name: str, value: str | None) -> None:
@@ -258,14 +258,14 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
 
 def _header(name: str, value: str, where: str) -> str:
     """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
-    if not _TOKEN.fullmatch(name):
+    if not re.fullmatch(_TOKEN, name):
         hint = "a name consists of letters, digits and dashes"
         raise UsageError(f"{where} is a header with an invalid name", hint=hint)
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
         raise UsageError(f"the header {name} is set by xapi", hint="omit it")
     if name.lower() == "host" and not value.strip(" \t"):
         raise UsageError("the header Host cannot be removed", hint="omit it")
-    if found := _CONTROL_CHARACTER.search(value):
+    if found := re.search(_CONTROL_CHARACTER, value):
         code = f"U+{ord(found[0]):04X}"
         raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
     from xapi_cli.system.encoding import encode_argument
@@ -292,5 +292,5 @@ def _file_name(path: str, where: str, hint: str = "write \\@ for an @ in a name"
 
 def _upload(name: str, path: str) -> Upload:
     """Parse `file;type=image/png`, the syntax of curl and HTTPie."""
-    match = _UPLOAD_TYPE.fullmatch(path)
+    match = re.fullmatch(_UPLOAD_TYPE, path)
     return Upload(name, match[1], match[2]) if match else Upload(name, path)

@@ -9,10 +9,10 @@ from typing import Any
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
-_REDIS_PREFIX = re.compile(r"[A-Za-z0-9._+@:/-]{1,100}")
+_REDIS_PREFIX = r"[A-Za-z0-9._+@:/-]{1,100}"
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
-_HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PROFILE_NAME = re.compile(r"[\w@+.-]{1,100}")
+_HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_PROFILE_NAME = r"[\w@+.-]{1,100}"
 
 
 class Text:
@@ -205,7 +205,7 @@ class RedisUrl(Text):
 
 def redis_prefix(text: str) -> str:
     """Return *text* if it can be the start of the names of keys; raise UsageError otherwise."""
-    if not _REDIS_PREFIX.fullmatch(text):
+    if not re.fullmatch(_REDIS_PREFIX, text):
         raise UsageError(
             f"{printable(text)!r} is not a valid prefix of Redis keys",
             hint="use at most 100 letters, digits and the characters . _ - + @ : /",
@@ -215,7 +215,7 @@ def redis_prefix(text: str) -> str:
 
 def credential_helper(text: str) -> str:
     """Return *text* if it is the name of a credential helper or an absolute path; raise UsageError otherwise."""
-    if not _HELPER_NAME.fullmatch(text) and not (os.path.isabs(text) and text.isprintable()):
+    if not re.fullmatch(_HELPER_NAME, text) and not (os.path.isabs(text) and text.isprintable()):
         raise UsageError(
             f"{printable(text)!r} is not the name of a credential helper",
             hint="give NAME for the program docker-credential-NAME, or the absolute path of a program",
@@ -253,7 +253,7 @@ def profile_name(text: str) -> str:
 
 def is_profile_name(text: str) -> bool:
     """Return whether *text* is a valid profile name."""
-    return _PROFILE_NAME.fullmatch(text) is not None
+    return re.fullmatch(_PROFILE_NAME, text) is not None
 
 
 def is_on(text: str) -> bool:

@@ -10,7 +10,6 @@ marker. A login that finds a marker other than the one it began with stores noth
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from xapi_cli.system import boot_time
 from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
-_OWN = re.compile(r"[0-9a-f]{32}\.json")
+_OWN = r"[0-9a-f]{32}\.json"  # a pattern
 _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
 _LIMIT = 64 * 1024  # bytes that are read of an entry
 _MAX_SIZE = _LIMIT // 2  # characters of the stores of one account; the oldest ones are dropped

@@ -5,7 +5,6 @@ Machines that share the state directory over a network file system share the fai
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,7 +14,7 @@ from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
 _KEPT_FOR = 60.0  # seconds
-_OWN = re.compile(r"\.?[0-9a-f]{32}\.[a-z]+(?:\.[0-9a-f]{16}\.new)?")
+_OWN = r"\.?[0-9a-f]{32}\.[a-z]+(?:\.[0-9a-f]{16}\.new)?"  # a pattern
 
 
 class FailureFiles:

@@ -23,7 +23,7 @@ from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored
 if sys.platform == "win32":
     from xapi_cli.system import windows
 
-_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.new")  # the name of a file that is still being written
+_UNFINISHED = r"\..+\.[0-9a-f]{16}\.new"  # the name of a file that is still being written
 _MAX_RETRIES = 4
 _VARIABLE = "XAPI_STATE_DIR"
 _PLACEHOLDER = "any"  # a placeholder name, where only the directory matters
@@ -112,14 +112,14 @@ class StateDirectory:
         _check_directory(status, self.path)
         return anchor.sibling(name)
 
-    def files(self, pattern: re.Pattern[str]) -> "list[StateFile]":
+    def files(self, pattern: str) -> "list[StateFile]":
         """Return the files whose names match *pattern*, sorted."""
         try:
-            return [self.file(name) for name in sorted(self.place().names()) if pattern.fullmatch(name)]
+            return [self.file(name) for name in sorted(self.place().names()) if re.fullmatch(pattern, name)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def remove_old(self, pattern: re.Pattern[str], is_old: "Callable[[StateFile, float], bool]") -> None:
+    def remove_old(self, pattern: str, is_old: "Callable[[StateFile, float], bool]") -> None:
         """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true."""
         for file in self.files(pattern):
             with suppress(OSError):
@@ -253,13 +253,13 @@ def write(file: AnchoredPath, data: bytes, *, sync: bool = True, clean: bool = T
 
 def remove_unfinished(file: AnchoredPath) -> None:
     """Remove what killed writers of *file* have left; raises OSError if the directory cannot be listed."""
-    remove_abandoned(file, re.compile(re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new"))
+    remove_abandoned(file, re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new")
 
 
-def remove_abandoned(file: AnchoredPath, pattern: re.Pattern[str]) -> None:
+def remove_abandoned(file: AnchoredPath, pattern: str) -> None:
     """Remove the unfinished files of killed writers in the directory of *file* whose names match *pattern*."""
     for name in file.names():
-        if pattern.fullmatch(name):
+        if re.fullmatch(pattern, name):
             with suppress(OSError):
                 _remove_if_abandoned(file.sibling(name))
 

@@ -63,6 +63,8 @@ def _is_cursor(name: str) -> bool:
 
 def _redacted(text: str, shown: Collection[str]) -> str:
     """Redact *text* except the values of the parameters *shown*."""
+    if "@" not in text and "=" not in text:  # usual, and without the patterns
+        return text
     patterns = _patterns()
     text = patterns.user_info.sub(f"//{REDACTED}@", text)
     redacted, start = "", 0

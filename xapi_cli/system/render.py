@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
-_SHELL_WORD = re.compile(r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+")
+_SHELL_WORD = r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+"
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
@@ -99,7 +99,7 @@ def size(count: int) -> str:
 
 def pasteable(text: str) -> str:
     """Return *text* as one word for a POSIX shell, in single quotes only if a shell would change it."""
-    return text if _SHELL_WORD.fullmatch(text) else shell_quoted(text)
+    return text if re.fullmatch(_SHELL_WORD, text) else shell_quoted(text)
 
 
 def shell_quoted(text: str) -> str:

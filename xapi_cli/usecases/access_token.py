@@ -1,8 +1,7 @@
 """The access token of the settings: print it, or return it for another program."""
 
-from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import instant, json_line, shell_quoted
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """The account and profile of a token, and where the token comes from; *variable* is that of a supplied token."""
 
     base_url: str | None
@@ -69,7 +67,7 @@ def present_token(runtime: "Runtime") -> tuple[Token | None, Subject]:
         return supplied
     account = runtime.stored_token(automatic=False)
     token = account.stored()
-    return token, replace(_subject(runtime, account), source="store" if token else None)
+    return token, _subject(runtime, account)._replace(source="store" if token else None)
 
 
 def warn_of_supplied_token(runtime: "Runtime", consequence: str) -> None:

@@ -19,7 +19,7 @@ from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted, 
 if sys.platform == "win32":
     from xapi_cli.system import windows
 
-_UNFINISHED = re.compile(r"\.xapi-output\.[0-9a-f]{16}\.new")  # the name of an unfinished file
+_UNFINISHED = r"\.xapi-output\.[0-9a-f]{16}\.new"  # the name of an unfinished file
 _DESCRIPTOR_DIRECTORY = "/proc/self/fd"
 # The errors of file systems and kernels that do not support unnamed files.
 _UNNAMED_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
