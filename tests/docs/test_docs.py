@@ -136,7 +136,8 @@ def test_every_field_of_token_show_status_and_meta_is_explained(xapi: Xapi, sand
     fields = set(re.findall(r'"([a-z_]+)": ', shown + status + meta.partition('"headers"')[0]))
     fields |= set(re.findall(r'"([a-z_]+)": ', meta.rpartition("}, ")[2]))
     assert {"access_token", "state", "bytes"} <= fields
-    assert [name for name in fields if f"`{name}`" not in TEXTS["docs/scripting.md"]] == []
+    explained = TEXTS["docs/requests.md"] + TEXTS["docs/other-programs.md"]
+    assert [name for name in fields if f"`{name}`" not in explained] == []
 
 
 # architecture and dependencies
