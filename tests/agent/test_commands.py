@@ -184,7 +184,7 @@ def test_the_status_on_a_terminal_is_a_table(agent: Agent) -> None:
 
 
 def test_the_documentation_lists_the_fields_of_the_status(agent: Agent) -> None:
-    page = (ROOT / "docs" / "agent.md").read_text()
+    page = (ROOT / "docs" / "agent-details.md").read_text()
     table = page.partition("`xapi agent status --json` prints one JSON object:")[2].strip().partition("\n\n")[0]
     fields = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]
 
@@ -192,7 +192,7 @@ def test_the_documentation_lists_the_fields_of_the_status(agent: Agent) -> None:
 
 
 def test_the_documentation_lists_the_reasons() -> None:
-    table = (ROOT / "docs" / "agent.md").read_text().partition("reason in `cold`")[2]
+    table = (ROOT / "docs" / "agent-details.md").read_text().partition("reason in `cold`")[2]
     listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     raised = re.findall(r'raise Cold\(f?"(.*?)"\)', inspect.getsource(fidelity))
 

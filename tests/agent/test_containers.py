@@ -71,7 +71,7 @@ def token(agent: Agent, sandbox: Sandbox) -> str:
 
 def _documented(agent: Agent, sandbox: Sandbox) -> tuple[dict[str, str], tuple[str, ...], list[str]]:
     """Return the environment, the mount for bwrap and the command of the documented `docker run`."""
-    (block,) = [block for block in blocks_of(TEXTS["docs/storage.md"]) if "docker run" in block.text]
+    (block,) = [block for block in blocks_of(TEXTS["docs/tokens-in-memory.md"]) if "docker run" in block.text]
     runtime = str(agent.directory.parent)
     text = with_sandbox(sandbox, block.text).replace("\\\n", " ").replace("$XDG_RUNTIME_DIR", runtime)
     words = shlex.split(text)

@@ -244,7 +244,7 @@ def _await_end(remote: Remote) -> None:
 
 def _documented(sandbox: Sandbox) -> list[str]:
     """Return the commands of the documentation, for the sandbox."""
-    (block,) = [block for block in blocks_of(TEXTS["docs/storage.md"]) if "ssh -R" in block.text]
+    (block,) = [block for block in blocks_of(TEXTS["docs/tokens-in-memory.md"]) if "ssh -R" in block.text]
     return with_sandbox(sandbox, block.text).splitlines()
 
 

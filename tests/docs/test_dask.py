@@ -1,4 +1,4 @@
-"""The examples of docs/dask.md: Dask runs on a local cluster, and with a scheduler of its own."""
+"""The examples of docs/python.md: Dask runs on a local cluster, and with a scheduler of its own."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The tables of locked packages in docs/dependencies.md.
+"""The tables of locked packages in docs/packages.md.
 
 The tables also store what only a network knows, so that tests and the bill of materials work without one.
 """
@@ -12,7 +12,7 @@ from tests.support.pages import cells
 from tests.tools.documents import ROOT
 from tests.tools.release.locks import USERS, Pin, for_development, read_lock
 
-PAGE = ROOT / "docs" / "dependencies.md"
+PAGE = ROOT / "docs" / "packages.md"
 
 _HEAD = "| package | version | license | last release | required by |\n| --- | --- | --- | --- | --- |\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)*")

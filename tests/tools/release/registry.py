@@ -70,7 +70,7 @@ def _latest(names: Collection[str], uv: str) -> dict[str, tuple[str, date]]:
 
 
 def main(uv: str) -> None:
-    """Write the tables of docs/dependencies.md, and the bill of materials."""
+    """Write the tables of docs/packages.md, and the bill of materials."""
     pins = {**read_lock(USERS), **for_development()}
     latest = _latest(pins, uv)
     with tempfile.TemporaryDirectory() as directory:

@@ -58,7 +58,7 @@ def test_the_licenses_on_the_page_are_those_of_the_installed_packages() -> None:
 def test_each_package_without_a_release_for_two_years_has_a_plan() -> None:
     checked = checked_in(TEXT)
     limit = checked.replace(year=checked.year - 2)
-    section = TEXT.partition("### Without a release for two years\n")[2].partition("\n#")[0]
+    section = TEXT.partition("## Without a release for two years\n")[2].partition("\n#")[0]
     for_users, _, tools = section.partition("\nTools:")
 
     old = {name for name, facts in FACTS.items() if facts.released < limit}

@@ -1,4 +1,4 @@
-"""The security page names a test for each threat, and these tests exist."""
+"""The page of threats names a test for each threat, and these tests exist."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.leaks.canary import PASSWORD
 from tests.leaks.scenes import BEHAVIORS, COMMANDS, SEND_NOTHING
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "threats.md").read_text()
 ROWS = re.findall(r"^\| ([A-I]\d+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
 GROUPS = {"A": 31, "B": 24, "C": 21, "D": 36, "E": 12, "F": 17, "G": 10, "H": 6, "I": 21}
 
@@ -41,6 +41,6 @@ def test_the_numbers_on_the_page_match_the_tests() -> None:
     assert "thirteen encodings" in PAGE
 
 
-def test_the_readme_and_the_security_policy_link_to_the_page() -> None:
+def test_the_readme_and_the_security_policy_link_to_the_security_page() -> None:
     assert "docs/security.md" in (ROOT / "README.md").read_text()
     assert "docs/security.md" in (ROOT / "SECURITY.md").read_text()
