@@ -24,6 +24,7 @@ from xapi_cli.system import agent_socket
 ME = ("request", "/x-api/me")
 
 
+@pytest.mark.states("agent status exits with code 1 if no agent is running.")
 def test_no_agent_runs_unless_it_is_started(stopped: Agent, sandbox: Sandbox) -> None:
     assert stopped.xapi("login", env=sandbox.settings).code == 0
 
@@ -183,6 +184,7 @@ def test_the_status_on_a_terminal_is_a_table(agent: Agent) -> None:
     assert "bypassed     1 (exec)" in shown
 
 
+@pytest.mark.states("xapi agent status --json prints one JSON object:")
 def test_the_documentation_lists_the_fields_of_the_status(agent: Agent) -> None:
     page = (ROOT / "docs" / "agent-details.md").read_text()
     table = page.partition("`xapi agent status --json` prints one JSON object:")[2].strip().partition("\n\n")[0]

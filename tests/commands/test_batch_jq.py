@@ -61,6 +61,7 @@ def test_other_bodies_and_error_statuses_are_not_filtered(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize("text", [".[", "unknown_function", ".a) | (.b", "."])
+@pytest.mark.states("If a filter does not compile, xapi exits with code 2 before it reads the input.")
 def test_a_filter_that_cannot_run_exits_with_2_before_the_input_is_read(xapi: Xapi, tmp_path: Path, text: str) -> None:
     env = without_library(tmp_path) if text == "." else {}
     with Api() as api:
@@ -158,6 +159,9 @@ def test_a_deep_body_has_a_result_or_is_an_error_of_its_line(xapi: Xapi, text: b
     assert {"json", "text"} & lines[1].keys() or lines[1]["error"]["kind"] == "filter"
 
 
+@pytest.mark.states(
+    "A journal stores the results and is bound to the filter: with a different --jq, or none, xapi exits with code 2."
+)
 def test_a_journal_stores_results_and_is_bound_to_the_filter(xapi: Xapi, tmp_path: Path) -> None:
     journal = ("--ordered", "--journal", str(tmp_path / "j"))
     text = "if .n == 1 then error else .n + 1 end"

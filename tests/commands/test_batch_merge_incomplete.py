@@ -11,6 +11,10 @@ from tests.commands.batch_outputs import merged, output, written
 from tests.support.program import Xapi
 
 
+@pytest.mark.states(
+    "If lines are missing or duplicated, or are not in the input, or if a file has a damaged line or a "
+    "truncated last line, xapi exits with code 1."
+)
 def test_missing_and_duplicate_lines_are_named_and_the_rest_is_printed(xapi: Xapi, tmp_path: Path) -> None:
     outcome = xapi("batch", "--merge", *written(tmp_path, output(1, 5, 6, 12), output(2, 5, 6, 6, 8)))
 
@@ -22,6 +26,7 @@ def test_missing_and_duplicate_lines_are_named_and_the_rest_is_printed(xapi: Xap
     )
 
 
+@pytest.mark.states("If lines are missing, the merge exits with code 1 and names them.")
 def test_with_the_input_blank_lines_are_not_missing_but_lines_at_the_end_are(xapi: Xapi, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_text('{"path": "/"}\n\n  \r\nnot json\n{"path": "/"}\n{"path": "/"}')

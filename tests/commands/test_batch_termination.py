@@ -39,6 +39,8 @@ def test_max_time_limits_the_batch(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.states("After Ctrl-C, xapi waits for the requests in flight and exits with code 130.")
+@pytest.mark.states("SIGTERM has the same effect, with exit code 143.")
 def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to_resume(
     xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

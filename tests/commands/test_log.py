@@ -125,6 +125,9 @@ def test_a_request_that_was_not_sent_is_not_logged(xapi: Xapi, log: Path) -> Non
 
 @pytest.mark.parametrize("command", ["request", "batch", "proxy", "login"])
 @pytest.mark.parametrize("name", ["nowhere/log", ".", "pipe"])
+@pytest.mark.states(
+    "If FILE cannot be opened, or is not a regular file, xapi exits with code 14 before it sends anything."
+)
 def test_nothing_is_sent_if_the_file_cannot_be_opened(xapi: Xapi, sandbox: Sandbox, name: str, command: str) -> None:
     os.mkfifo(xapi.home / "pipe")
     rest = {"request": ["/x-api/me"], "batch": [], "proxy": ["--", "true"], "login": []}[command]
@@ -276,6 +279,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_a_warning_and_tears_no_other_li
     assert warnings == [f"the log {path} cannot be written: the disk is full"]
 
 
+@pytest.mark.states("If a line cannot be written later, xapi warns and continues.")
 def test_a_log_that_cannot_be_written_is_a_warning(xapi: Xapi, log: Path) -> None:
     reply = send(response(body=b"{}"))
 

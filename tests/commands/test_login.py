@@ -150,6 +150,10 @@ def test_an_explicit_login_sends_a_rejected_password_again(xapi: Xapi, sandbox: 
         (b"", 11),
     ],
 )
+@pytest.mark.states(
+    "If the token endpoint responds with 400, 401, 403 or 422, the login was rejected, and xapi exits with code 10."
+)
+@pytest.mark.states("For any other 4xx, it exits with code 4.")
 def test_each_failure_of_the_token_endpoint_has_its_exit_code(xapi: Xapi, response: bytes, code: int) -> None:
     with Server([request(), send(response)]) as server:
         outcome = xapi("login", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "CANARY"})
@@ -248,6 +252,7 @@ def test_a_login_stores_its_token_in_the_real_keyring(
     assert shared_gnome_keyring.labels() == []
 
 
+@pytest.mark.states("Without them, a login may succeed, and requests fail with 403 (exit code 4).")
 def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(
         "login", "--base-url", sandbox.base_url, "-u", MEMBER.email, "--password-stdin", input=MEMBER.password
@@ -257,6 +262,7 @@ def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -
 
 
 @pytest.mark.parametrize("host", ["api.localhost", "localhost", "api.test"])
+@pytest.mark.states("xapi warns at each login.")
 def test_plain_http_through_a_proxy_causes_a_warning_regardless_of_the_name(xapi: Xapi, host: str) -> None:
     with Server([request(), send(response("200 OK", b'{"access_token":"t"}'))]) as proxy:
         env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}
@@ -268,6 +274,7 @@ def test_plain_http_through_a_proxy_causes_a_warning_regardless_of_the_name(xapi
     )
 
 
+@pytest.mark.states("xapi warns at each login, before it sends the password.")
 def test_plain_http_causes_a_warning_even_if_the_login_is_rejected(xapi: Xapi) -> None:
     with Server([request(), send(response("401 No"))]) as proxy:
         env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}

@@ -51,6 +51,7 @@ def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
     assert outcome.err.startswith("xapi: error: password_command 'getpw' cannot be run: No such file or directory; ")
 
 
+@pytest.mark.states("If you set a command that contains shell syntax but no shell, xapi prints a warning.")
 def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("login", *_where(sandbox), "--password-command", "echo pw > /dev/null")
 
@@ -58,6 +59,7 @@ def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox
     assert outcome.err.startswith("xapi: warning: --password-command: > is shell syntax, but the command runs without")
 
 
+@pytest.mark.states("--no-input turns off prompts: without a password, login exits with code 10.")
 def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("login", *_where(sandbox), input="CANARY\n") == Outcome(
         10,

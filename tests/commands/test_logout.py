@@ -1,5 +1,7 @@
 """`xapi logout` deletes from every store, and no login in progress undoes it."""
 
+import pytest
+
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
 from tests.support.threads import Gate
@@ -70,6 +72,10 @@ def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_i
     assert xapi("logout", "--all").err == "xapi: no known account, nothing to delete\n"
 
 
+@pytest.mark.states(
+    "If a store cannot be reached, or a keyring or helper does not find a token that was stored there, logout "
+    "deletes the other data of the account and exits with code 13."
+)
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", "-p", "member", env={**xapi.fake_keyring("Raising"), **member})

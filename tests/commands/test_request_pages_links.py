@@ -9,6 +9,7 @@ from tests.support.servers import Server, request, send
 
 
 @pytest.mark.parametrize("form", ["Link", "field", "user info", "no scheme", "redirect"])
+@pytest.mark.states("A link to an origin other than the base URL's is not followed (exit code 11).")
 def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> None:
     def respond(target: str) -> bytes:
         if form == "redirect" and target != "/items":

@@ -51,6 +51,7 @@ def test_a_timeout_is_not_retried(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
+@pytest.mark.states("It honors Retry-After and never resends a POST or PATCH that may have been processed.")
 def test_a_lost_post_is_not_resent_and_the_error_explains_why(xapi: Xapi, method: str) -> None:
     with Server([request()]) as server:
         outcome = xapi("request", method, "/", "a=1", "--retry", "5", env=bearing(server))

@@ -63,6 +63,7 @@ def _has_run(xapi: Xapi) -> bool:
     ids=" ".join,
 )
 @pytest.mark.parametrize("how", ["flag", "variable"])
+@pytest.mark.states("Without them, it exits with code 10.")
 def test_a_password_command_is_not_run_for_another_base_url(
     play: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], how: str
 ) -> None:
@@ -129,6 +130,10 @@ def test_a_password_command_given_with_a_base_url_is_stored_with_it(play: Xapi, 
     assert not _has_run(play)
 
 
+@pytest.mark.states(
+    "If a login changes the account of a profile, xapi removes the password_command and prints a warning, "
+    "unless --password-command supplies a new one."
+)
 def test_a_login_that_changes_the_base_url_removes_the_password_command(
     play: Xapi, sandbox: Sandbox, other: Sandbox
 ) -> None:
@@ -198,6 +203,10 @@ def test_a_token_from_exec_is_used_for_its_base_url(prod: Xapi, sandbox: Sandbox
 )
 @pytest.mark.parametrize(
     "selection", [("-p", "staging"), ("--base-url", "{staging}"), ("XAPI_PROFILE=staging",)], ids=" ".join
+)
+@pytest.mark.states(
+    "If --base-url, --profile, a variable or the profile selects a different base URL, the command exits with "
+    "code 2 before it sends anything."
 )
 def test_a_token_from_exec_is_not_used_for_another_base_url(
     prod: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], selection: tuple[str, ...]

@@ -268,6 +268,10 @@ def test_max_time_ends_the_wait_for_another_login(xapi: Xapi) -> None:
     assert watch.seconds < 4
 
 
+@pytest.mark.states(
+    "With --storage keyring, xapi exits with code 13 within four seconds if the keyring is locked, missing or "
+    "unresponsive."
+)
 def test_an_unresponsive_keyring_exits_with_13_in_time(xapi: Xapi, gnome_keyring: KeyringSession) -> None:
     env: Env = {**gnome_keyring.environ, "XAPI_STORAGE": "keyring", "XAPI_BASE_URL": "api.test", "XAPI_USERNAME": "me"}
     assert xapi("token", "status", env=env).code == 10

@@ -143,6 +143,10 @@ def test_a_client_of_the_library_uses_the_replaced_token(
     ],
 )
 @pytest.mark.parametrize("command", [ME, ("token", "show"), ("batch",), ("exec", "--", "true")])
+@pytest.mark.states(
+    "If the file is missing, empty, not a regular file, larger than 64 KiB, or contains anything but a token, "
+    "xapi exits with code 2 before it sends anything."
+)
 def test_an_unusable_file_exits_with_2_and_nothing_is_sent(
     xapi: Xapi,
     service: RotatingSandbox,

@@ -14,6 +14,7 @@ from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.parametrize("command", ["request /x-api/me", "login", "logout", "token status", "token show --no-login"])
+@pytest.mark.states("exit code 13 within four seconds, and no login.")
 def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer, how: str, command: str
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_server_that_is_killed_and_restarted_causes_no_other_failure_than_13(
         assert xapi(*ME, env=env).code == 0
 
 
+@pytest.mark.states("Otherwise exit code 13, and no login")
 def test_a_server_without_memory_serves_valid_tokens_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
 ) -> None:

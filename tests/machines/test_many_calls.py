@@ -23,6 +23,7 @@ def test_the_prefix_separates_deployments(
     assert (refused.code, "is not a valid prefix of Redis keys" in refused.err) == (2, True)
 
 
+@pytest.mark.states("Other storage options never store the password, and with them login --remember exits with code 2.")
 def test_remember_is_refused(xapi: Xapi, env: Env, shared_redis: RedisServer) -> None:
     outcome = xapi("login", "--remember", env=env)
 

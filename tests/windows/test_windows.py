@@ -212,6 +212,7 @@ def test_a_name_without_a_drive_is_written(xapi: Xapi, sandbox: Sandbox, tmp_pat
     assert json.loads((tmp_path / "öut→.json").read_text())["id"] == 1
 
 
+@pytest.mark.states("Bodies in pipes and files are bytes and are never changed.")
 def test_bytes_are_the_same_in_and_out_with_any_code_page(xapi: Xapi, sandbox: Sandbox) -> None:
     body = bytes(range(256)) + "é→\r\n\n".encode()
 
@@ -241,6 +242,7 @@ def test_the_filter_of_a_batch(xapi: Xapi, sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     "args", [("agent", "start"), ("agent", "status"), ("agent", "stop"), ("login", "--storage", "agent")]
 )
+@pytest.mark.states("Such a command exits with code 2 and says so.")
 def test_the_agent_is_not_available(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
     outcome = xapi(*args, env=sandbox.settings)
 
