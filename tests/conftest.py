@@ -75,7 +75,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer | Non
 
 @pytest.fixture
 def xapi(tmp_path: Path, forks: ForkServer | None) -> Iterator[Xapi]:
-    """The installed program, in a HOME of its own."""
+    """The installed program, in its own HOME."""
     program = Xapi(tmp_path / "home", forks)
     yield program
     program.end()

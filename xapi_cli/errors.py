@@ -10,7 +10,7 @@
     ├── AuthenticationError       10  not authenticated
     │   ├── LoginRefused          10  the token endpoint rejected the username and password
     │   ├── LoginNeeded           10  no token and no password source
-    │   └── TokenRejected         10  401 with a fresh token
+    │   └── TokenRejected         10  401 with a new token
     ├── NetworkError              11  no usable response
     │   └── InvalidTokenResponse  11  the response of the token endpoint is not a valid token response
     ├── TimeoutExpired            12  timeout
@@ -100,7 +100,7 @@ class ServerStatusError(XapiError):
 
 
 class ExpectationFailed(XapiError):
-    """A successful response does not meet a filter of --expect."""
+    """A successful response does not satisfy a filter of --expect."""
 
     exit_code = 6
     kind = "expectation"

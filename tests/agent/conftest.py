@@ -205,7 +205,7 @@ def agent(stopped: Agent) -> Agent:
 
 @pytest.fixture(scope="session")
 def root() -> Iterator[tuple[str, ...]]:
-    """The arguments to put before a command that needs rights of root."""
+    """The arguments to put before a command that needs root privileges."""
     with as_root() as arguments:
         yield arguments
 

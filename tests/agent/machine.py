@@ -1,6 +1,6 @@
-"""A machine of its own for one test: mount and process namespaces with users, home directories, sudo and sshd.
+"""A separate machine for one test: mount and process namespaces with users, home directories, sudo and sshd.
 
-Nothing of the real machine is changed, and all its processes end with the process of the test, also if that is killed.
+Nothing of the real machine is changed, and all its processes end with the process of the test, even if that is killed.
 The network is that of the real machine.
 """
 
@@ -145,7 +145,7 @@ class Machine:
         return Path(f"/proc/{self.pid}/root{path}")
 
     def command(self, user: User, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Return the start of a command that runs the rest of it as *user*, in a session of its own.
+        """Return the start of a command that runs the rest of it as *user*, in its own session.
 
         It has no XDG_RUNTIME_DIR, unless *env*, which adds to its environment, contains it.
         """

@@ -1,4 +1,4 @@
-"""A relay in a process of its own, as the agent starts it, and clients that borrow from it."""
+"""A relay in its own process, as the agent starts it, and clients that borrow from it."""
 
 import os
 import re
@@ -111,13 +111,13 @@ def borrower(
 
 
 def get(relay: Relay, bundle: Path | None, url: str, authorization: str = "Bearer one") -> bytes:
-    """Send a request as a process of its own would."""
+    """Send a request as a separate process would."""
     with borrower(relay, bundle) as http:
         return http.get(url, headers={"Authorization": authorization}).content
 
 
 def warm_error(relay: Relay, bundle: Path | None, url: str, timeout: float = 20) -> str:
-    """Send a request as a process of its own would, and return the message of its failure."""
+    """Send a request as a separate process would, and return the message of its failure."""
     with (
         borrower(relay, bundle, timeout=timeout) as http,
         pytest.raises((NetworkError, TimeoutExpired)) as caught,

@@ -77,7 +77,7 @@ class RunningAgent:
 def running_agent(
     changes: Mapping[str, str | None] = MappingProxyType({}), before: tuple[str, ...] = ()
 ) -> Iterator[RunningAgent]:
-    """Run an agent that ends with this process, also if it is killed; *changes* and *before* as for RunningAgent."""
+    """Run an agent that ends with this process, even if it is killed; *changes* and *before* as for RunningAgent."""
     with guarded_directory() as directory, RunningAgent(directory, changes, before) as agent:
         yield agent
 

@@ -1,4 +1,4 @@
-"""Directories for the sockets of agents; both end with the process that created them, also if it is killed."""
+"""Directories for the sockets of agents; both end with the process that created them, even if it is killed."""
 
 import subprocess
 import sys

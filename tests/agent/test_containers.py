@@ -36,7 +36,7 @@ _BWRAP = ("bwrap", "--unshare-all", "--die-with-parent", "--new-session", *_file
 
 
 class Container:
-    """Runs programs of this machine in a new container, which has a /tmp, a /run and an environment of its own."""
+    """Runs programs of this machine in a new container, which has its own /tmp, /run and environment."""
 
     def __init__(self, agent: Agent) -> None:
         self._xapi = agent.xapi

@@ -59,7 +59,7 @@ class _Worker:
 
 
 def _build(xapi: Xapi, runtime: Path) -> bytes:
-    """Return the build of an agent, which runs in a directory of its own; afterwards, xapi uses *runtime*."""
+    """Return the build of an agent, which runs in its own directory; afterwards, xapi uses *runtime*."""
     own = runtime / "own"
     own.mkdir(mode=0o700)
     xapi.environ["XDG_RUNTIME_DIR"] = str(own)

@@ -198,7 +198,7 @@ def test_an_upgrade_while_the_modules_are_loaded_is_noticed(stopped: Agent, tmp_
 def test_ctrl_c_in_the_terminal_of_the_agent_does_not_interrupt_commands(stopped: Agent) -> None:
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
-        terminal = stopped.xapi.start("agent", "start", "--foreground", argv=REAL)  # a session of its own
+        terminal = stopped.xapi.start("agent", "start", "--foreground", argv=REAL)  # its own session
         stopped.pid = terminal.pid
         wait_until(lambda: (stopped.directory / "agent").exists() and bool(children(terminal.pid)), "the agent runs")
         wait_until(lambda: stopped.status()["services"].keys() == {"keeper", "relay"}, "the services run")

@@ -1,4 +1,4 @@
-"""Symbolic links to what each process has of its own: a worker uses those of its client."""
+"""Symbolic links to what each process has separately: a worker uses those of its client."""
 
 import subprocess
 from collections.abc import Iterator

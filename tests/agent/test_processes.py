@@ -132,7 +132,7 @@ def test_a_killed_agent_is_replaced(agent: Agent) -> None:
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_an_agent_whose_sockets_were_removed_ends(agent: Agent, is_replaced: bool) -> None:
-    """As at the end of a login session: nothing could reach it, nor the tokens that it holds."""
+    """Like the end of a login session: nothing could reach it, nor the tokens that it holds."""
     old = agent.pid
     shutil.rmtree(agent.directory)
     if is_replaced:

@@ -122,7 +122,7 @@ def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all(xapi: Xapi, acco
         logins = sum(data.count(b"POST ") for data in server.received)
 
     assert (first.code, second.code, logins) == (10, 10, 1)
-    assert "the API rejected a fresh token less than a minute ago" in second.err
+    assert "the API rejected a new token less than a minute ago" in second.err
 
 
 def test_without_a_keeper_the_failures_are_in_the_state_directory(

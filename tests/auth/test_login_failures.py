@@ -271,7 +271,7 @@ def test_a_rejected_fresh_token_stops_automatic_logins_for_a_minute(failures: Lo
         failures.check_token(ME)
 
     assert str(caught.value) == (
-        "the API rejected a fresh token less than a minute ago, so xapi does not log in automatically;"
+        "the API rejected a new token less than a minute ago, so xapi does not log in automatically;"
         " check the base URL and the rights of the account, then wait 1 s or run `xapi login`"
     )
     failures.check_token(OTHER)

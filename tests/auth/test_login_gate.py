@@ -122,7 +122,7 @@ def test_a_fresh_token_that_is_rejected_waits_for_the_other_requests_with_it(wor
     assert (world.resumed, world.gate.is_closed, world.tokens.logins) == ([], True, 0)
 
     world.in_use.clear()
-    world.tokens.renewed = None  # as a TokenSource: a fresh token is not replaced
+    world.tokens.renewed = None  # as a TokenSource: a new token is not replaced
     world.gate.decide()
     assert (world.resumed, world.gate.is_closed) == ([(1, None)], False)
 

@@ -36,7 +36,7 @@ def figures(page: str, header: str) -> list[tuple[str, str]]:
 
 
 def chart(name: str, page: str) -> str:
-    """Return the chart *name* of the figures in *page* as SVG, on a background of its own."""
+    """Return the chart *name* of the figures in *page* as SVG, on its own background."""
     title, header = CHARTS[name]
     rows = figures(page, header)
     longest = max(_number(figure) for _, figure in rows)

@@ -1,6 +1,6 @@
 """A path with a round-trip time, for servers on this machine: all packets are delayed, also those of a TCP handshake.
 
-A TUN device in a network namespace of its own leads to a process that returns each packet after half of the
+A TUN device in its own network namespace leads to a process that returns each packet after half of the
 round-trip time, with its source and its destination exchanged. A connection to `FAR` therefore reaches the server at
 `NEAR`. Only the time is simulated: the path loses no packet and has no limit of bandwidth.
 """
@@ -28,13 +28,13 @@ class NoNamespaceError(Exception):
 
 
 def in_namespace(command: Sequence[str]) -> list[str]:
-    """Return the command that runs *command* in a network namespace of its own, as any user."""
+    """Return the command that runs *command* in its own network namespace, as any user."""
     return ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"]), *command]
 
 
 @contextmanager
 def delayed_path(round_trip: float) -> Iterator[None]:
-    """Delay the path to `FAR` by *round_trip* seconds; the process must have a network namespace of its own.
+    """Delay the path to `FAR` by *round_trip* seconds; the process must have its own network namespace.
 
     Raises NoNamespaceError if that is not possible.
     """

@@ -130,7 +130,7 @@ def output(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def separate(directory: Path, login: Mapping[str, str], storage: str) -> dict[str, str]:
-    """Return the environment *login* with *storage* and with directories of its own."""
+    """Return the environment *login* with *storage* and with its own directories."""
     directories = {"XAPI_CONFIG_DIR": str(directory / "config"), "XAPI_STATE_DIR": str(directory / "state")}
     return {**login, **directories, "XAPI_STORAGE": storage}
 

@@ -122,7 +122,7 @@ def _with_keyring(stack: ExitStack, home: Path, login: Mapping[str, str]) -> Ite
         not_measured("xapi with a keyring", "gnome-keyring or dbus is not installed")
         return
     request = [XAPI, "request", "/x-api/me"]
-    # XDG_RUNTIME_DIR is also the directory of the agent's socket, so each agent has a session of its own.
+    # XDG_RUNTIME_DIR is also the directory of the agent's socket, so each agent has its own session.
     session = stack.enter_context(KeyringSession())
     environ = logged_in(home / "keyring", {**login, **session.environ}, "keyring")
     yield Program("xapi request, no agent, keyring", request, environ | {"XAPI_AGENT": "off"})
@@ -132,7 +132,7 @@ def _with_keyring(stack: ExitStack, home: Path, login: Mapping[str, str]) -> Ite
 
 
 def _measure_network(rounds: int) -> int:
-    """Print the tables for https; the process must have a network namespace of its own."""
+    """Print the tables for https; the process must have its own network namespace."""
     missed = 0
     for milliseconds, target in ROUND_TRIPS.items():
         try:

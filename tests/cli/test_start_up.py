@@ -1,4 +1,4 @@
-"""Start-up time depends on imports, so the modules that each command loads are tested (see also `make bench`)."""
+"""Startup time depends on imports, so the modules that each command loads are tested (see also `make bench`)."""
 
 import re
 import subprocess

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The file of a download, in a directory of its own."""
+    """The file of a download, in its own directory."""
     (tmp_path / "downloads").mkdir()
     return tmp_path / "downloads" / "out"

@@ -260,7 +260,7 @@ def test_a_logout_keeps_the_description(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("api", "list", env=sandbox.settings).code == 0
 
 
-# start-up
+# startup
 
 
 def test_loading_json_and_listing_import_neither_yaml_nor_httpx(xapi: Xapi) -> None:

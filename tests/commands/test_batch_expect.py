@@ -1,4 +1,4 @@
-"""`xapi batch --expect`: a success that does not meet a filter has an error of its own, besides its response."""
+"""`xapi batch --expect`: a success that does not satisfy a filter has its own error, besides its response."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -183,7 +183,7 @@ def test_an_unsorted_output_that_cannot_be_stored_is_an_error(xapi: Xapi, tmp_pa
     command = ("sh", "-c", 'ulimit -f 1 && exec "$0" "$@"', str(PROGRAM), "batch", "--merge", name)
     with subprocess.Popen(
         command,
-        env=xapi.environment({"PYTHONDONTWRITEBYTECODE": "1"}),  # the limit would truncate these files, too
+        env=xapi.environment({"PYTHONDONTWRITEBYTECODE": "1"}),  # the limit would truncate these files as well
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

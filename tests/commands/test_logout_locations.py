@@ -15,7 +15,7 @@ from tests.support.credential_helpers import FakeHelper, install, install_fake
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import PROGRAM, Xapi
 from tests.support.redis_server import RedisServer, free_port
-from tests.support.storages import Env
+from tests.support.stores import Env
 from xapi_cli.sandbox import MASTER, Sandbox
 
 FULL_DISK = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=ENOSPC", str(PROGRAM))

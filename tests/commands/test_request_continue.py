@@ -1,4 +1,4 @@
-"""`request -o FILE --continue`: a download that breaks off is resumed, and the file is always the server's."""
+"""`request -o FILE --continue`: a download that is truncated is resumed, and the file is always the server's."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`xapi request --expect`: exit code 6 if a successful response does not meet a filter; its body is still printed."""
+"""`xapi request --expect`: exit code 6 if a successful response does not satisfy a filter; its body is printed."""
 
 import json
 from pathlib import Path

@@ -35,7 +35,7 @@ KUBERNETES = block("yaml", "kind: Job")
 GITHUB = block("yaml", "workflow_dispatch")
 SLURM = block("bash", "#SBATCH")
 OVER_SSH, OVER_SSH_MERGE = block("text", "-S node1,node2").splitlines()
-MERGE = "xapi batch --merge --input requests.jsonl out-*.jsonl >responses.jsonl"  # on Kubernetes; a block of its own
+MERGE = "xapi batch --merge --input requests.jsonl out-*.jsonl >responses.jsonl"  # on Kubernetes; its own block
 MERGE_JOB = block("text", "--dependency")
 
 
@@ -139,7 +139,7 @@ def shared(tmp_path: Path) -> Path:
 
 
 class Machine:
-    """A machine with a HOME and a state directory of its own, on which the scheduler runs scripts."""
+    """A machine with its own HOME and state directory, on which the scheduler runs scripts."""
 
     def __init__(self, xapi: Xapi, sandbox: Sandbox, home: Path) -> None:
         home.mkdir()

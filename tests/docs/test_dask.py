@@ -1,4 +1,4 @@
-"""The examples of docs/python.md: Dask runs on a local cluster, and with a scheduler of its own."""
+"""The examples of docs/python.md: Dask runs on a local cluster, and with its own scheduler."""
 
 import ast
 import subprocess
@@ -57,7 +57,7 @@ def test_the_dask_example_runs_on_a_local_cluster_with_one_login(
 
 @pytest.fixture
 def scheduler(worker_environ: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    """The address of a scheduler with two workers in processes of their own."""
+    """The address of a scheduler with two workers in their own processes."""
     distributed = pytest.importorskip("distributed", reason="needs distributed (make venv)")
     file = tmp_path / "scheduler.json"
     common = ["--scheduler-file", str(file)]

@@ -66,7 +66,7 @@ def test_every_command_is_mentioned_outside_the_commands_page() -> None:
     assert [command for command in commands if not re.search(rf"{command}[ `\n]", rest)] == []
 
 
-# settings and storages
+# settings and storage options
 
 
 _VARIABLE = r"\bXAPI_(?!SANDBOX_)[A-Z_]*[A-Z]\b"  # xapi prints those of the sandbox, but does not read them

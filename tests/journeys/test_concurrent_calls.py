@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import PROGRAM, Xapi
-from tests.support.storages import Env, lines
+from tests.support.stores import Env, lines
 from xapi_cli.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow  # many processes

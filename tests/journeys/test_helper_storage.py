@@ -68,7 +68,7 @@ def test_the_password_is_stored_only_with_consent(
     assert fake_helper.stored == []
 
 
-# how a helper waits for `finish`: by itself, in a child process, without the descriptors that it has inherited
+# how a helper waits for `finish`: directly, in a child process, without the descriptors that it has inherited
 _WAITS = {
     "itself": "open({finish!r}).close()",
     "a child process": "import subprocess; subprocess.run(['sh', '-c', 'read line <' + {finish!r}], close_fds=False)",

@@ -77,7 +77,7 @@ def test_a_login_with_file_storage_leaves_the_old_token_or_the_new_one(xapi: Xap
     assert xapi(*LOGIN, env=env).code == 0
 
     def check() -> None:
-        assert xapi("token", "show", "--no-login").code == 0  # the profile exists, too
+        assert xapi("token", "show", "--no-login").code == 0  # the profile exists as well
 
     killed = _kill_until_it_succeeds(lambda number: _killed_at(xapi, call, number, LOGIN, env), check)
 

@@ -17,7 +17,7 @@ from tests.support.keyring_session import KeyringSession
 from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import Server, Stopwatch, hang, request
 from tests.support.skips import IMPOSSIBLE
-from tests.support.storages import Env, lines
+from tests.support.stores import Env, lines
 from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 

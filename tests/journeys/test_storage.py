@@ -11,7 +11,7 @@ import pytest
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Stopwatch
-from tests.support.storages import ME, Env
+from tests.support.stores import ME, Env
 from xapi_cli.sandbox import MASTER, Sandbox
 
 REMEDY = "XAPI_STORAGE=file"

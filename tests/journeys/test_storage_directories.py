@@ -11,7 +11,7 @@ import pytest
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import Server, serve
 from tests.support.skips import IMPOSSIBLE
-from tests.support.storages import ME, Env
+from tests.support.stores import ME, Env
 from xapi_cli.sandbox import Sandbox
 
 FULL = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh", str(PROGRAM))
@@ -212,7 +212,7 @@ def test_what_is_in_place_of_a_lock_file_is_named(xapi: Xapi, sandbox: Sandbox, 
 
 
 def test_a_renewal_opens_few_directories(xapi: Xapi, sandbox: Sandbox) -> None:
-    """Each directory is opened once, also on a long path; importing modules lists others."""
+    """Each directory is opened once, even on a long path; importing modules lists others."""
     if not os.path.exists("/usr/bin/strace"):
         pytest.skip("needs strace")
     env: Env = {**sandbox.settings, "XAPI_STORAGE": "file"}

@@ -49,7 +49,7 @@ class Grants:
 
 
 def on(xapi: Xapi, machine: int) -> Env:
-    """Return the environment of a machine of its own."""
+    """Return the environment of a separate machine."""
     state = xapi.home / f"machine{machine}"
     state.mkdir(exist_ok=True)
     return {"XAPI_STATE_DIR": str(state), "XAPI_CONFIG_DIR": str(state / "config")}

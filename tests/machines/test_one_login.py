@@ -85,7 +85,7 @@ def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all_machines(xapi: X
         logins = sum(data.count(b"POST ") for data in server.received)
 
     assert (first.code, second.code, logins) == (10, 10, 1)
-    assert "the API rejected a fresh token less than a minute ago" in second.err
+    assert "the API rejected a new token less than a minute ago" in second.err
 
 
 def _until(gate: Gate) -> Callable[[Peer], None]:

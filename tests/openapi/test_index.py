@@ -1,4 +1,4 @@
-"""The index: encoded, decoded, stored for a profile; damage is an error of its own."""
+"""The index: encoded, decoded, stored for a profile; damage is a separate error."""
 
 import os
 from contextlib import suppress

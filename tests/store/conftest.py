@@ -100,7 +100,7 @@ def failing(function):
 
 @pytest.fixture
 def run(state: Path, tmp_path: Path) -> "Callable[..., subprocess.Popen[str]]":
-    """Start Python code in a process of its own; `store()`, `failing()` and ME are there."""
+    """Start Python code in a separate process; `store()`, `failing()` and ME are there."""
 
     def start(code: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
         environ = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import Store
-from xapi_cli.store.registry import STORAGES, Storage, selected
+from xapi_cli.store.registry import STORES, Storage, selected
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -16,7 +16,7 @@ ELSEWHERE = Identity("https://api.test/v2", "me@example.com")
 ODD = Identity("https://xn--bcher-kva.test:8443/a", "\udcff b\u00fc\u202ccher\0'\"\\%")
 SHORT = Record(Token("short"))
 KEYRINGS = ["Plain", "Windows", "MacOS", "Duplicating", "Truncating"]  # of tests/support/keyrings
-KINDS = [storage.name for storage in STORAGES] + KEYRINGS
+KINDS = [storage.name for storage in STORES] + KEYRINGS
 
 
 @pytest.fixture(params=KINDS)

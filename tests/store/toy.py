@@ -48,8 +48,8 @@ def _open_missing(options: StoreOptions) -> ToyStore:
     raise ImportError("a package that the storage needs")
 
 
-registry.STORAGES = (
-    *registry.STORAGES,
+registry.STORES = (
+    *registry.STORES,
     registry.Storage("toy", "the toy file", ToyStore, remembers_passwords=True, logins="keeper"),
     registry.Storage("missing", "a service", _open_missing, extra="missing"),
 )

@@ -78,7 +78,7 @@ def fake_helper(tmp_path: Path) -> FakeHelper:
 
 
 class PasswordStore(NamedTuple):
-    """A password store of `pass`, with a key of its own; *environ* selects it."""
+    """A password store of `pass`, with its own key; *environ* selects it."""
 
     directory: Path
     environ: dict[str, str]

@@ -1,7 +1,7 @@
 """Runs of the program without the start of an interpreter, which costs several times as much as the rest of a run.
 
 A server process imports the package once. For each run it forks a child, which becomes what a new process would be:
-a session, standard streams, an environment and a working directory of its own, no other descriptors, and then the
+its own session, standard streams, environment and working directory, no other descriptors, and then the
 program's own `main`. What a fork cannot repeat, the start of the interpreter, is left to real starts: see `can_fork`.
 """
 

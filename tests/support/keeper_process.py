@@ -1,4 +1,4 @@
-"""A keeper as a process of its own, at the socket where xapi looks for it, without the rest of the agent."""
+"""A keeper as a separate process, at the socket where xapi looks for it, without the rest of the agent."""
 
 import os
 import signal

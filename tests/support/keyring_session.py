@@ -1,4 +1,4 @@
-"""A real gnome-keyring on a D-Bus of its own, unlocked and without a user."""
+"""A real gnome-keyring on a separate D-Bus, unlocked and without a user."""
 
 import os
 import shutil

@@ -136,7 +136,7 @@ class RedisServer:
         return self.execute("HGET", key, name)
 
     def _asking(self, *arguments: str | bytes) -> Any:
-        """Execute a command, also for a key that this server imports from another node of a cluster."""
+        """Execute a command, including one for a key that this server imports from another node of a cluster."""
         import redis
 
         with suppress(redis.exceptions.ResponseError):  # it is not in a cluster

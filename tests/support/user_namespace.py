@@ -1,4 +1,4 @@
-"""Commands with the rights of root over each other, whoever runs the tests."""
+"""Commands with root privileges over each other, for any user who runs the tests."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.support.skips import IMPOSSIBLE
 
 @contextmanager
 def as_root() -> Iterator[tuple[str, ...]]:
-    """Yield the arguments to put before a command that needs rights of root; skips if the machine grants none.
+    """Yield the arguments to put before a command that needs root privileges; skips if the machine grants none.
 
     Other users get them in a namespace of users that all these commands share. They are root there, and this process,
     which created it, can look into processes that are not dumpable and that were started there. For root, it yields

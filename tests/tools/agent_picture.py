@@ -54,7 +54,7 @@ _ARROWS = (
 
 
 def picture() -> str:
-    """Return the processes as SVG, on a background of its own."""
+    """Return the processes as SVG, on its own background."""
     size = f'width="{_WIDTH}" height="{_HEIGHT}"'
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" {size} role="img" \

@@ -40,7 +40,7 @@ def layers() -> list[list[str]]:
 
 
 def picture() -> str:
-    """Return the layers as SVG, on a background of its own."""
+    """Return the layers as SVG, on its own background."""
     rows = layers()
     height = _TOP + len(rows) * (_ROW + _GAP) + 12
     size = f'width="{_WIDTH}" height="{height}"'

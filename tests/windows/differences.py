@@ -16,7 +16,7 @@ _SOCKET = "it connects to Redis over a Unix socket, or kills the process of the 
 _AGENT = "the agent requires Linux"
 _CANCEL = "Wine does not cancel a blocked write"
 _SIGNAL = "the signal ends Wine, not the program"
-_WINE = "Wine keeps a file of its own in the directory for temporary files, which must be empty"
+_WINE = "Wine keeps its own file in the directory for temporary files, which must be empty"
 
 # Tests that cannot run, by file, by file and name, or with parameters.
 LEFT_OUT: dict[str, str] = {

@@ -54,7 +54,7 @@ def _is_running(environ: Mapping[str, str]) -> bool:
 
 
 def _spawn() -> None:
-    """Start `xapi agent start` in a session of its own, with none of the descriptors of this process."""
+    """Start `xapi agent start` in its own session, with none of the descriptors of this process."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in _STREAMS:
             with suppress(OSError):  # that of the listing

@@ -200,7 +200,7 @@ class _RunningCommand:
 def _open_process(connection: "socket", process: bytes, namespace: bytes) -> int:
     """Return the descriptor of the worker at *connection*, the process *process* in *namespace*.
 
-    Raises OSError or ValueError, also if the worker has given up this client: the id may belong to another process.
+    Raises OSError or ValueError, even if the worker has given up this client: the id may belong to another process.
     """
     if namespace != protocol.pid_namespace():
         raise ValueError(namespace)

@@ -47,7 +47,7 @@ def start(environ: Mapping[str, str], directory: str, idle: float) -> Started:
     """Return an agent that is ready; start one in the background, unless it runs or another process starts one.
 
     The new one ends when it is idle for *idle* seconds. It is ready when its first worker and its services run. It
-    becomes ready also if this process is killed. Raises the errors of the agent's start, XapiError if it takes longer
+    becomes ready even if this process is killed. Raises the errors of the agent's start, XapiError if it takes longer
     than START_TIMEOUT, and OSError.
     """
     deadline = time.monotonic() + START_TIMEOUT

@@ -21,7 +21,7 @@ from xapi_cli.system.agent_socket import COLD_COMMANDS
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
 # A client of another locale has the same encoding, or another build, and sends what else the locale determines.
 _READ_AT_START = (b"GLIBC_", b"LD_", b"MALLOC_", b"OPENSSL_", b"PYTHON", b"TYPER_")
-# Paths, also from the working directory /, that denote something else in each process.
+# Paths, including those from the working directory /, that denote something else in each process.
 _OWN_PATHS = re.compile(rb"(?<![\w.-])(?:dev/[./]*(?:fd|std|tty)|proc/)")
 _COLD_OPTIONS = frozenset({"--install-completion", "--show-completion"})  # they look at the parent process
 _SAME_STATUS = (

@@ -1,4 +1,4 @@
-"""The processes of the agent beside its workers: each serves a socket of its own, and is started again if it ends."""
+"""The processes of the agent beside its workers: each serves its own socket, and is started again if it ends."""
 
 import socket
 import time

@@ -247,7 +247,7 @@ def _end(connection: socket.socket, code: int) -> NoReturn:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Kill this process, also if it is stopped, when the client ends or sends anything unexpected."""
+    """Kill this process, even if it is stopped, when the client ends or sends anything unexpected."""
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
     _set_async(connection, on=True)

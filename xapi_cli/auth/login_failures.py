@@ -88,14 +88,14 @@ class LoginFailures:
         self._write(identity, "command", {**_described(error), "salt": salt, "mark": _fingerprint(command, salt)})
 
     def record_rejected_token(self, identity: Identity) -> None:
-        """Record, for a minute, that the API rejected a fresh token from an automatic login."""
+        """Record, for a minute, that the API rejected a new token from an automatic login."""
         self._write(identity, "rejected", {})
 
     def check_token(self, identity: Identity) -> None:
-        """Raise TokenRejected if a fresh token was rejected within the last minute: another login would not help."""
+        """Raise TokenRejected if a new token was rejected within the last minute: another login would not help."""
         if (entry := self._read(identity, "rejected")) is not None:
             raise TokenRejected(
-                "the API rejected a fresh token less than a minute ago, so xapi does not log in automatically",
+                "the API rejected a new token less than a minute ago, so xapi does not log in automatically",
                 hint="check the base URL and the rights of the account, then"
                 f" wait {self._seconds_left(entry)} s or run `xapi login`",
             )

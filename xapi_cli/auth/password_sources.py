@@ -60,7 +60,7 @@ class PasswordCommand(NamedTuple):
         return password_command.TIMEOUT
 
     def check(self) -> None:
-        """Raise LoginNeeded if the command belongs to another account than the settings select."""
+        """Raise LoginNeeded if the command belongs to an account other than the selected one."""
         if self.mismatch:
             raise LoginNeeded(
                 f"the password_command of profile {self.profile} is not run: {self.mismatch}",
@@ -87,7 +87,7 @@ class PasswordSources(NamedTuple):
         return "PasswordSources(…)"  # one is the password
 
     def needs_prompt(self, read: "Callable[[], Record | None]") -> bool:
-        """Return whether there is no other source than a prompt, which may not be available either."""
+        """Return whether a prompt is the only possible source, which may not be available either."""
         return self.command is None and self.known(read) is None
 
     def known(self, read: "Callable[[], Record | None]") -> str | None:

@@ -1,4 +1,4 @@
-"""The token of all requests of a command, also of many in flight: an invalid token causes a single login."""
+"""The token of all requests of a command, even of many in flight: an invalid token causes a single login."""
 
 import time
 from collections.abc import Callable, Iterator

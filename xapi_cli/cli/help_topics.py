@@ -50,7 +50,7 @@ TOPICS: Mapping[str, Topic] = {
             ("4", "4xx from the API (401 is 10), or from the token endpoint other than 400, 401, 403 and 422"),
             ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
             ("6", "the response does not meet --expect. The body was printed"),
-            ("10", "not authenticated: login rejected, no token and no password source, or 401 with a fresh token"),
+            ("10", "not authenticated: login rejected, no token and no password source, or 401 with a new token"),
             (
                 "11",
                 (
@@ -76,7 +76,7 @@ TOPICS: Mapping[str, Topic] = {
             ("Name:value", "header; `Name:` removes a default header, or one set earlier"),
             ("name=value", "JSON string field, or form field with --form"),
             ("name:=JSON", "JSON field of any type"),
-            ("name[key]=value", "member of an object; also with :=, =@ and :=@, and deeper: a[b][c]"),
+            ("name[key]=value", "member of an object; including :=, =@ and :=@, and deeper: a[b][c]"),
             ("name[0]=value", "element of an array; elements before it that have no value are null"),
             ("name[]=value", "element appended to an array; []=value and [0]=value make the body an array"),
             ("name=@file", "field whose value is the text of a file"),

@@ -17,7 +17,7 @@ def get(ctx: typer.Context, *, min_ttl: MinTtl = None) -> None:
     Implements the credential helper protocol of Bazel. Reads a JSON object with
     the member `uri` from stdin, and prints a JSON object with `headers` and, if
     the expiry time is known, `expires`. Logs in first if necessary. A URL with a
-    different origin from the base URL causes exit code 2.
+    different origin from the base URL exits with code 2.
 
     Examples:
 

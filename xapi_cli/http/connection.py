@@ -115,7 +115,7 @@ class Connection:
     def receive_now(self, size: int = BLOCK) -> bytes | None:
         """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
 
-        Raises ConnectionResetError after the last data if the peer reset the connection, also if sending has
+        Raises ConnectionResetError after the last data if the peer reset the connection, even if sending has
         reported it.
         """
         try:

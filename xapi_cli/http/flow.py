@@ -115,7 +115,7 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
 class Resume(NamedTuple, Generic[C]):
     """Send *call*, which requests the body of the final response, or the rest of it, again.
 
-    If the body broke off with *error*, this is a retry; without one left, the flow ends.
+    If the body was truncated with *error*, this is a retry; without one left, the flow ends.
     """
 
     call: C

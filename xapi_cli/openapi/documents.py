@@ -39,7 +39,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
 
 
 def redacted(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    """Return *document* with *redact* applied to each text, also to names; objects and arrays are changed in place.
+    """Return *document* with *redact* applied to each text, including names; objects and arrays are changed in place.
 
     A server may repeat the token, and the texts are cut to a length later, which would leave a part of it.
     """

@@ -12,7 +12,7 @@ summary, a line feed, and the details as JSON.
 
 The lines are sorted as bytes. This is the order of the paths too: UTF-8 preserves the order of characters, and no
 character of a path precedes the tab. A lookup does not divide the lines: it bisects the positions of their bytes, and
-goes back from each to the start of the line there. It ends for any bytes, also if they are damaged. The lines are read,
+goes back from each to the start of the line there. It ends for any bytes, even if they are damaged. The lines are read,
 not mapped into memory: reading them is faster than importing mmap, and an error of the file system is an exception.
 """
 

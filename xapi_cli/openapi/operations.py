@@ -33,7 +33,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_exploded(self) -> bool:
-        """Whether the members of an object may be sent as parameters of their own (style `form`, `explode`)."""
+        """Whether the members of an object may be sent as their own parameters (style `form`, `explode`)."""
         return not {"any", "object"}.isdisjoint(self.type.split(" or "))
 
     def separator(self, *, is_form: bool) -> str:

@@ -185,7 +185,7 @@ class Schemas:
     def store(self, *texts: str) -> None:
         """Subtract the size of one object with *texts* in the index from the characters; raises TooComplex.
 
-        What is longer than usual has a budget of its own.
+        What is longer than usual has its own budget.
         """
         self.characters -= _OVERHEAD + sum(size_of(text[:_MAX_TEXT]) for text in texts)
         if self.characters < 0:

@@ -69,7 +69,7 @@ def matches_all(template: str, segment: str) -> bool:
     expression, for any template.
     """
     start, *others = PARAMETER.split(template) if "{" in template else (template,)
-    if not others:  # also with a brace that is not closed
+    if not others:  # even with a brace that is not closed
         return template == segment
     *middle, end = others
     position = len(start) + 1  # a value has at least one character

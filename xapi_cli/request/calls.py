@@ -39,7 +39,7 @@ class Call(NamedTuple):
 def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     """Return the headers of *call*, except those that the HTTP layer sets.
 
-    Without *to_api*, the request goes to another origin than the API's, and no header of the user is included.
+    Without *to_api*, the request goes to an origin other than the API's, and no header of the user is included.
     """
     user = list(call.headers) if to_api else []
     if to_api and call.body is not None and call.body.content_type:

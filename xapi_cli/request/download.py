@@ -30,7 +30,7 @@ class Download:
     def run(self, call: Call) -> None:
         """Send *call* and write its body.
 
-        If the rest of the file does not continue the part, the download starts again. If the body breaks off, the
+        If the rest of the file does not continue the part, the download starts again. If the body is truncated, the
         rest is requested as often as the sender may retry.
         """
         outcome: Outcome | None = self._sender.send(self._rest(call))

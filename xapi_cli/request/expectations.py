@@ -55,7 +55,7 @@ class Expectations:
 
 
 def failure(text: str, reason: str) -> ExpectationFailed:
-    """Return the error for a response that does not meet the filter *text*."""
+    """Return the error for a response that does not satisfy the filter *text*."""
     return ExpectationFailed(
         f"the response does not meet --expect '{printable(text)}': {reason}", hint="check whether the API has changed"
     )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
-STDIN = "-"  # in place of the name of a file
+STDIN = "-"  # instead of a file name
 _SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
 # The patterns are compiled on first use: a call without ITEMs needs none of them.
 _NAME_AND_SEPARATOR = rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})"

@@ -31,7 +31,7 @@ class ResponseOutput:
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
-    filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, also of a failure
+    filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, and of a failure
     expectations: "Expectations | None" = None  # of the body of a success
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 

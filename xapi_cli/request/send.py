@@ -112,7 +112,7 @@ class Sender:
     def resume(self, call: Call, error: NetworkError | None = None) -> Outcome | None:
         """Return the final response to *call*, which requests the body of the last response, or its rest, again.
 
-        If the body broke off with *error*, that is a retry; return None if none is left.
+        If the body was truncated with *error*, that is a retry; return None if none is left.
         """
         assert self._flow is not None  # noqa: S101 - there was a response
         try:

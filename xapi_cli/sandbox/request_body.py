@@ -25,7 +25,7 @@ class RequestBody:
         self._file, self._headers, self._send_continue = file, headers, send_continue
 
     def chunks(self, limit: int | None = None) -> Iterator[bytes]:
-        """Yield the body in chunks; raises InvalidBody, also if it has more than *limit* bytes."""
+        """Yield the body in chunks; raises InvalidBody, even if it has more than *limit* bytes."""
         if self._send_continue is not None:
             self._send_continue()
         self.was_read = True

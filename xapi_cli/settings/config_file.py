@@ -100,7 +100,7 @@ def with_profile(document: "Document", name: str) -> "Document":
 
 
 def remove_setting(document: "Document", name: str, key: str) -> None:
-    """Remove *key* from the profile *name* of *document*; the profile remains, also if it has no other settings."""
+    """Remove *key* from the profile *name* of *document*; the profile remains, even if it has no other settings."""
     import tomllib
 
     import tomlkit

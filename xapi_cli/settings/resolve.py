@@ -182,7 +182,7 @@ def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
 
 
 def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str, ...] | None:
-    """Return the profile's redis_password_command, or None if XAPI_REDIS_URL names another server than the profile."""
+    """Return the profile's redis_password_command, or None if XAPI_REDIS_URL names a server other than the profile."""
     own = sources.profile.get("redis_url")
     return None if own and own != settings.redis_url else settings.redis_password_command
 

@@ -89,7 +89,7 @@ class Deletion:
         """Yield the selected store and those in the state directory that are not *known*: an entry may be missing."""
         from xapi_cli.store.account_index import KnownStore
 
-        for storage in registry.STORAGES:
+        for storage in registry.STORES:
             is_selected = storage == registry.selected(self._repository.setting)
             if storage.is_persistent and (storage.needs_state_directory or is_selected):
                 location = storage.location(self._repository.options)
@@ -179,7 +179,7 @@ class Deletion:
 
 def _storage(known: "KnownStore") -> Storage:
     """Return the storage of *known*; raise StoreError if this version of xapi does not have it."""
-    for storage in registry.STORAGES:
+    for storage in registry.STORES:
         if storage.name == known.storage:
             return storage
     raise StoreError(

@@ -30,7 +30,7 @@ class FailureFiles:
     def read(self, identity: Identity, kind: str) -> bytes | None:
         """Return the content of the file, or None if it does not exist or cannot be read.
 
-        Its times are those since this boot, also if it was written during another one.
+        Its times are those since this boot, even if it was written during another one.
         """
         data = _read(self._file(identity, kind)) if self._has_records() else None
         if data is None or (written := _written(data)) is None:

@@ -1,7 +1,7 @@
 """A login to one account and its storage: begin, acquire the lock, check for a logout, store the record.
 
     LoginSession      locks, logout markers and login failures in the state directory of this machine
-    ├── KeeperSession   also in the agent's keeper, which processes with other state directories use too
+    ├── KeeperSession   and in the agent's keeper, which processes with other state directories use
     └── SharedSession   in a store that machines share
 
 The field `logins` of a storage's row in the registry selects the class.
@@ -79,7 +79,7 @@ class LoginSession:
             return not self.was_logged_out() and self._put(record)
 
     def remember(self, password: str) -> bool:
-        """Add *password* to the stored record, also to one that another process has stored since.
+        """Add *password* to the stored record, even to one that another process has stored since.
 
         Returns False, and stores nothing, if the account was logged out since `begin`. Raises StoreError if the
         password cannot be stored. The caller MUST hold the login lock.
@@ -142,7 +142,7 @@ class KeeperSession(LoginSession):
 
     @contextmanager
     def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold both locks; the store reports an error of its own when it is used."""
+        """Hold both locks; the store reports its own error when it is used."""
         with ExitStack() as stack:
             is_held = self._enter_lock_of_machine(stack, timeout, stop_on_login=stop_on_login, required=required)
             self._is_state_usable = is_held is not None

@@ -1,6 +1,6 @@
-"""The table of storages: one row per storage, which states what it can do; no other module compares their names.
+"""The table of storage options: one row for each, which states what it can do; no other module compares their names.
 
-To add a storage, add a module with a class that implements `protocol.Store`, and a row to STORAGES. Importing this
+To add a storage, add a module with a class that implements `protocol.Store`, and a row to STORES. Importing this
 module imports no storage: each row imports its own when it is opened.
 """
 
@@ -113,7 +113,7 @@ def _of_environment(options: "StoreOptions", *names: str) -> "Location":
     return {name: options.environ.get(name, "") for name in names}
 
 
-STORAGES: tuple[Storage, ...] = (
+STORES: tuple[Storage, ...] = (
     Storage(
         "keyring",
         "the keyring",
@@ -147,7 +147,7 @@ STORAGES: tuple[Storage, ...] = (
         "the credential helper",
         _open_helper,
         _helper_location,
-        is_location_exact=False,  # where a helper stores its data may depend on variables and files of its own
+        is_location_exact=False,  # where a helper stores its data may depend on its own variables and files
         remembers_passwords=True,
         settings=("credential_helper",),
     ),
@@ -157,7 +157,7 @@ STORAGES: tuple[Storage, ...] = (
 
 def names() -> list[str]:
     """Return the valid values of the setting `storage`."""
-    return [AUTO, *(storage.name for storage in STORAGES)]
+    return [AUTO, *(storage.name for storage in STORES)]
 
 
 def alternatives() -> str:
@@ -165,9 +165,9 @@ def alternatives() -> str:
     return listed(names())
 
 
-def listed(storages: "Sequence[str]") -> str:
-    """Return the names *storages* as text for messages, the last two joined by `or`."""
-    *others, last = storages
+def listed(names: "Sequence[str]") -> str:
+    """Return the *names* as text for messages, the last two joined by `or`."""
+    *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
 
@@ -175,7 +175,7 @@ def selected(setting: str) -> Storage:
     """Return the storage that the value *setting* selects; for `auto`, the one to try first."""
     if setting == AUTO:
         return _of_auto("preferred")
-    return next(storage for storage in STORAGES if storage.name == setting)
+    return next(storage for storage in STORES if storage.name == setting)
 
 
 def fallback() -> Storage:
@@ -184,7 +184,7 @@ def fallback() -> Storage:
 
 
 def _of_auto(role: str) -> Storage:
-    return next(storage for storage in STORAGES if storage.auto == role)
+    return next(storage for storage in STORES if storage.auto == role)
 
 
 def options_at(location: "Location", options: "StoreOptions") -> "StoreOptions":
@@ -205,12 +205,12 @@ def described(storage: Storage, location: "Location") -> str:
 
 def setting_names() -> set[str]:
     """Return the names of the settings that stores need."""
-    return {name for storage in STORAGES for name in storage.settings}
+    return {name for storage in STORES for name in storage.settings}
 
 
 def optional_packages() -> tuple[str, ...]:
     """Return the names of the packages whose modules cannot be imported where an extra is not installed."""
-    return tuple(f"{__package__}.{storage.name}" for storage in STORAGES if storage.extra)
+    return tuple(f"{__package__}.{storage.name}" for storage in STORES if storage.extra)
 
 
 def open_store(storage: Storage, options: "StoreOptions") -> "Store":

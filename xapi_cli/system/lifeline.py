@@ -4,7 +4,7 @@ A credential helper must not outlive the process that runs it: while it waits fo
 have to wait for it, and what it stores late would undo a newer record or a logout. It inherits the pipe, not the lock,
 so that the lock is free as soon as its holder is killed. Two mechanisms end the helper:
 
-1. At the end of the pipe, the kernel kills it, or its process group if it has one of its own. This needs no code in the
+1. At the end of the pipe, the kernel kills it, or its process group if it has one. This needs no code in the
    child process and, unlike prctl(2), does not depend on a thread. It works only on Linux; elsewhere, a small process
    waits for the end of the pipe.
 2. A helper that may use the terminal has to be in the process group of xapi. The kernel kills it alone, and its child

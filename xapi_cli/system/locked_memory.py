@@ -1,4 +1,4 @@
-"""Memory for a secret in pages of its own: not written to swap space where the limits allow it, and not dumped."""
+"""Memory for a secret in separate pages: not written to swap space where the limits allow it, and not dumped."""
 
 import ctypes
 import mmap

@@ -139,7 +139,7 @@ class Progress:
 
     @contextmanager
     def during(self, activity: AnyActivity) -> Iterator[AnyActivity]:
-        """Show *activity* for a `with` block, which ends the activities that began in it, too."""
+        """Show *activity* for a `with` block, which ends the activities that began in it as well."""
         self._begin(activity)
         try:
             yield activity

@@ -98,7 +98,7 @@ def _after_blanks(text: str, position: int) -> int:
 
 
 def is_reserved(path: str) -> bool:
-    """Return whether the last component of *path* is the name of a device, except NUL, also with an extension."""
+    """Return whether the last component of *path* is the name of a device, except NUL, even with an extension."""
     return _RESERVED.fullmatch(ntpath.basename(path).strip()) is not None
 
 

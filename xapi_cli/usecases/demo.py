@@ -26,7 +26,7 @@ _IGNORED = frozenset({"CI", "GITHUB_ACTIONS", "DBUS_SESSION_BUS_ADDRESS", "SSL_C
 
 
 def run(terminal: "Terminal", environ: Mapping[str, str]) -> None:
-    """Run the demo; raises XapiError if a step has another result than expected."""
+    """Run the demo; raises XapiError if a step has an unexpected result."""
     with Sandbox() as server, TemporaryDirectory(prefix="xapi-demo-") as directory:
         _Demo(terminal, server, Path(directory), _isolated(environ, Path(directory))).run()
 
@@ -171,7 +171,7 @@ def _is_setting(name: str) -> bool:
 
 
 def _import_path(environ: Mapping[str, str]) -> str:
-    """Return a module search path with which child processes import this package, also from a checkout."""
+    """Return a module search path with which child processes import this package, even from a checkout."""
     package = Path(__file__).parent.parent
     return os.pathsep.join(filter(None, [str(package.parent), environ.get("PYTHONPATH")]))
 

@@ -52,7 +52,7 @@ class Login:
         written = self._write_profile(identity)
         try:
             self._offer_to_remember(account, typed)
-        finally:  # also after Ctrl-C at the question: the token and the profile are stored
+        finally:  # even after Ctrl-C at the question: the token and the profile are stored
             if not (is_logged_out := _was_logged_out(account)):
                 self._report(account, token, written=written)
         if is_logged_out:
@@ -67,7 +67,7 @@ class Login:
         """Raise UsageError for --remember if the storage does not store passwords."""
         setting = self.runtime.settings.storage
         if self.remember and not registry.selected(setting).remembers_passwords:
-            usable = registry.listed([storage.name for storage in registry.STORAGES if storage.remembers_passwords])
+            usable = registry.listed([storage.name for storage in registry.STORES if storage.remembers_passwords])
             raise UsageError(
                 f"--remember cannot be used with storage {setting}, which does not store passwords",
                 hint=f"use --storage {usable}, or omit --remember",

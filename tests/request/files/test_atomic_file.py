@@ -74,7 +74,7 @@ def test_the_file_is_replaced_by_every_method(tmp_path: Path, kind: str, before:
 def test_a_file_created_meanwhile_is_replaced(tmp_path: Path, kind: str) -> None:
     with AtomicFile(str(tmp_path / "out")) as file:
         file.write(b"new")
-        (tmp_path / "out").write_bytes(b"somebody else's")
+        (tmp_path / "out").write_bytes(b"another user's")
         file.commit()
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"new"}

@@ -92,7 +92,7 @@ def check_wheel(wheel: Path, root: Path) -> None:
     scripts = configparser.ConfigParser()
     scripts.read_string(contents[f"{information}/entry_points.txt"].decode())
     if dict(scripts["console_scripts"]) != SCRIPTS:
-        raise Refused(f"{wheel.name} has other commands than {', '.join(SCRIPTS)}; check pyproject.toml")
+        raise Refused(f"{wheel.name} has commands other than {', '.join(SCRIPTS)}; check pyproject.toml")
     if json.loads(contents[f"{information}/sboms/xapi-cli.cdx.json"])["metadata"]["component"]["version"] != version:
         raise Refused("docs/xapi-cli.cdx.json is of another version; run `python -m tests.tools.release.sbom`")
 

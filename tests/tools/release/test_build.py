@@ -230,7 +230,7 @@ def test_a_release_needs_a_git_checkout(tmp_path: Path, ready: Path) -> None:
         (
             f"xapi_cli-{VERSION}.dist-info/entry_points.txt",
             b"[console_scripts]\nxapi = xapi_cli.__main__:main\nls = xapi_cli.__main__:main\n",
-            "has other commands than xapi",
+            "has commands other than xapi",
         ),
     ],
 )

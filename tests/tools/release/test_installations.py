@@ -1,6 +1,6 @@
 """Each way to install xapi works without a network, and uninstalling leaves only what the user must decide about.
 
-The packages are wheels that are made from the installed ones. Each way has a HOME of its own.
+The packages are wheels that are made from the installed ones. Each way has its own HOME.
 """
 
 import os

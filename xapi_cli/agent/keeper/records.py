@@ -29,7 +29,7 @@ class HeldRecords:
     """Records by key, at most MAX_RECORDS; a new one replaces the cached record that was not used for longest.
 
     The generation of a key changes when the key is erased, so that a login that began before a logout stores nothing.
-    The generations of the keys that were erased longest ago are forgotten. Keys without a generation of their own
+    The generations of the keys that were erased longest ago are forgotten. Keys without their own generation
     share one, which then changes: a login in progress may be refused, but never wrongly stored.
     """
 

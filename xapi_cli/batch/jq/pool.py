@@ -10,7 +10,7 @@ The invariants:
 
 - A line waits in the quick lane only for lines that have used less than `_QUICK` seconds each, and for the start of a
   process. CPU time is what counts, not time: a machine under load makes no line slow.
-- The slow lane has a limited number of processes, because each has memory of its own. A line that finds all of them in
+- The slow lane has a limited number of processes, because each has its own memory. A line that finds all of them in
   use gets a turn: it runs as soon as another has used `_TURN` seconds. The one that has used the least of them is
   ended, because that loses the least, and runs again when no line is left that had no turn. So an endless line delays
   one of 30 ms for a moment only, and is ended only if others follow.

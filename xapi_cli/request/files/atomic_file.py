@@ -198,7 +198,7 @@ def _duplicate(number: int) -> int:
         return os.dup(number)
     import fcntl
 
-    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # also if it was closed at startup
+    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # even if it was closed at startup
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return os.dup(number)
 

@@ -1,4 +1,4 @@
-"""A program of its own: applies a jq filter to JSON documents, with libjq.
+"""A separate program: applies a jq filter to JSON documents, with libjq.
 
 Its arguments are the directory of the module jq, the filter, the function of jq that makes a result a line:
 `tostring`, which leaves strings as they are, or `tojson`, and filters that are conditions. It imports nothing of xapi,
@@ -7,7 +7,7 @@ and only what it needs, so that it starts faster.
 It reads bodies: text with any number of documents, in blocks. A block is its length (4 bytes, the most significant
 first) and that many bytes; an empty block ends the body. It writes frames: a kind (1 byte), a length, and that many
 bytes. The first frame is END when the filters are compiled, or says which one is not, and why. For each body, there are
-RESULTS, any number of complete lines, as soon as documents have arrived; UNMET if it does not meet a condition, with
+RESULTS, any number of complete lines, as soon as documents have arrived; UNMET if it does not satisfy a condition, with
 the number of the first one and the reason; and then either END or a failure. A failure ends only its body: the next one
 is filtered as if nothing had happened.
 """
@@ -37,7 +37,7 @@ _DIRECTIVES = re.compile(
 )
 # A document yields 0, the lines of its results, which are strings, or an object with an error, and null. Python objects
 # would lose the notation of numbers. Without null, the filter has ended early: halt is not an error of libjq. There is
-# no further input, because each document is filtered by itself.
+# no further input, because each document is filtered separately.
 _BEFORE = """def input: error("No more inputs"); def inputs: empty; \
 def halt_error($code): error(if type == "string" then . else tojson end); \
 def halt_error: halt_error(5); def halt: error("halt is not supported"); 0, (try (("""
@@ -70,7 +70,7 @@ class _Condition:
             self._error = self._error or _ENDED_EARLY
 
     def failure(self) -> str | None:
-        """Return why the body does not meet the condition, None if it does."""
+        """Return why the body does not satisfy the condition, None if it does."""
         if self._error is not None:
             return f"the filter of --expect failed: {self._error}"
         failed = [each for each in ("false", "null") if each in self._found]

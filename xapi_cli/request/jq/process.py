@@ -17,7 +17,7 @@ _CPU_TIME = 2  # of all threads of a process, user and system
 
 
 class FilterProcess(ChildProcess):
-    """A process that runs *command*, in a process group of its own; raises OSError if it cannot be started.
+    """A process that runs *command*, in its own process group; raises OSError if it cannot be started.
 
     It reads blocks and writes frames, as the module `child` describes. It is killed if this one is killed. On Linux,
     *memory* limits its address space, in bytes.
@@ -72,7 +72,7 @@ class FilterProcess(ChildProcess):
             yield frame
 
     def reason_of_end(self) -> str:
-        """Return why the process has ended by itself."""
+        """Return why the process has ended without being stopped."""
         code = self.wait()
         if code >= 0:
             return f"its process ended with exit code {code}"

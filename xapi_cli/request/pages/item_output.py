@@ -76,7 +76,7 @@ class ItemOutput:
         if not self._buffer:
             return
         data, self._buffer = bytes(self._buffer), bytearray()
-        self._output.size += len(data)  # of the items, also if a filter prints something else
+        self._output.size += len(data)  # of the items, even if a filter prints something else
         if self._filter is None:
             self._write_of_page(data)
             self._printed = self._added

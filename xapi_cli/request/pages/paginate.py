@@ -124,7 +124,7 @@ class Pages:
         return None if url is None else call._replace(url=url)
 
     def _response(self, call: Call) -> tuple[Outcome, bytearray]:
-        """Return the response to *call* and its body; request it again if the body breaks off and a retry is left."""
+        """Return the response to *call* and its body; request it again if the body is truncated and a retry is left."""
         outcome = self._sender.send(call)
         while True:
             self._received(outcome)

@@ -192,7 +192,7 @@ class RedisStore:
     def logout_marker(self, identity: Identity) -> str:
         """Return the logout marker, which each logout of the account changes; empty if there was none recently.
 
-        It is read anew, and with it all that a login needs, unless this store holds the login lock.
+        It is read again, and with it all that a login needs, unless this store holds the login lock.
         """
         if identity not in self._owners:
             self._see(identity, self._client.script(_BEGIN, self._key(identity), form=_AccountFields.parsed))

@@ -80,7 +80,7 @@ class Findings:
     @property
     def alternative(self) -> str:
         """The storage to suggest in place of one that does not work: one whose setting is set, or else `file`."""
-        for storage in registry.STORAGES:
+        for storage in registry.STORES:
             if storage.name != self.storage_setting and storage.settings:
                 required = storage.settings[0]
                 if self.valid_settings and getattr(self.valid_settings, required):

@@ -1,4 +1,4 @@
-"""What the tests of storages share."""
+"""What the tests of stores share."""
 
 from tests.support.program import Xapi
 
