@@ -106,7 +106,7 @@ class _LibraryClient(httpx.Client):
             raise RedirectError(
                 f"{request.method} {_path(request)} responded with {response.status_code}, a redirect to another"
                 " origin",
-                hint="it is not followed; check the base URL",
+                hint="check the base URL",
             )
         return super()._build_redirect_request(request, response)
 

@@ -181,7 +181,7 @@ def test_a_password_that_is_not_valid_utf_8_is_recognized(failures: LoginFailure
 
 SHARED = [
     NetworkError("no response", hint="try later"),
-    InvalidTokenResponse("nonsense", hint="is the base URL right?"),
+    InvalidTokenResponse("nonsense", hint="check the base URL"),
     ServerStatusError("503"),
     TimeoutExpired("too late", hint="--timeout"),
 ]

@@ -258,7 +258,7 @@ def test_the_error_for_403_mentions_master_rights() -> None:
 def test_the_error_for_404_suggests_checking_the_base_url() -> None:
     assert str(refusal(httpx.Response(404))) == (
         f"the token endpoint responded with 404 Not Found: {URL}; "
-        "is the base URL right? It is the part before /x-api/token"
+        "check the base URL, which is the part before /x-api/token"
     )
 
 
@@ -290,7 +290,7 @@ def test_a_redirect_without_a_target_is_reported_as_such(headers: dict[str, str]
 
     assert isinstance(error, RedirectError)
     assert str(error) == (
-        f"the token endpoint {URL} responded with 300, a redirect without a target; is the base URL right?"
+        f"the token endpoint {URL} responded with 300, a redirect without a target; check the base URL"
     )
 
 

@@ -155,7 +155,7 @@ ERRORS = {
     ),
     "a base URL with a wrong path": Error(
         "login --base-url {base}/v2", PASSWORD, 4,
-        "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; is the base URL right? It is"
+        "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; check the base URL, which is"
         " the part before /x-api/token",
     ),
     "a proxy with another scheme": Error(
@@ -174,7 +174,7 @@ ERRORS = {
     ),
     "a missing body file": Error(
         "request /a -d @missing", TOKEN, 2,
-        "cannot read missing: No such file or directory; a value that starts with @ names a file",
+        "cannot read missing: No such file or directory; check the file name after the @",
     ),
     "a file in a missing directory": Error(
         "request /x-api/me -o nowhere/file", TOKEN, 14,
@@ -254,9 +254,7 @@ def test_the_error_for_503_suggests_a_later_attempt(xapi: Xapi) -> None:
     with Server([request(), send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]) as server:
         outcome = xapi("request", "/a", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
 
-    assert outcome == Outcome(
-        5, "", f"xapi: error: GET {server.url}/a responded with 503 Busy; server error; try again later\n"
-    )
+    assert outcome == Outcome(5, "", f"xapi: error: GET {server.url}/a responded with 503 Busy; try again later\n")
 
 
 def test_the_error_for_a_sign_in_page_suggests_checking_the_base_url(xapi: Xapi) -> None:
@@ -268,7 +266,7 @@ def test_the_error_for_a_sign_in_page_suggests_checking_the_base_url(xapi: Xapi)
         11,
         "",
         f"xapi: error: invalid token response from {server.url}/x-api/token: "
-        "the body is not valid JSON (6 bytes); is the base URL right?"
+        "the body is not valid JSON (6 bytes); check the base URL"
         " The response may come from a proxy or a sign-in page\n",
     )
 

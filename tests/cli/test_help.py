@@ -40,6 +40,14 @@ def test_a_page_fits_the_terminal(xapi: Xapi, args: tuple[str, ...], columns: in
     assert [line for line in shown.out.splitlines() if len(line) > columns] == []
 
 
+def test_the_range_of_a_number_is_in_words(xapi: Xapi) -> None:
+    request, batch = (" ".join(xapi(command, "--help").out.split()) for command in ("request", "batch"))
+
+    assert "[at least 1]" in request
+    assert "[default: 0; 0 to 100]" in request
+    assert "1 to 500]" in batch
+
+
 @every_page
 def test_help_in_a_pipe_is_plain_text_without_heavy_imports(args: tuple[str, ...]) -> None:
     result = subprocess.run(

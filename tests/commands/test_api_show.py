@@ -103,7 +103,7 @@ def test_show_prints_json(xapi: Xapi) -> None:
         (["/x\x1b"], "the API description has no path /x\\x1b; see `xapi api list`"),
         (["DELETE", "/v2/pets/7"], "DELETE is not listed for /v2/pets/7 in the API description; it lists GET, PUT"),
         (["G-T", "/v2/pets/7"], "a METHOD consists of letters only; write for example GET or POST"),
-        (["GET"], "missing PATH after GET; start it with a slash; for a path of that name /GET"),
+        (["GET"], "missing PATH after GET; write `xapi request GET /path` (for a path named GET: /GET)"),
         (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
     ],
 )

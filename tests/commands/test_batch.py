@@ -69,8 +69,8 @@ def test_data_is_sent_verbatim_and_post_is_the_method_of_a_line_with_a_body(xapi
 BAD = [
     ("nonsense", "not a JSON object"),
     ("[1]", "not a JSON object"),
-    ('{"path": "/", }', 'a name in " is expected'),
-    ('{"path": "/"', "is expected"),
+    ('{"path": "/", }', "expected a quoted name"),
+    ('{"path": "/"', "expected"),
     ('{"path": "/"} x', "has data after its object"),
     ('{"path": NaN}', "NaN and Infinity"),
     ("{}", '"path" is missing'),
@@ -90,7 +90,7 @@ BAD = [
     ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi"),
     ('{"path": "/", "json": ' + "[" * 100_001 + "]" * 100_001 + "}", "more than 100,000 levels"),
     ('{"path": "/", "id": ' + "[" * 100_000 + "]" * 100_000 + "}", '"id" is nested too deeply'),
-    ('{"path": "/", "json": ' + "[" * 100_000 + "}", "a value or ] is expected at character 100001"),
+    ('{"path": "/", "json": ' + "[" * 100_000 + "}", "expected a value or ] at character 100001"),
 ]
 
 

@@ -231,7 +231,7 @@ def test_a_base_url_without_a_token_endpoint_is_reported(xapi: Xapi) -> None:
 
     assert line(outcome, "network") == (
         f"warn  network   {server.url}/x-api/token responds with 404 Not Found; "
-        "is the base URL right? It is the part before /x-api/token"
+        "check the base URL, which is the part before /x-api/token"
     )
     assert b"authorization" not in server.received[0].lower()
 
@@ -240,7 +240,7 @@ def test_a_base_url_that_contains_the_start_of_the_path_is_reported(xapi: Xapi, 
     outcome = xapi("doctor", env={"XAPI_BASE_URL": f"{sandbox.base_url}/x-api", "XAPI_USERNAME": "me@example.com"})
 
     assert line(outcome, "network") == (
-        "warn  network   the base URL already contains /x-api; is it right? It is the part before /x-api/token"
+        "warn  network   the base URL already contains /x-api; check it: the base URL is the part before /x-api/token"
     )
 
 

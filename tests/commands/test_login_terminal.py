@@ -79,8 +79,8 @@ def test_an_unreachable_base_url_from_a_flag_ends_the_login_before_the_password_
 @pytest.mark.parametrize(
     ("response", "doubt"),
     [
-        (response("404 Not Found"), "/x-api/token responds with 404 Not Found; is the base URL right? "),
-        (response("503 Busy"), "/x-api/token responds with 503; server error; try again later"),
+        (response("404 Not Found"), "/x-api/token responds with 404 Not Found; check the base URL, "),
+        (response("503 Busy"), "/x-api/token responds with 503; try again later"),
         (
             response("200 OK", b"<p>", "Content-Type: text/html"),
             "/x-api/token responds with a web page; is the base URL",

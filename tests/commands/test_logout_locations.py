@@ -93,7 +93,7 @@ def test_a_token_that_is_not_where_it_was_stored_is_an_error_until_its_entry_is_
     assert outcome.err == (
         f"xapi: error: cannot log out of {MASTER.email} at {sandbox.base_url}: its token was not found in the"
         f" credential helper (credential_helper={fake_helper.path}), where it was stored; log out in the environment in"
-        f" which you logged in; if it was deleted there by another program, remove {_entry(xapi)}\n"
+        f" which you logged in, or, if another program deleted it, remove {_entry(xapi)}\n"
     )
     assert xapi("logout", "--all").code == 13
     _entry(xapi).unlink()

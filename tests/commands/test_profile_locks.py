@@ -57,7 +57,7 @@ def test_an_edit_that_cannot_be_excluded_from_a_stopped_one_exits_with_14_and_wr
         stopped.communicate(timeout=60)
 
     problem = f"{xapi.config}/config.toml cannot be written: another xapi process has been editing it for more than 5 s"
-    remedy = "try again; if that process hangs, end it"
+    remedy = "try again, or end that process if it hangs"
     assert refused == Outcome(14, "", f"xapi: error: {problem}; {remedy}\n")
     assert login.code == 0
     assert f"xapi: warning: the profile could not be written: {problem}; {remedy}\n" in login.err

@@ -244,4 +244,4 @@ def test_curl_has_no_equivalent(xapi: Xapi) -> None:
     env = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": TOKEN}
     outcome = xapi("request", "/data", "-o", "x", "--continue", "--curl", env=env)
 
-    assert outcome.err.startswith("xapi: omitted, because curl does not support it: --continue\n")
+    assert outcome.err.startswith("xapi: omitted, because curl has no equivalent: --continue\n")

@@ -125,4 +125,4 @@ def test_curl_omits_the_filter(xapi: Xapi) -> None:
     outcome = xapi("request", "/", "--expect", ".", "--curl", env=env)
 
     assert outcome.code == 0
-    assert "omitted, because curl does not support it: --expect" in outcome.err
+    assert "omitted, because curl has no equivalent: --expect" in outcome.err

@@ -135,7 +135,7 @@ WHY_POST = "a body makes it a POST: write a query parameter as name==value, or g
         (["POST", "/a", "b=1"], "405 No", "allowed methods: GET, \\x1bHEAD"),
         (["/a"], "405 No", "allowed methods: GET, \\x1bHEAD"),
         (["PUT", "/a"], "501 No", "the server does not support the method; check METHOD"),
-        (["/a"], "500 No", "server error; try again later"),
+        (["/a"], "500 No", "try again later"),
         (["/a"], "404 No", "check the path and the base URL"),
         (["/a"], "429 No", "too many requests: wait, or use --retry"),
     ],

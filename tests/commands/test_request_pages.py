@@ -306,4 +306,4 @@ def test_curl_requests_the_first_page_only(xapi: Xapi, sandbox: Sandbox) -> None
     outcome = xapi("request", "/x-api/projects", "--paginate", "--curl", env=bearing(sandbox))
 
     assert outcome.code == 0
-    assert outcome.err == "xapi: omitted, because curl does not support it: --paginate\n"
+    assert outcome.err == "xapi: omitted, because curl has no equivalent: --paginate\n"

@@ -16,7 +16,7 @@ from xapi_cli.sandbox import MASTER, Sandbox
 
 pytestmark = pytest.mark.slow  # starts clusters
 
-PAGE = (ROOT / "docs" / "dask.md").read_text()
+PAGE = (ROOT / "docs" / "python.md").read_text()
 
 
 def example(language: str, part: str) -> str:

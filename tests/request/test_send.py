@@ -123,8 +123,8 @@ def test_a_failed_login_ends_the_call_without_a_retry(router: Router, error: Xap
         (403, ClientStatusError, "responded with 403; the API serves only users with master rights"),
         (404, ClientStatusError, "responded with 404; check the path and the base URL"),
         (429, ClientStatusError, "responded with 429; too many requests: wait, or use --retry"),
-        (500, ServerStatusError, "responded with 500; server error; try again later"),
-        (599, ServerStatusError, "responded with 599; server error; try again later"),
+        (500, ServerStatusError, "responded with 500; try again later"),
+        (599, ServerStatusError, "responded with 599; try again later"),
     ],
 )
 def test_the_error_of_a_status(router: Router, status: int, kind: type[XapiError], text: str) -> None:
@@ -147,8 +147,8 @@ def test_the_error_of_a_status(router: Router, status: int, kind: type[XapiError
         ("POST", 429, "5", "too many requests: wait 5 s"),
         ("POST", 429, "soon", "too many requests: wait"),
         ("GET", 429, "Wed, 21 Oct 2015 07:28:00 GMT", "too many requests: wait, or use --retry"),
-        ("GET", 503, "7", "server error; try again in 7 s"),
-        ("GET", 503, "0", "server error; try again later"),
+        ("GET", 503, "7", "try again in 7 s"),
+        ("GET", 503, "0", "try again later"),
     ],
 )
 def test_the_error_names_the_time_that_the_server_asks_to_wait(

@@ -83,7 +83,7 @@ def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] 
             if time.monotonic() > deadline:
                 raise XapiError(
                     "the running agent does not serve this process",
-                    hint="if this is a container, start the agent outside; otherwise run `xapi agent stop`",
+                    hint="run `xapi agent stop`, or start the agent outside the container",
                 )
         elif not _is_changing(environ, deadline) and not _is_activated(environ, deadline):
             return None

@@ -307,7 +307,7 @@ class Account:
             except LockTimeout as error:
                 raise TimeoutExpired(
                     f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
-                    hint="try again; if that process hangs, end it",
+                    hint="try again, or end that process if it hangs",
                 ) from error
             yield
 

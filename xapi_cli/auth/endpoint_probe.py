@@ -41,19 +41,17 @@ def probe(
 
 def _problem(response: "httpx.Response", url: str) -> Problem | None:
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
-        return Problem("the base URL already contains /x-api", f"is it right? {BASE_URL_HINT}")
+        return Problem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
     status, kind = response.status_code, response.headers.get("Content-Type", "")
     if 300 <= status < 400:
         error = redirect_error(response, url)
         return Problem(error.message, error.hint or "")
     if status == 404:
-        return Problem(f"{url} responds with 404 Not Found", f"is the base URL right? {BASE_URL_HINT}")
+        return Problem(f"{url} responds with 404 Not Found", f"check the base URL, which is {BASE_URL_HINT}")
     if status == 407:
         return Problem("the proxy requires a password (407)", "set it in the proxy URL: http://user:password@host:port")
     if status >= 500:
-        return Problem(f"{url} responds with {status}", "server error; try again later")
+        return Problem(f"{url} responds with {status}", "try again later")
     if status < 300 and kind.lower().startswith("text/html"):
-        return Problem(
-            f"{url} responds with a web page", "is the base URL right? The response may come from a sign-in page"
-        )
+        return Problem(f"{url} responds with a web page", "check the base URL, or whether a sign-in page responded")
     return None

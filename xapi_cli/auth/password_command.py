@@ -57,4 +57,4 @@ def first_line(output: bytes) -> str:
 
 
 def _failed(name: str, how: str) -> LoginNeeded:
-    return LoginNeeded(f"{name} {how}", hint="run the command yourself to see why; no other password source was tried")
+    return LoginNeeded(f"{name} {how}", hint="run the command yourself to see why")

@@ -26,7 +26,7 @@ from xapi_cli.tokens import Identity, Token, is_access_token
 if TYPE_CHECKING:
     import httpx
 
-BASE_URL_HINT = "It is the part before /x-api/token"
+BASE_URL_HINT = "the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
@@ -149,7 +149,7 @@ def redirect_error(response: "httpx.Response", url: str, password: str | None = 
     if not target:
         return RedirectError(
             f"the token endpoint {url} responded with {response.status_code}, a redirect without a target",
-            hint="is the base URL right?",
+            hint="check the base URL",
         )
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
     base = target.removesuffix("/x-api/token") if usable else "URL"
@@ -195,16 +195,16 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
             hint=f"check username and password{rights}",
         )
     if status == 404:
-        return ClientStatusError(f"{problem} Not Found: {url}", hint=f"is the base URL right? {BASE_URL_HINT}")
+        return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
     if status == retry.TOO_MANY_REQUESTS:
         return ClientStatusError(
             f"{problem} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
         )
     failure = errors.of_status(status)
     if failure is ClientStatusError:
-        return failure(f"{problem} at {url}", hint="is the base URL right?")
+        return failure(f"{problem} at {url}", hint="check the base URL")
     if failure is ServerStatusError:
-        return failure(f"{problem} at {url}", hint="server error; try again later")
+        return failure(f"{problem} at {url}", hint="try again later")
     return redirect_error(response, url, password)
 
 
@@ -239,6 +239,6 @@ def _retry_after(response: "httpx.Response") -> str:
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
     return InvalidTokenResponse(
         f"invalid token response from {printable(url)}: {why}",
-        hint="is the base URL right? The response may come from a proxy or a sign-in page",
+        hint="check the base URL, or whether a proxy or a sign-in page responded",
         headers_received=True,
     )

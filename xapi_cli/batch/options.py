@@ -45,7 +45,7 @@ class BatchOptions:
         bool,
         Flag(
             ("--no-pause",),
-            f"With --retry: let a {TOO_MANY_REQUESTS} with Retry-After delay only its own line, not all lines.",
+            f"With --retry: after a {TOO_MANY_REQUESTS} with Retry-After, delay only that line.",
         ),
     ] = True
     filter: Annotated[
@@ -62,7 +62,7 @@ class BatchOptions:
     ] = ()
     merge: Annotated[bool, Flag(("--merge",), "Merge outputs: print the lines of all FILEs in input order.")] = False
     input: Annotated[
-        str | None, Flag(("--input",), "With --merge: the input, to detect every missing line.", metavar="FILE")
+        str | None, Flag(("--input",), "With --merge: check the outputs against this input.", metavar="FILE")
     ] = None
 
     def check(self) -> None:

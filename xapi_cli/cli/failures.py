@@ -62,7 +62,7 @@ def _as_xapi_error(error: BaseException) -> XapiError:
         return OutputError(f"stdout cannot be written: {os.strerror(number)}", hint="redirect it elsewhere")
     return XapiError(
         f"unexpected failure ({type(error).__name__}{_location(error)})",
-        hint="this is a bug; set XAPI_DEBUG=1 to see where it occurred",
+        hint="this is a bug: set XAPI_DEBUG=1 to see where it occurred",
     )
 
 

@@ -174,10 +174,15 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
         record = parameter.get_help_record(ctx)
         if record is not None and parameter.param_type_name == "option":
             heading = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            sections.setdefault(heading, []).append(record)
+            sections.setdefault(heading, []).append((record[0], _range_in_words(record[1])))
     last = [(heading, sections.pop(heading, [])) for heading in (_OPTIONS, SETTINGS)]
     for heading, rows in (*sections.items(), *last):
         _write_section(formatter, heading, rows)
+
+
+def _range_in_words(text: str) -> str:
+    """Return *text* with the range of a number, such as 1<=x<=9, in words."""
+    return re.sub(r"\b(\d+)<=x<=(\d+)\b", r"\1 to \2", re.sub(r"\bx>=(\d+)\b", r"at least \1", text))
 
 
 def _write_section(formatter: Any, heading: str, rows: list[tuple[str, str]]) -> None:

@@ -25,7 +25,7 @@ def _meaning(setting: Setting) -> str:
 TOPICS: Mapping[str, Topic] = {
     "environment": Topic(
         "Environment variables",
-        "xapi takes a setting from the first of these that has it: the flag, the variable, the profile, the default."
+        "For each setting, the first of these wins: flag, variable, profile, default."
         " An empty variable is treated as unset. In an on/off variable, 0, false, no and off mean off."
         " A duration is 90s, 30m, 2h, 7d, 1h30m or a number of seconds.",
         tuple((", ".join(row.variables), _meaning(row)) for row in (*SETTINGS.values(), *VARIABLES) if row.variables),
@@ -68,9 +68,9 @@ TOPICS: Mapping[str, Topic] = {
         "`xapi exec` and `xapi proxy` exit with the code of the command that they run.",
     ),
     "items": Topic(
-        "ITEMs of xapi request",
-        "Each argument after PATH is an ITEM. The earliest separator in it determines its meaning; of separators that"
-        " start at the same position, the longest one.",
+        "Request items",
+        "Each argument after PATH is an ITEM. The earliest separator in it determines its meaning; if several"
+        " separators start at the same position, the longest one wins.",
         (
             ("name==value", "query parameter"),
             ("Name:value", "header; `Name:` removes a default header, or one set earlier"),

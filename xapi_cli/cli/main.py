@@ -32,7 +32,7 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
     "Authentication": {
         "login": Entry("Log in and store the token."),
         "logout": Entry("Delete the stored token and password."),
-        "token": Entry("Show the token, or its status.", ("show", "status")),
+        "token": Entry("Show the token or its status.", ("show", "status")),
         "credential-helper": Entry("Provide the token to Bazel and other programs.", ("get",)),
     },
     "Requests": {
@@ -40,21 +40,19 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
         "batch": Entry("Send many requests concurrently, one for each line of JSON."),
         "exec": Entry("Run a command with the token in its environment."),
         "proxy": Entry("Serve the API to other programs without giving them the token."),
-        "api": Entry("Load, look up and compare OpenAPI descriptions.", ("load", "list", "show", "diff")),
+        "api": Entry("Load, look up and compare API descriptions (OpenAPI).", ("load", "list", "show", "diff")),
     },
     "Configuration and help": {
         "profile": Entry(
-            "Show and change the stored settings.", ("list", "show", "use", "set", "unset", "rename", "remove")
+            "Manage profiles (named sets of settings).", ("list", "show", "use", "set", "unset", "rename", "remove")
         ),
-        "agent": Entry(
-            "Manage the agent, background processes that make commands faster.", ("start", "stop", "status")
-        ),
-        "doctor": Entry("Check everything that xapi needs, and print remedies."),
+        "agent": Entry("Manage the agent, which makes commands faster (Linux).", ("start", "stop", "status")),
+        "doctor": Entry("Diagnose problems and suggest fixes."),
         "help": Entry("Show help for a command or a topic."),
     },
     "Testing": {
-        "demo": Entry("Demonstrate the main workflow in a few seconds."),
-        "sandbox": Entry("Serve the documented API on loopback."),
+        "demo": Entry("Show the main workflow on a local test server."),
+        "sandbox": Entry("Run a local test server that behaves like the API."),
     },
 }
 _ENTRIES = {name: entry for commands in HEADINGS.values() for name, entry in commands.items()}
@@ -68,9 +66,7 @@ class _Xapi(Group):
 
     headings = HEADINGS
     summaries = MappingProxyType({name: entry.summary for name, entry in _ENTRIES.items()})
-    footer = (
-        "See `xapi help COMMAND` for a command, and `xapi help TOPIC` for one of environment, exit-codes and items."
-    )
+    footer = "More: `xapi help COMMAND`, or `xapi help` with environment, exit-codes or items."
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -138,7 +134,7 @@ def xapi(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Get bearer tokens, store them in the keyring, and call the experimental API.
+    """Call the API from your shell, with automatic login.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Manage the agent, background processes that make commands faster."""
+"""Manage the agent, which makes commands faster (Linux)."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -31,12 +31,12 @@ def start(
         bool, typer.Option("--foreground", help="Run in the foreground, for example under systemd.")
     ] = False,
 ) -> None:
-    """Start the agent if it is not running; replace it after an upgrade of xapi.
+    """Start the agent if it is not running; replace it after xapi has been upgraded.
 
     The agent runs your commands in preloaded worker processes, one command per
     process. Commands have the same output, exit code and effects as without the
-    agent. batch, demo, exec and sandbox always run without the agent, and so
-    does a command whose process differs in a way that the agent cannot
+    agent. batch, demo, exec, proxy and sandbox always run without the agent,
+    and so does a command that runs under conditions that the agent cannot
     reproduce, such as a memory limit. Linux only. XAPI_AGENT=off bypasses the
     agent. With agent = "auto" at the top of the config file, a command on a
     terminal starts it.
@@ -74,8 +74,7 @@ def start(
 def stop(ctx: typer.Context) -> None:
     """Stop the agent.
 
-    Commands in progress complete. Tokens that are held in memory only are
-    erased.
+    Waits for running commands. Erases tokens that are only in memory.
 
     Examples:
 

@@ -39,7 +39,7 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
 
     Use "data" instead of "json" to send text. Each response is printed as one
     line as soon as it is complete: id, line, status, headers, the body as json,
-    text or base64, and elapsed_ms; a failure as id, line and error. If
+    text or base64, and elapsed_ms; a failure: id, line and error. If
     stdout is a terminal, prints one line per call instead: line number, status,
     method, path and time, or the error. To resume an interrupted batch, run it
     again with the same --journal.

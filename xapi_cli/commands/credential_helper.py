@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def get(ctx: typer.Context, *, min_ttl: MinTtl = None) -> None:
     """Print the Authorization header for a URL.
 
-    Implements the credential helper protocol of Bazel. Reads a JSON object with
+    Implements Bazel's credential-helper protocol. Reads a JSON object with
     the member `uri` from stdin, and prints a JSON object with `headers` and, if
-    the expiry time is known, `expires`. Logs in first if necessary. A URL with a
-    different origin from the base URL exits with code 2.
+    the expiry time is known, `expires`. Logs in first if necessary. If the origin of
+    the URL differs from that of the base URL, exits with code 2.
 
     Examples:
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def demo(ctx: typer.Context) -> None:
-    """Demonstrate the main workflow in a few seconds.
+    """Show the main workflow on a local test server.
 
     Logs in, sends a request, invalidates the token on the server, and sends the
     request again. The server runs on this machine and the files are in a

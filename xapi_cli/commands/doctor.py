@@ -1,4 +1,4 @@
-"""Check everything that xapi needs, and print remedies."""
+"""Diagnose problems and suggest fixes."""
 
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,10 @@ def doctor(
     *,
     json: Json = False,
 ) -> None:
-    """Check everything that xapi needs, and print remedies.
+    """Diagnose problems and suggest fixes.
 
     Checks settings, network, keyring, token, password and agent, and prints a
-    line for each: pass, warn or fail, with the remedy. The exit code is 0 if
+    line for each: pass, warn or fail, with a hint. The exit code is 0 if
     no check failed, otherwise 1. Prints no secrets, and never logs in. Each
     check has a time limit.
 

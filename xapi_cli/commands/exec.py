@@ -26,8 +26,8 @@ def exec_(ctx: typer.Context, command: Command, *, min_ttl: MinTtl = None) -> No
 
     COMMAND gets the token in XAPI_TOKEN and the base URL in XAPI_BASE_URL. xapi
     logs in first if necessary. XAPI_TOKEN_BASE_URL binds the token to the base
-    URL: an xapi that COMMAND runs does not use it for another one.
-    XAPI_PASSWORD is removed. Options of xapi come before COMMAND. The exit code
+    URL, so that xapi commands in COMMAND cannot use it for another one.
+    XAPI_PASSWORD is removed. Put xapi's options before COMMAND. The exit code
     is that of COMMAND, 127 if COMMAND was not found, or 126 if it cannot be
     executed.
 

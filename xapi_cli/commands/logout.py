@@ -16,8 +16,8 @@ All = Annotated[bool, typer.Option("--all", help="Log out of every known account
 def logout(ctx: typer.Context, *, everything: All = False) -> None:
     """Delete the stored token and password.
 
-    Deletes both from every store in which the account is known. Sends nothing
-    to the server, because the API cannot revoke a token.
+    Deletes both from every store that may hold them. Sends nothing to the
+    server, because the API has no way to revoke a token.
 
     Examples:
 

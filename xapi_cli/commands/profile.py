@@ -1,4 +1,4 @@
-"""Show and change the stored settings."""
+"""Manage profiles (named sets of settings)."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +47,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """List the profiles, and the state of their tokens.
 
     A star marks the selected profile. The state is that of the stored token; no
-    request is sent. A pipe gets one line per profile: name, star or -,
+    request is sent. In a pipe, prints one line per profile: name, star or -,
     username, base URL, state and expiry, separated by tabs.
 
     Examples:
@@ -116,7 +116,7 @@ def use(ctx: typer.Context, name: Name) -> None:
 def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     """Set KEY of a profile to VALUE.
 
-    Checks VALUE first. Creates the profile if it does not exist. KEY is one of
+    Rejects an invalid VALUE. Creates the profile if it does not exist. KEY is one of
     PROFILE_KEYS.
 
     Examples:

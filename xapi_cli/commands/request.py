@@ -31,8 +31,8 @@ def _options() -> "type[RequestOptions]":
 def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
     """Send a request with the stored token.
 
-    If the token is missing, expired or rejected, xapi logs in and sends the
-    same request again. METHOD is GET by default, or POST if there is a body.
+    If the token is missing, expired or rejected, xapi logs in and resends the
+    request. METHOD is GET by default, or POST if there is a body.
     PATH is appended to the base URL. An ITEM is one of:
 
     \b

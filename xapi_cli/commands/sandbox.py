@@ -23,7 +23,7 @@ ExpiresIn = Annotated[
 
 @settings_flags(*MESSAGES)
 def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_000) -> None:
-    """Serve the documented API on loopback.
+    """Run a local test server that behaves like the API.
 
     Prints the base URL and test credentials on stdout, as shell assignments,
     and serves until Ctrl-C. Lists its paths on stderr and, on a terminal, each

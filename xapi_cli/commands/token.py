@@ -1,4 +1,4 @@
-"""Show the token, or its status."""
+"""Show the token or its status."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 MinTtl = Annotated[
     str | None,
-    typer.Option("--min-ttl", metavar="DURATION", help="Minimum time left: 90s, 30m, 2h, 7d, 1h30m."),
+    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
 ]
 
 
@@ -37,12 +37,12 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     min_ttl: MinTtl = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Log in even if the token is valid.")] = False,
-    no_login: Annotated[bool, typer.Option("--no-login", help="Never log in; exit with code 10 instead.")] = False,
+    no_login: Annotated[bool, typer.Option("--no-login", help="Exit with code 10 instead of logging in.")] = False,
 ) -> None:
     """Print a usable access token.
 
     Logs in first if necessary. With --min-ttl, renews a token that has less
-    time left. Only this command and credential-helper print a token.
+    than DURATION left. Only this command and credential-helper print a token.
 
     Examples:
 

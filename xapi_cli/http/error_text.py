@@ -8,13 +8,13 @@ from xapi_cli.errors import NetworkError
 from xapi_cli.system.render import printable
 
 CLOSED = "connection closed by the server"
-_CHECK_CLOCK = "is the clock of this computer correct? if so, the server needs a new certificate"
+_CHECK_CLOCK = "check the clock of this computer, or ask the operators for a new certificate"
 _CHECK_CA = "if you trust its CA, pass the CA's certificate with --ca-bundle"
 _CHECK_NAME = "check the host in the base URL"
-_CHECK_ONLINE = "is this computer online?"
+_CHECK_ONLINE = "check that this computer is online"
 
 _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
-    9: ("the server's certificate is not valid yet", "is the clock of this computer correct?"),
+    9: ("the server's certificate is not valid yet", "check the clock of this computer"),
     10: ("the server's certificate has expired", _CHECK_CLOCK),
     18: ("the server's certificate is self-signed", _CHECK_CA),
     19: ("the server's certificate was issued by an unknown CA (self-signed)", _CHECK_CA),
@@ -35,9 +35,9 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
 _TLS = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
-        "is it an http:// server, or on another port?",
+        "check the scheme and the port of the base URL",
     ),
-    "HTTP_REQUEST": ("the server does not use TLS on this port", "is it an http:// server, or on another port?"),
+    "HTTP_REQUEST": ("the server does not use TLS on this port", "check the scheme and the port of the base URL"),
     "UNEXPECTED_EOF_WHILE_READING": (CLOSED, None),
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),

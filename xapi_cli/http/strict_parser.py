@@ -125,7 +125,7 @@ class StrictParser:
         if start.startswith(b"HTTP/"):
             raise self._invalid("an HTTP version other than 1.0 and 1.1")
         is_tls = not self._over_tls and start[:1] in _TLS_RECORDS
-        raise self._invalid("illegal status line", hint="does the base URL need https?" if is_tls else None)
+        raise self._invalid("illegal status line", hint="use https in the base URL" if is_tls else None)
 
     def _parse(self, head: bytes) -> None:
         self._protocol.receive_data(head)
@@ -147,7 +147,7 @@ class StrictParser:
         return NetworkError(f"{self._sender} closed the connection {how}")
 
     def _invalid(self, error: str, hint: str | None = None) -> NetworkError:
-        hint = hint or "is this the right host and port?"
+        hint = hint or "check the host and port of the base URL"
         return NetworkError(f"the response from {self._sender} is not valid HTTP ({_describe(error)})", hint=hint)
 
 

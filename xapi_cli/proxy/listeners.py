@@ -26,9 +26,7 @@ def on_port(port: int) -> tuple[socket.socket, int]:
     except OSError as error:
         listener.close()
         reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"the port {port} cannot be used: {reason}", hint="use another --port; 0 selects one"
-        ) from error
+        raise UsageError(f"the port {port} cannot be used: {reason}", hint="use another --port, or --port 0") from error
     return listener, number
 
 

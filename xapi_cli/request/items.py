@@ -94,7 +94,8 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str
 
 def missing_path(method: str) -> UsageError:
     """Return the error for *method*, which is not followed by a PATH."""
-    return UsageError(f"missing PATH after {method}", hint=f"start it with a slash; for a path of that name /{method}")
+    hint = f"write `xapi request {method} /path` (for a path named {method}: /{method})"
+    return UsageError(f"missing PATH after {method}", hint=hint)
 
 
 def is_item(argument: str) -> bool:
@@ -200,7 +201,7 @@ def _item(argument: str, position: int) -> _Split:
     if argument.startswith("@"):
         hint = "for a body from a file, use -d @FILE"
     elif argument.startswith(("=", ":")):
-        hint = "its name is empty; check for an unset shell variable, or use -d for the whole body"
+        hint = "give it a name, or check for an unset shell variable"
     elif argument.endswith(";") and re.fullmatch(_TOKEN, argument[:-1]):
         hint = "for a header with an empty value, use -H 'Name;'"
     elif re.match(_PATH_WITH_SLASH, argument):
@@ -286,7 +287,7 @@ def _checked_json(text: str, where: str, name: str) -> str:
 
 def _file_name(path: str, where: str, hint: str = "write \\@ for an @ in a name") -> str:
     if not path:
-        raise UsageError(f"{where} has no file name after its @", hint=f"use - for stdin; {hint}")
+        raise UsageError(f"{where} has no file name after its @", hint=f"use @- for stdin, or {hint}")
     return path
 
 

@@ -61,7 +61,7 @@ class RequestOptions(NamedTuple):
         Sequence[str],
         Flag(
             ("--header", "-H"),
-            "Add a header; without a value, remove it; repeatable.",
+            "Add a header (repeatable). Without VALUE, remove it.",
             _REQUEST,
             metavar="NAME:VALUE",
             complete="headers",
@@ -84,7 +84,12 @@ class RequestOptions(NamedTuple):
     ] = False
     output: Annotated[
         str | None,
-        Flag(("--output", "-o"), "Write the body to FILE; complete or not at all.", _RESPONSE, metavar="FILE"),
+        Flag(
+            ("--output", "-o"),
+            "Write the body to FILE. If the request fails, FILE is unchanged.",
+            _RESPONSE,
+            metavar="FILE",
+        ),
     ] = None
     resume: Annotated[
         bool,
@@ -166,7 +171,7 @@ class RequestOptions(NamedTuple):
         str | None,
         Flag(
             ("--next",),
-            "Field that contains the URL of the next page  [default: the Link header].",
+            "URL of the next page is in FIELD, not in the Link header.",
             _PAGES,
             metavar="FIELD",
             complete="nothing",
@@ -201,13 +206,15 @@ class RequestOptions(NamedTuple):
         bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS)
     ] = True
     validate: Annotated[
-        bool, Flag(("--no-validate",), "Do not compare the request with the API description.", _ERRORS)
+        bool, Flag(("--no-validate",), "Do not check the request against the API description.", _ERRORS)
     ] = True
-    automatic: Annotated[bool, Flag(("--no-login",), "Do not log in automatically; exit with code 10.", _ERRORS)] = True
+    automatic: Annotated[bool, Flag(("--no-login",), "Exit with code 10 instead of logging in.", _ERRORS)] = True
     verbose: Annotated[
-        bool, Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies and secrets.")
+        bool, Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies or secrets.")
     ] = False
-    curl: Annotated[bool, Flag(("--curl",), "Print the equivalent curl command instead of sending.")] = False
+    curl: Annotated[bool, Flag(("--curl",), "Print the equivalent curl command instead of sending the request.")] = (
+        False
+    )
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets

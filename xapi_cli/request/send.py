@@ -228,7 +228,7 @@ def _status_error(
     if failure is RedirectError:
         hint: str | None = "the response has no Location that can be followed"
     else:
-        hint = _server_hint(response, message) if failure is ServerStatusError else _hint(outcome)
+        hint = _server_hint(response) if failure is ServerStatusError else _hint(outcome)
     return None if failure is None else failure(message, hint=hint)
 
 
@@ -266,11 +266,10 @@ def _reason(response: httpx.Response) -> str:
     return f" {phrase}" if phrase else ""
 
 
-def _server_hint(response: httpx.Response, message: str) -> str:
+def _server_hint(response: httpx.Response) -> str:
     seconds = retry.requested_wait(response.headers.raw)
     later = "later" if seconds is None else f"in {seconds} s"
-    hint = _SERVER_HINTS.get(response.status_code, f"server error; try again {later}")
-    return hint.removeprefix("server error; ") if "server error" in message.lower() else hint
+    return _SERVER_HINTS.get(response.status_code, f"try again {later}")
 
 
 def _rate_hint(response: httpx.Response) -> str:

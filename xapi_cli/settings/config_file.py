@@ -261,7 +261,7 @@ def _exclude_others(stack: ExitStack, path: Path, lock: private_files.StateFile)
             raise OutputError(
                 f"{_shown(path)} cannot be written: another xapi process has been editing it for more than"
                 f" {_LOCK_TIMEOUT:.0f} s",
-                hint="try again; if that process hangs, end it",
+                hint="try again, or end that process if it hangs",
             ) from error
         except LockUnavailable:
             continue

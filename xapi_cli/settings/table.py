@@ -121,7 +121,7 @@ class Settings(NamedTuple):
     token: Annotated[
         str | None,
         Setting(
-            "token supplied by the user",
+            "your own access token",
             "Access token to use as is; it is never stored and never renewed",
             values.Text(values.access_token),
             variables=("XAPI_TOKEN",),
@@ -141,7 +141,7 @@ class Settings(NamedTuple):
         str | None,
         Setting(
             "base URL of the supplied token",
-            "Base URL that XAPI_TOKEN or the file is for; with another one, xapi exits with code 2 and sends nothing",
+            "Base URL that XAPI_TOKEN or the file is for; with any other, xapi exits with code 2 and sends nothing",
             values.Text(urls.base_url),
             variables=("XAPI_TOKEN_BASE_URL",),
             default="any",
@@ -173,8 +173,8 @@ class Settings(NamedTuple):
     no_validate: Annotated[
         bool,
         Setting(
-            "skip the comparison with the API description",
-            "Do not warn of requests that differ from the API description",
+            "turn off API-description warnings",
+            "Do not warn about requests that do not match the API description",
             values.Switch(),
             variables=("XAPI_NO_VALIDATE",),
             in_profile=True,
@@ -184,7 +184,7 @@ class Settings(NamedTuple):
         str | None,
         Setting(
             "Redis server",
-            "URL of the server for storage redis: redis://, rediss:// or unix://; a password only in the variable",
+            "URL of the Redis server: redis://, rediss:// or unix://; put a password only here, not in the config file",
             values.RedisUrl(),
             variables=("XAPI_REDIS_URL",),
             secret=True,
@@ -224,7 +224,7 @@ class Settings(NamedTuple):
         float,
         Setting(
             "timeout",
-            "Timeout of each network operation, and of a login as a whole",
+            "Time limit for each network operation, and for a whole login",
             values.TimeLimit(),
             flags=("--timeout",),
             metavar="DURATION",

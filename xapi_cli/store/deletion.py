@@ -120,7 +120,7 @@ class Deletion:
         if not is_found and store.is_written and store in known and not storage.is_location_exact:
             raise StoreError(
                 f"its token was not found in {registry.described(storage, store.location)}, where it was stored",
-                hint="log out in the environment in which you logged in; if it was deleted there by another program,"
+                hint="log out in the environment in which you logged in, or, if another program deleted it,"
                 f" remove {printable(str(self._index.file(self._identity).path))}",
             )
         return is_found, obtained

@@ -170,7 +170,7 @@ class TokenRepository:
             except LockTimeout as error:
                 raise TimeoutExpired(
                     f"another xapi process has been writing to the token store for more than {_WRITE_WAIT:.0f} s",
-                    hint="try again; if that process hangs, end it",
+                    hint="try again, or end that process if it hangs",
                 ) from error
             except LockUnavailable as error:
                 self._continue_if_needed(error)

@@ -67,7 +67,7 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
     response = sender.send(Call("GET", url)).response
     response.close()
     if response.status_code >= 500:
-        raise ServerStatusError(f"the API responded with {response.status_code}", hint="server error; try again later")
+        raise ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
     return response.status_code != 401
 
 

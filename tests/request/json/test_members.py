@@ -43,15 +43,15 @@ def test_a_deep_value_is_not_decoded() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", 'a name in " is expected, character 2'),
-        ('{"a" 1}', "':' is expected, character 6"),
-        ('{"a": 1 "b": 2}', "',' is expected, character 9"),
+        ("{", "expected a quoted name, character 2"),
+        ('{"a" 1}', "expected ':', character 6"),
+        ('{"a": 1 "b": 2}', "expected ',', character 9"),
         ('{"a": }', "expecting value, character 7"),
         ('{"a": "x', "unterminated string starting at, character 7"),
         ('{"a": [NaN]}', "NaN and Infinity are not allowed"),
         ('{"a": 1, "\\u0061": 2}', "a name appears twice"),
         ('{"a": 1} x', "extra data, character 10"),
-        (f'{{"a": {"[" * 60_000},', "a value or ] is expected at character 60001, counted from character 7"),
+        (f'{{"a": {"[" * 60_000},', "expected a value or ] at character 60001, counted from character 7"),
     ],
 )
 def test_an_object_that_is_not_valid_is_an_error(text: str, reason: str) -> None:

@@ -30,6 +30,6 @@ def parse(text: str) -> Shard:
     if shard is None or not 1 <= shard.number <= shard.total:
         raise UsageError(
             f"--shard: {printable(text)!r} is not a valid shard",
-            hint="write I/N, such as 2/8; the shards are numbered from 1 to N, which has at most 7 digits",
+            hint="write I/N, such as 2/8, with I from 1 to N",
         )
     return shard

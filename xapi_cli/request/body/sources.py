@@ -69,7 +69,7 @@ def _open(path: str) -> BinaryIO:
         return open(os.path.expanduser(path), "rb", buffering=0, opener=open_file)
     except OSError as error:
         raise UsageError(
-            f"cannot read {printable(path)}: {_reason(error)}", hint="a value that starts with @ names a file"
+            f"cannot read {printable(path)}: {_reason(error)}", hint="check the file name after the @"
         ) from error
     except ValueError as error:  # NUL or an unpaired surrogate
         raise UsageError("cannot read a file: its name is not valid") from error

@@ -23,7 +23,7 @@ MAX_DEPTH = 100_000
 _MAX_BACKOFF = 512  # characters
 
 _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END, _NOTHING = range(7)
-_EXPECTATIONS = ["a value", "a value or ]", 'a name in "', 'a name in " or }', ":", "a comma or an end", "nothing"]
+_EXPECTATIONS = ["a value", "a value or ]", "a quoted name", "a quoted name or }", ":", "a comma or an end", "the end"]
 _VALUE_MAY_START = (_VALUE, _VALUE_OR_END)
 _KEY_MAY_START = (_KEY, _KEY_OR_END)
 
@@ -218,7 +218,7 @@ class _Parser:
         self._expected = _COMMA_OR_END if self._levels else _NOTHING
 
     def _unexpected(self) -> InvalidJSON:
-        return InvalidJSON(f"{_EXPECTATIONS[self._expected]} is expected at character {self._before + self._at + 1}")
+        return self._error(f"expected {_EXPECTATIONS[self._expected]}")
 
     def _error(self, what: str) -> InvalidJSON:
         return InvalidJSON(f"{what} at character {self._before + self._at + 1}")

@@ -93,14 +93,14 @@ def _value(text: str, at: int) -> tuple[Any, int]:
 
 def _name(text: str, at: int) -> tuple[str, int]:
     if not text.startswith('"', at):
-        raise json.JSONDecodeError('a name in " is expected', text, at)
+        raise json.JSONDecodeError("expected a quoted name", text, at)
     name, end = scanstring(text, at + 1)
     return name, _skip(text, end)
 
 
 def _expect(text: str, at: int, character: str) -> int:
     if not text.startswith(character, at):
-        raise json.JSONDecodeError(f"{character!r} is expected", text, at)
+        raise json.JSONDecodeError(f"expected {character!r}", text, at)
     return _skip(text, at + 1)
 
 
