@@ -269,7 +269,7 @@ def test_an_idle_agent_ends(stopped: Agent) -> None:
 def test_an_invalid_idle_time_is_named(stopped: Agent) -> None:
     outcome = stopped.xapi("agent", "start", "--idle", "soon")
 
-    assert (outcome.code, "'soon' is not a valid duration" in outcome.err) == (2, True)
+    assert (outcome.code, "--idle: 'soon' is not a valid duration" in outcome.err) == (2, True)
 
 
 def test_without_a_directory_for_the_sockets_it_does_not_start(xapi: Xapi) -> None:

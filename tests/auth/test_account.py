@@ -28,8 +28,8 @@ def test_a_stored_token_of_unknown_expiry_satisfies_any_min_ttl(world: World) ->
 @pytest.mark.parametrize(
     "left, reason, note",
     [
-        (None, "missing", "no stored token: logged in as me@example.com at https://api.test"),
-        (timedelta(0), "expired", "the stored token has expired: logged in as me@example.com at https://api.test"),
+        (None, "missing", "logged in as me@example.com at https://api.test: no stored token"),
+        (timedelta(0), "expired", "logged in as me@example.com at https://api.test: the stored token has expired"),
     ],
 )
 def test_without_a_usable_token_it_logs_in_and_reports_the_reason(

@@ -48,7 +48,7 @@ def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
         world.account().current()
 
     assert str(caught.value) == (
-        "no stored token for me@example.com at https://api.test, and no password source is available;"
+        "not logged in as me@example.com at https://api.test: no stored token, and no password source is available;"
         " run `xapi login`, or set XAPI_PASSWORD or the profile's password_command"
     )
 

@@ -115,13 +115,13 @@ ERRORS = {
     ),
     "no token and no password": Error(
         "request /x-api/me", HERE, 10,
-        f"no stored token for {ME}, and no password source is available; run `xapi login`, or set XAPI_PASSWORD"
-        " or the profile's password_command",
+        f"not logged in as {ME}: no stored token, and no password source is available; run `xapi login`, or set"
+        " XAPI_PASSWORD or the profile's password_command",
     ),
     "no token": Error("token status", HERE, 10, "no stored token; run `xapi login`"),
     "no token and no login": Error(
         "token show --no-login", HERE, 10,
-        f"no stored token for {ME}, and --no-login was given; run `xapi login`",
+        f"not logged in as {ME}: no stored token, and --no-login was given; run `xapi login`",
     ),
     "an invalid token from the environment": Error(
         "request /x-api/me", TOKEN, 10,

@@ -283,7 +283,9 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
         ("agent --status", "unknown option --status; did you mean `xapi agent status`?"),
         ("agent --idle 8h start", "unknown option --idle; put options after the command: `xapi agent COMMAND --idle`"),
         ("--status", "unknown option --status; did you mean `xapi token status`?"),
-        ("--logout", "unknown option --logout; put options after the command: `xapi COMMAND --logout`"),
+        ("--logout", "unknown option --logout; see `xapi --help`"),
+        ("--nope", "unknown option --nope; see `xapi --help`"),
+        ("profile --nope list", "unknown option --nope; see `xapi profile --help`"),
         ("token show -k", "unknown option -k; see `xapi token show --help`"),
         ("request /a --no-folow", "unknown option --no-folow; did you mean --no-follow?"),
         ("--profile work request /a", ("unknown option --profile; put options after the command: "

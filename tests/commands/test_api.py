@@ -9,7 +9,7 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.commands.descriptions import NOTHING_LOADED, load, write
 from tests.openapi.documents import SWAGGER, as_bytes, openapi
-from tests.support.program import PYTHON, Outcome, Xapi
+from tests.support.program import PYTHON, Outcome, Xapi, how_to_add
 from tests.support.servers import Server, request, send
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.sandbox.description import DOCUMENT
@@ -59,9 +59,9 @@ def test_yaml_without_the_extra_is_one_error(xapi: Xapi) -> None:
 
     process = xapi.start("api", "load", "api.yaml", argv=(str(PYTHON), "-c", hidden))
 
-    assert process.communicate(timeout=30)[1] == (
-        b"xapi: error: api.yaml is not valid JSON, and YAML support is not installed; "
-        b"run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON\n"
+    assert process.communicate(timeout=30)[1].decode() == (
+        "xapi: error: api.yaml is not valid JSON, and YAML support is not installed; "
+        f"{how_to_add('yaml')}, or convert the document to JSON\n"
     )
     assert process.returncode == 2
 

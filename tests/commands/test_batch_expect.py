@@ -131,7 +131,16 @@ def test_a_journal_stores_the_result_and_is_bound_to_the_filters(xapi: Xapi, tmp
     assert (first[0], again[0]) == (6, 6)
     assert again[1] == first[1]
     assert {(code, len(lines)) for code, lines, _ in others} == {(2, 0)}
-    assert "belongs to other filters; use the same --jq and --expect" in others[0][2]
+    assert "belongs to a batch with other filters; use its --jq and --expect" in others[0][2]
+
+
+def test_a_filter_added_to_a_journal_without_filters_must_be_omitted(xapi: Xapi, tmp_path: Path) -> None:
+    journal = ("--journal", str(tmp_path / "j"))
+    with Api(numbered) as api:
+        batch(xapi, api, *journal, input=paths(2))
+        _, _, error = batch(xapi, api, *journal, "--jq", ".n", input=paths(2))
+
+    assert "belongs to a batch without --jq and --expect; omit them, or pass another --journal" in error
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_a_journal_stores_results_and_is_bound_to_the_filter(xapi: Xapi, tmp_pat
     assert (first[0], [line.get("json") for line in first[1]]) == (1, [1, None, 3])
     assert again[:2] == first[:2]
     assert (other[0], other[1], none[0], none[1]) == (2, [], 2, [])
-    assert "belongs to other filters; use the same --jq and --expect" in other[2]
+    assert "belongs to a batch with other filters; use its --jq and --expect" in other[2]
 
 
 def test_the_outputs_of_shards_can_be_merged(xapi: Xapi, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.commands.jq_processes import (
     without_signals_of_pipes,
 )
 from tests.commands.page_server import PageServer, numbered, page
-from tests.support.program import REAL, Xapi
+from tests.support.program import REAL, Xapi, how_to_add
 from xapi_cli.errors import UsageError
 from xapi_cli.request.jq import engine
 from xapi_cli.request.jq.child import MAX_DOCUMENT
@@ -36,7 +36,6 @@ def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
     assert "memory" in outcome.err
 
 
-_HOW_TO_INSTALL = "; run `pip install 'xapi-cli[jq]'`, or omit --jq and append `| jq`\n"
 _OLD_LIBRARY = """
 class compile:
     def __init__(self, text): pass
@@ -69,7 +68,7 @@ def test_without_a_usable_library_the_error_says_how_to_install_it(
     outcome = xapi("request", "/x-api/me", "--jq", ".", env=env)
     batch = xapi("batch", "--jq", ".", input="/x-api/me\n", env=env)
 
-    error = f"xapi: error: {reason}{_HOW_TO_INSTALL}"
+    error = f"xapi: error: {reason}; {how_to_add('jq')}, or omit --jq and append `| jq`\n"
     assert (outcome.code, outcome.out, outcome.err) == (2, "", error)
     assert (batch.code, batch.out, batch.err) == (2, "", error)
 

@@ -106,6 +106,23 @@ def test_more_than_ten_redirects_exit_with_3(xapi: Xapi) -> None:
     assert "more than ten redirects" in outcome.err
 
 
+@pytest.mark.parametrize("command", ["request", "batch"])
+def test_a_server_that_cannot_be_reached_after_a_redirect_is_not_that_of_the_base_url(xapi: Xapi, command: str) -> None:
+    with Server() as closed:
+        pass
+    with Server([request(), send(_to(f"{closed.url}/x"))]) as server:
+        args, text = (["/a"], None) if command == "request" else ([], "/a\n")
+        outcome = xapi(command, *args, env=bearing(server), input=text)
+
+    assert outcome.code == 11
+    refused = f"no connection to {closed.name}: connection refused"
+    if command == "request":
+        hint = f"check the host and port of the redirect of {server.url}/a, and whether the server is running"
+        assert outcome.err == f"xapi: error: {refused}; {hint}\n"
+    else:
+        assert refused in outcome.out
+
+
 @pytest.mark.parametrize(
     "target", ["file:///etc/passwd", "ftp://127.0.0.1/", "javascript:alert(1)", "http://", "http://[::1", "/\\evil", ""]
 )

@@ -253,4 +253,4 @@ def test_request_names_the_reason_for_a_refused_redirect() -> None:
         reply.response.close()
 
     assert isinstance(reply.refused_redirect, RedirectError)
-    assert "two different Location headers" in str(reply.refused_redirect)
+    assert "two different Location headers; report this to the operators" in str(reply.refused_redirect)

@@ -151,7 +151,7 @@ def test_min_ttl_renews_a_token_with_less_left(xapi: Xapi, token: str, sandbox: 
     assert outcome.code == 0
     assert outcome.out != f"{token}\n"
     assert outcome.err == (
-        f"xapi: the stored token has too little time left: logged in as {MASTER.email} at {sandbox.base_url}\n"
+        f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: the stored token has too little time left\n"
         "xapi: warning: the new token also has less time left than --min-ttl requires\n"
     )
     assert sandbox.logins == 2
@@ -169,8 +169,8 @@ def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("token", "show", "--no-login", env=sandbox.settings) == Outcome(
         10,
         "",
-        f"xapi: error: no stored token for {MASTER.email} at {sandbox.base_url}, and --no-login was given;"
-        " run `xapi login`\n",
+        f"xapi: error: not logged in as {MASTER.email} at {sandbox.base_url}: no stored token, and --no-login was"
+        " given; run `xapi login`\n",
     )
     assert sandbox.login_attempts == 0
 

@@ -183,13 +183,15 @@ try:
     list(decode([b"body"], {coding!r}))
 except NetworkError as error:
     print(error.exit_code, error)
+from xapi_cli.system.installation import how_to_add
+print(how_to_add("codings"))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
-    assert result.stdout == (
-        f"11 the body has the content coding {coding}, but {library} is not installed;"
-        " install the extra `codings`: pip install 'xapi-cli[codings]'\n"
-    )
+    error, instruction = result.stdout.splitlines()
+    assert error == f"11 the body has the content coding {coding}, but {library} is not installed; {instruction}"
+    assert instruction.startswith("run `")
+    assert "xapi" in instruction
 
 
 def test_the_codings_whose_libraries_are_installed_are_requested() -> None:
@@ -198,7 +200,7 @@ def test_the_codings_whose_libraries_are_installed_are_requested() -> None:
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "gzip,identity,br", "gzip" + ",gzip" * 999])
 def test_more_than_one_coding_is_rejected_without_reading(coding: str) -> None:
-    with pytest.raises(NetworkError, match="content codings"):
+    with pytest.raises(NetworkError, match="content codings; add the header Accept-Encoding:identity"):
         next(decode(iter([b"x", *[b"y"] * 9]), coding))
 
 

@@ -43,7 +43,7 @@ def test_a_token_past_its_expiry_is_not_sent(xapi: Xapi, sandbox: Sandbox) -> No
 
     outcome = xapi(*ME, env=sandbox.settings)
 
-    assert outcome.err == f"xapi: the stored token has expired: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: the stored token has expired\n"
     assert (outcome.code, sandbox.unauthorized) == (0, 0)
 
 
@@ -60,7 +60,7 @@ def test_after_a_401_the_request_is_replayed_with_the_same_body_from_stdin(
 
     assert (outcome.code, outcome.err) == (
         0,
-        f"xapi: the API rejected the stored token (401): logged in as {MASTER.email} at {sandbox.base_url}\n",
+        f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: the API rejected the stored token (401)\n",
     )
     response = json.loads(outcome.out)
     assert (response["method"], response["query"], response["headers"]["x-mine"]) == ("PUT", [["a", "b"]], "1")

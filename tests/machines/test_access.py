@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.machines.fleet import ME, Env
-from tests.support.program import PYTHON, Environ, Xapi
+from tests.support.program import PYTHON, Environ, Xapi, how_to_add
 from tests.support.redis_server import RedisServer
 from xapi_cli.sandbox import MASTER, Sandbox
 
@@ -122,8 +122,8 @@ def test_without_the_extra_the_error_names_the_command_that_installs_it(xapi: Xa
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out) == (2, b"")
-    assert err == (
-        b"xapi: error: storage redis needs packages that are not installed; run `pip install 'xapi-cli[redis]'`\n"
+    assert err.decode() == (
+        f"xapi: error: storage redis needs packages that are not installed; {how_to_add('redis')}\n"
     )
 
 

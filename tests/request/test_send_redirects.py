@@ -108,7 +108,7 @@ def test_more_than_ten_redirects_are_not_followed(router: Router) -> None:
     reply = sender_for(router).send(Call("GET", f"{BASE}/b"))
     assert len(router.calls) == 11 + 11
     assert reply.response.status_code == 302
-    assert "more than ten redirects; the server redirects in a loop" in str(status_error(reply, None))
+    assert "more than ten redirects; check the path: the server redirects in a loop" in str(status_error(reply, None))
 
 
 def test_with_no_follow_the_redirect_is_the_final_response(router: Router) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import PYTHON, Environ, Outcome, Xapi
+from tests.support.program import PYTHON, Environ, Outcome, Xapi, how_to_add
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
@@ -72,7 +72,7 @@ def test_a_storage_whose_packages_are_not_installed_names_the_extra(xapi: Xapi, 
 
     assert refused.code == 2
     assert refused.err == (
-        "xapi: error: storage missing needs packages that are not installed; run `pip install 'xapi-cli[missing]'`\n"
+        f"xapi: error: storage missing needs packages that are not installed; {how_to_add('missing')}\n"
     )
 
 

@@ -24,6 +24,13 @@ PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with
 PYTHON = PROGRAM.with_name("python")
 REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the interpreter
 
+
+def how_to_add(extra: str) -> str:
+    """Return the instruction with which the program tells how to add *extra*."""
+    code = "import sys; from xapi_cli.system.installation import how_to_add; print(how_to_add(sys.argv[1]))"
+    return subprocess.check_output([PYTHON, "-c", code, extra], text=True, timeout=60).rstrip("\n")
+
+
 # Makes a terminal the controlling terminal of a new session, as a terminal emulator does, and executes the program.
 _SET_CONTROLLING_TERMINAL = "import os, sys; os.open(sys.argv[1], os.O_RDWR); os.execv(sys.argv[2], sys.argv[2:])"
 

@@ -176,8 +176,7 @@ class Account:
     def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self._automatic:
-            problem = f"{REASONS[reason]} for {self._name()}, and --no-login was given"
-            raise LoginNeeded(problem, hint="run `xapi login`")
+            raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint="run `xapi login`")
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
@@ -242,7 +241,7 @@ class Account:
             self._warn(f"the new token could not be stored: {error}")
         self._granted, self.source = token, "login"
         self.login_reason = login.reason
-        self._note(f"{REASONS[login.reason]}: logged in as {self._name()}")
+        self._note(f"logged in as {self._name()}: {REASONS[login.reason]}")
         return token
 
     def _raise_shared_failure(self, login: "_AutomaticLogin") -> None:
@@ -261,10 +260,13 @@ class Account:
     def _password(self, record: Record | None, reason: Reason) -> str:
         if (password := self._passwords.get(record)) is None:
             raise LoginNeeded(
-                f"{REASONS[reason]} for {self._name()}, and no password source is available",
+                self._not_logged_in(reason, "no password source is available"),
                 hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
             )
         return password
+
+    def _not_logged_in(self, reason: Reason, obstacle: str) -> str:
+        return f"not logged in as {self._name()}: {REASONS[reason]}, and {obstacle}"
 
     def _request_token(self, password: str) -> Token:
         """Return the token for *password*; record a failure for waiting processes."""

@@ -134,8 +134,8 @@ def _alternative(option: str, ctx: Any) -> str | None:
     return f"did you mean {match}?" if match else None
 
 
-def _alternative_of_group(option: str, ctx: Any) -> str:
-    """Return a hint for *option* before a command of the group of *ctx*: it belongs after one, or is meant as one."""
+def _alternative_of_group(option: str, ctx: Any) -> str | None:
+    """Return a hint for *option* before a command of the group of *ctx*: it belongs after one, or is one."""
     names = ctx.command.list_commands(ctx)
     options = {each for name in names for each in _options(ctx.command.get_command(ctx, name), ctx)}
     if option not in options:
@@ -146,7 +146,8 @@ def _alternative_of_group(option: str, ctx: Any) -> str:
             name := _equivalent(ctx.command_path, word, names)
         ):
             return f"did you mean `{ctx.command_path} {name}`?"
-    return f"put options after the command: `{ctx.command_path} COMMAND {_BEFORE_COMMANDS.get(option, option)}`"
+    option = _BEFORE_COMMANDS.get(option, option)
+    return f"put options after the command: `{ctx.command_path} COMMAND {option}`" if option in options else None
 
 
 def _long_options(ctx: Any) -> list[str]:

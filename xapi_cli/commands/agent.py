@@ -54,7 +54,7 @@ def start(
 
     runtime: Runtime = ctx.obj
     directory = control.new_directory(runtime.environ)
-    seconds = durations.time_limit(idle)
+    seconds = durations.time_limit(idle, name="--idle")
     if foreground:
         wait = daemon.START_TIMEOUT
         daemon.run(directory, seconds, ready=lambda: None, warn=runtime.terminal.warn, wait=wait)

@@ -49,7 +49,7 @@ def _coding(content_encoding: str | None) -> str:
     names = (name.strip().lower() for name in (content_encoding or "").split(","))
     codings = [name for name in names if name not in _NO_CODINGS]
     if len(codings) > 1:  # nested codings allow a decompression bomb
-        raise _error(f"the body has {len(codings)} content codings", "xapi supports only one")
+        raise _error(f"the body has {len(codings)} content codings", "add the header Accept-Encoding:identity")
     return codings[0] if codings else "identity"
 
 
@@ -72,8 +72,10 @@ def _decode_optional(coding: str, decoded: Iterator[bytes], blocks: Iterator[byt
         yield from decoded
     except optional_codings.MissingLibrary:
         library = "brotli 1.2 or later" if coding == "br" else "zstandard"
-        hint = "install the extra `codings`: pip install 'xapi-cli[codings]'"
-        raise _error(f"the body has the content coding {coding}, but {library} is not installed", hint) from None
+        from xapi_cli.system import installation
+
+        message = f"the body has the content coding {coding}, but {library} is not installed"
+        raise _error(message, installation.how_to_add("codings")) from None
     except optional_codings.CorruptBody:
         raise _corrupt(coding) from None
     except optional_codings.TruncatedBody:

@@ -5,12 +5,13 @@ import socket
 import ssl
 
 from xapi_cli.errors import NetworkError
+from xapi_cli.http.urls import BASE_URL
 from xapi_cli.system.render import printable
 
 CLOSED = "connection closed by the server"
 _CHECK_CLOCK = "check the clock of this computer, or ask the operators for a new certificate"
 _CHECK_CA = "if you trust its CA, pass the CA's certificate with --ca-bundle"
-_CHECK_NAME = "check the host in the base URL"
+_CHECK_NAME = f"check the host in {BASE_URL}"
 _CHECK_ONLINE = "check that this computer is online"
 
 _CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
@@ -60,7 +61,7 @@ _SYSTEM = {
     errno.ENFILE: "too many open files",
 }
 _SYSTEM_HINTS = {
-    errno.ECONNREFUSED: "check the host and port of the base URL, and whether the server is running",
+    errno.ECONNREFUSED: f"check the host and port of {BASE_URL}, and whether the server is running",
     errno.EHOSTUNREACH: _CHECK_ONLINE,
     errno.ENETUNREACH: _CHECK_ONLINE,
     errno.ENETDOWN: _CHECK_ONLINE,

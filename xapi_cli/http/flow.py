@@ -151,7 +151,7 @@ class Policy(NamedTuple, Generic[C]):
         Without *authenticated*, no token is sent, and a 401 is final. Raises NetworkError, TimeoutExpired and the
         errors of a login.
         """
-        to_api, retries, redirects = True, 0, 1
+        to_api, retries, redirects, redirect = True, 0, 1, ""
         result: Response | NetworkError
         while True:
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
@@ -160,12 +160,14 @@ class Policy(NamedTuple, Generic[C]):
             delay = None if is_success else attempt.retry_delay(result)
             if delay is None:
                 if isinstance(result, NetworkError):
+                    if not to_api and result.hint:
+                        result.hint = result.hint.replace(urls.BASE_URL, f"the redirect of {redirect}")
                     raise result
                 next_call, refused = None, None
                 if result.status >= _FIRST_REDIRECT:
                     next_call, refused = self._redirected(call, result, redirects)
                 if next_call is not None:
-                    call, redirects = next_call, redirects + 1
+                    redirect, call, redirects = call.display_url, next_call, redirects + 1
                     to_api = to_api and urls.same_origin(call.url, self.base_url)
                     continue
                 resume: Resume[C] = yield FinalResponse(result, to_api, refused)

@@ -15,6 +15,7 @@ from xapi_cli.system.redact import REDACTED
 Origin = tuple[str, str, int]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)

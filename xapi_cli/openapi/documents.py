@@ -73,9 +73,11 @@ def _from_yaml(text: str, shown: str) -> object:
     try:
         from xapi_cli.openapi.yaml_documents import InvalidYAML, read
     except ImportError:
+        from xapi_cli.system import installation
+
         raise UsageError(
             f"{shown} is not valid JSON, and YAML support is not installed",
-            hint="run `pip install 'xapi-cli[yaml]'`, or convert the document to JSON",
+            hint=f"{installation.how_to_add('yaml')}, or convert the document to JSON",
         ) from None
     try:
         return read(text, max_values=MAX_VALUES)

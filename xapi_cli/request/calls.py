@@ -73,7 +73,7 @@ def redirected_call(
     if not follow:
         raise RedirectError(f"{message}, not followed", hint="omit --no-follow to follow it")
     if redirects > MAX_REDIRECTS:
-        raise RedirectError(f"{message}, {TOO_MANY_REDIRECTS}", hint="the server redirects in a loop")
+        raise RedirectError(f"{message}, {TOO_MANY_REDIRECTS}", hint="check the path: the server redirects in a loop")
     if call.url.startswith("https:") and url.startswith("http:"):
         hint = "if you trust it, use the http URL"
         raise RedirectError(f"{message}, from https to plain http: not followed", hint=hint)
@@ -98,7 +98,8 @@ def _redirect_target(response: "Response") -> str | None:
         return None
     targets = {value for name, value in response.raw_headers if name.lower() == b"location"}
     if len(targets) > 1:
-        raise RedirectError("the response has two different Location headers")
+        hint = "report this to the operators of the server"
+        raise RedirectError("the response has two different Location headers", hint=hint)
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None
 
 

@@ -25,11 +25,15 @@ def seconds(text: str, *, name: str) -> float:
     return value
 
 
-def time_limit(value: str | float) -> float:
-    """Return the number of seconds in *value*, a DURATION or a number; raise UsageError unless it can limit a wait."""
+def time_limit(value: str | float, *, name: str | None = None) -> float:
+    """Return the number of seconds in *value*, a DURATION or a number.
+
+    Raises UsageError, which names the option *name* if it is given, unless the value can limit a wait.
+    """
     number = _parse(value) if isinstance(value, str) else float(value)
     if number is None or not 0 < number <= _LONGEST_LIMIT:  # not true for NaN either
-        raise UsageError(_invalid(str(value)), hint=f"write a time above 0: {_FORMS}")
+        invalid = _invalid(str(value))
+        raise UsageError(f"{name}: {invalid}" if name else invalid, hint=f"write a time above 0: {_FORMS}")
     return number
 
 

@@ -221,8 +221,9 @@ def open_store(storage: Storage, options: "StoreOptions") -> "Store":
         if storage.extra is None:
             raise
         from xapi_cli.errors import UsageError
+        from xapi_cli.system import installation
 
         raise UsageError(
             f"storage {storage.name} needs packages that are not installed",
-            hint=f"run `pip install 'xapi-cli[{storage.extra}]'`",
+            hint=installation.how_to_add(storage.extra),
         ) from error

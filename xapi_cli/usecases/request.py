@@ -403,7 +403,9 @@ class Request:
             return
         from xapi_cli.request.files import unfinished
 
-        how = "the server cannot resume it" if self._options.resume else "use --continue to keep partial downloads"
+        how = "use --continue to keep partial downloads"
+        if self._options.resume:
+            how = "the server cannot resume it: run the command again"
         discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
         kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
         if self._options.resume and file.count and not kept:

@@ -59,8 +59,21 @@ WAYS = {
         "rm -r ~/.xapi",
         has_man_pages=True,
     ),
+    "uv venv": Way(
+        '"$tools/uv" venv --python "$python" .xapi && "$tools/uv" pip install --python .xapi "$wheel"',
+        ".xapi/bin/xapi",
+        "rm -r ~/.xapi",
+        has_man_pages=True,
+        left=(".cache/uv",),
+    ),
+    "pip --python": Way(  # an environment without pip, as `make program` creates
+        '"$python" -m venv --without-pip .xapi && "$tools/pip" --python .xapi install "$wheel"',
+        ".xapi/bin/xapi",
+        "rm -r ~/.xapi",
+        has_man_pages=True,
+    ),
     "pip --target": Way(
-        '"$tools/pip" install --target lib/xapi "$wheel"',
+        '"$tools/pip" --python "$python" install --target lib/xapi "$wheel"',
         "lib/xapi/bin/xapi",
         "rm -r ~/lib/xapi",
         has_man_pages=True,
@@ -161,6 +174,8 @@ def test_a_way_to_install_works_and_leaves_only_config_and_state(machine: Machin
     _check_man_pages(machine)
     _check_completion(machine)
 
+    _check_command_that_adds_an_extra(machine)
+
     used = machine.files()
     machine.sh(machine.way.uninstall)
     assert not machine.program.exists()
@@ -195,9 +210,23 @@ def _check_completion(machine: Machine) -> None:
     assert "token" in machine.sh(f'{script}\n{line}; _xapi_completion xapi tok xapi; echo "${{COMPREPLY[@]}}"').split()
 
 
+def _check_command_that_adds_an_extra(machine: Machine) -> None:
+    """Check that the command in the error message adds the extra, and does not need an index that has xapi."""
+    show = "XAPI_STORAGE=redis XAPI_REDIS_URL=redis://127.0.0.1:1 xapi token show 2>&1"
+    error = machine.sh(f"! {show}")
+    match = re.search(r"packages that are not installed; run `(.*)`(?: in a checkout of xapi)?$", error)
+    assert match, error
+    command = match[1]
+    if command.startswith("uvx pex "):  # pex and the checkout's build tool would be fetched
+        command = command.replace("uvx pex", 'pex --no-pypi -f "$PIP_FIND_LINKS"')
+        command = command.replace("'.[redis]'", '"$wheel[redis]"')
+    machine.sh(command, {"PATH": f"{machine.environ['PATH']}:{TOOLS}"})
+    assert "Redis at 127.0.0.1:1 cannot be reached" in machine.sh(f"! {show}")
+
+
 def test_the_installation_page_uninstalls_as_the_tests_do() -> None:
     page = uninstall_page()
 
     for name in ("uv", "pipx"):
         assert shlex.split(page[name])[1:] == shlex.split(WAYS[name].uninstall)[1:]
-    assert page["a virtual environment, in one line"] == WAYS["venv"].uninstall
+    assert page["venv, short form"] == WAYS["venv"].uninstall

@@ -208,11 +208,10 @@ class Journal:
                 hint="use that account, or pass another --journal",
             )
         if members.get("filter") != self._filter:
-            other = "other filters" if "filter" in members else "a batch without --jq and --expect"
-            return UsageError(
-                f"the journal {self._shown} belongs to {other}",
-                hint="use the same --jq and --expect, or pass another --journal",
-            )
+            other, use = "a batch without --jq and --expect", "omit them"
+            if "filter" in members:
+                other, use = "a batch with other filters", "use its --jq and --expect"
+            return UsageError(f"the journal {self._shown} belongs to {other}", hint=f"{use}, or pass another --journal")
         shard = members.get("shard")
         what, use = (f"shard {shard}", f"use --shard {shard}") if shard else ("a batch without --shard", "omit --shard")
         return UsageError(f"the journal {self._shown} belongs to {what}", hint=f"{use}, or pass another --journal")
