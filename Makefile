@@ -130,7 +130,7 @@ soak: $(DEVELOPMENT) $(INSTALLED)
 	  $(VENV)/bin/pytest -rP -m "soak or hypothesis" --timeout 7200 --hypothesis-profile soak $(PYTEST_ARGS) $(TESTS)
 
 # The agent, its side of a connection and its sockets require Linux; the tests run there.
-OF_ALL_PLATFORMS := --follow-imports silent --exclude '^xapi_cli/(agent|http/relay)/|agent_socket|locked_memory' xapi_cli
+OF_ALL_PLATFORMS := --follow-imports silent --exclude '^xapi_cli/(agent|http/relay)/|agent_socket' xapi_cli
 check: $(DEVELOPMENT)
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check

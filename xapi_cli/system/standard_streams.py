@@ -52,13 +52,13 @@ def open_stdin() -> BinaryIO | None:
 def open_stdout() -> BinaryIO | None:
     """Return a duplicate of stdout, without a buffer; None if it was closed when xapi started.
 
-    The duplicate remains valid while `store.keyring.silence` redirects the standard stream for all threads.
+    The duplicate remains valid while `store.keyring` redirects the standard stream for all threads.
     """
     return None if is_closed(1) else open(os.dup(1), "wb", buffering=0, closefd=False)
 
 
 def duplicate_of_stderr() -> int:
-    """Return a duplicate of stderr, which remains valid while `store.keyring.silence` redirects the standard stream."""
+    """Return a duplicate of stderr, which remains valid while `store.keyring` redirects the standard stream."""
     try:
         return os.dup(2)
     except OSError:

@@ -3,18 +3,53 @@
 All of it is bounded, and this module does no I/O and has no clock.
 """
 
+import ctypes
+import mmap
 import os
 from collections import deque
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from xapi_cli.store.agent.messages import ANY, FAILURE_LIFETIME, MAX_RECORDS, Held, is_cached
-from xapi_cli.system.locked_memory import LockedMemory
 
 MAX_ERASED = 1024  # erased keys whose generations are remembered
 MAX_FAILURES = 1024
 MAX_FAILURE_BYTES = 1024 * 1024  # of all failures together
+_PAGE = mmap.PAGESIZE
 
 Owner = TypeVar("Owner")
+
+
+class LockedMemory:
+    """*size* bytes for a secret, initially zero, which `view` contains, in pages of its own that are not dumped.
+
+    They are overwritten when nothing refers to this object, and not written to swap space where the limits allow it:
+    `is_locked` is False if RLIMIT_MEMLOCK does not allow the pages to be locked (mlock(2)).
+    """
+
+    def __init__(self, size: int) -> None:
+        self._pages = mmap.mmap(-1, -(-max(size, 1) // _PAGE) * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for advice in ("MADV_DONTDUMP", "MADV_DONTFORK"):  # Linux
+            with suppress(OSError, AttributeError):
+                self._pages.madvise(getattr(mmap, advice))
+        self.is_locked = self._lock()
+        self.view = memoryview(self._pages)[:size]
+
+    def __del__(self) -> None:
+        if not hasattr(self, "view"):
+            return  # the system had no memory
+        self.view.release()
+        self._pages[:] = bytes(len(self._pages))
+        self._pages.close()  # which unlocks the pages
+
+    def _lock(self) -> bool:
+        try:
+            mlock = ctypes.CDLL(None).mlock
+        except (OSError, AttributeError):
+            return False
+        mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        first = ctypes.c_char.from_buffer(self._pages)
+        return bool(mlock(ctypes.addressof(first), len(self._pages)) == 0)
 
 
 class HeldRecord(NamedTuple):

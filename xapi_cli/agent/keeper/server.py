@@ -14,11 +14,10 @@ import time
 from contextlib import suppress
 from os import geteuid, read
 
-from xapi_cli.agent.keeper.records import HeldFailures, HeldRecords, Locks
+from xapi_cli.agent.keeper.records import HeldFailures, HeldRecords, LockedMemory, Locks
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.messages import Request, Response
 from xapi_cli.system import agent_socket, own_process
-from xapi_cli.system.locked_memory import LockedMemory
 
 TIME_LIMIT = 5.0  # seconds for one request and its response; a lock can be held and awaited for longer
 MAX_CONNECTIONS = 512

@@ -3,14 +3,20 @@
 import re
 from typing import BinaryIO
 
-from xapi_cli.batch.merge.check import NotOutput, number_in
 from xapi_cli.errors import UsageError
+from xapi_cli.request.json import Number, strict
 from xapi_cli.system.render import printable
 
 BLOCK = 64 * 1024
 _BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 _MAX_LINE = 128 * 1024 * 1024  # bytes; the longest line has a body of 10 MiB as text in which each byte is escaped
 _FAST_PATH = re.compile(rb'\{"id": ?(?:null|true|false|-?\d[\d.eE+-]*|"[^"\\]*+"), ?"line": ?([1-9]\d{0,14}),')
+_MAX_PARSED = 1024 * 1024  # bytes; parsing a longer line would take too much memory
+_NUMBER = rb"[1-9]\d{0,14}"
+_TOKEN = re.compile(rb'"[^"\\\0-\x1f]*+(?:\\[^\0-\x1f][^"\\\0-\x1f]*+)*+"|[\[{]|[\]}]|["\0-\x08\x0a-\x1f]')
+_VALUE = re.compile(rb"\s*:\s*(%s)\s*[,}]" % _NUMBER)
+_TRACE = re.compile(rb'^\s*\{\s*"id"|"line"\s*:\s*%s' % _NUMBER)  # of a line that was output of a batch
+_DECODER = strict(Number, object_pairs_hook=tuple)
 
 
 class Damage:
@@ -121,8 +127,8 @@ class OutputReader:
     def _check(self, line: bytes) -> int | None:
         """Return the number in *line*, or None if it is damaged."""
         try:
-            number = number_in(line)
-        except NotOutput:
+            number = _number_in(line)
+        except _NotOutput:
             raise self._not_output() from None
         if number is None and self._damage is not None:
             self._damage.add(self._name, self._lines)
@@ -144,3 +150,62 @@ class OutputReader:
         message = f"line {self._lines:,} of {printable(self._name)} is not a line of `xapi batch` output"
         error = UsageError(message, hint="each line must be a JSON object with the key `line`")
         return error.concerning(line=self._lines)
+
+
+class _NotOutput(Exception):
+    """The line is not output of a batch, whether damaged or not."""
+
+
+def _number_in(line: bytes) -> int | None:
+    """Return the value of the member `line` of the JSON object in *line*, or None if *line* is damaged.
+
+    A line of more than 1 MiB is checked for complete strings and balanced brackets only. Raises _NotOutput.
+    """
+    text = line.strip(b" \t\r\n")
+    try:
+        values = _scanned(text) if len(text) > _MAX_PARSED else _parsed(text.decode())
+    except RecursionError:
+        values = _scanned(text)
+    except ValueError:
+        values = None
+    if values is None:
+        if _TRACE.search(text):
+            return None
+        raise _NotOutput
+    if len(values) > 1:
+        return None
+    if not values or not values[0]:
+        raise _NotOutput
+    return values[0]
+
+
+def _parsed(text: str) -> list[int]:
+    """Return the values of the members `line` of the object *text*, 0 for an invalid one; raises ValueError."""
+    members = _DECODER.decode(text)
+    if not isinstance(members, tuple):  # an object, because an array is a list
+        return []
+    return [_valid(value) for name, value in members if name == "line"]
+
+
+def _valid(value: object) -> int:
+    return int(value) if isinstance(value, Number) and re.fullmatch(_NUMBER.decode(), value) else 0
+
+
+def _scanned(text: bytes) -> list[int] | None:
+    """Return the values as `_parsed` does, or None if *text* is not balanced or contains control characters."""
+    values, depth, end = list[int](), 0, len(text)
+    if not text.startswith(b"{"):
+        return None
+    for token in _TOKEN.finditer(text):
+        first = token[0][:1]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+            if depth < 1 and token.end() < end:
+                return None
+        elif first != b'"' or token[0] == b'"':
+            return None
+        elif depth == 1 and token[0] == b'"line"' and (found := _VALUE.match(text, token.end())) is not None:
+            values.append(int(found[1]))
+    return values if depth == 0 and text.endswith(b"}") else None

@@ -1,6 +1,7 @@
 """Storage `agent`: records in the memory of the keeper; without an agent there are none."""
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -11,6 +12,9 @@ from xapi_cli.store.agent.client import RESTART_HINT, KeeperClient, NotRunning
 from xapi_cli.store.agent.messages import failure_key, key_of
 from xapi_cli.store.protocol import LoggedOut, StoreOptions
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
+
+_START_TIMEOUT = 75.0  # seconds; more than `daemon.START_TIMEOUT`, so that an agent that does not start is killed
+_START_COMMAND = ("-P", "-m", "xapi_cli", "agent", "start")  # -P: never import from the current directory
 
 
 class AgentStore:
@@ -27,9 +31,7 @@ class AgentStore:
             self._client.held()
             if not self._client.is_ending:
                 return None
-        from xapi_cli.store.agent.start import start_agent
-
-        start_agent()
+        _start_agent()
         self._client.held()
         return "started the agent; it keeps tokens in memory until it stops"
 
@@ -120,3 +122,35 @@ class KeeperFailures:
         with suppress(StoreError):
             for kind in kinds:
                 self._client.erase(failure_key(identity, kind))
+
+
+def _start_agent() -> None:
+    """Run `xapi agent start` in this environment, which contains no secrets; raise StoreError if it fails."""
+    import subprocess
+    import tempfile
+
+    from xapi_cli.system.programs import UNKNOWN_EXIT, ChildProcess
+    from xapi_cli.system.render import printable
+
+    with tempfile.TemporaryFile() as errors:  # not a pipe, which the agent could keep open
+        try:
+            process = ChildProcess(
+                [sys.executable, *_START_COMMAND], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            )
+        except OSError as error:
+            raise StoreError(f"the agent cannot be started: {error.strerror}", hint="run `xapi agent start`") from error
+        try:
+            code = process.wait(_START_TIMEOUT)
+        except subprocess.TimeoutExpired as error:
+            raise StoreError(
+                f"the agent did not start within {_START_TIMEOUT:g} s", hint="run `xapi agent start`"
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+        errors.seek(0)
+        reason = printable(errors.read(1000).decode(errors="replace").strip().removeprefix("xapi: error: "))
+        # if the exit status is unknown, the connection to the agent shows whether it has started
+        if reason if code == UNKNOWN_EXIT else code:
+            raise StoreError(f"the agent cannot be started: {reason or f'exit code {code}'}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +20,6 @@ from xapi_cli.store.keyring.items import (
     service_of,
     with_store_errors,
 )
-from xapi_cli.store.keyring.silence import silence
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
@@ -40,7 +40,7 @@ class KeyringStore:
     def __init__(self, options: StoreOptions) -> None:
         self._warn = options.warn
         self._environ = options.environ
-        self._silence = silence if options.silence else contextlib.nullcontext
+        self._silence = _silence if options.silence else contextlib.nullcontext
         self._access = ExclusiveAccess("keyring", options, notice=self._warn_of_waiting)
         self._backends = Backends(options.state, options.environ)
         self._backend: KeyringBackend | None = None
@@ -152,3 +152,39 @@ def _set_session(address: str | None) -> None:
         os.environ.pop(_SESSION, None)
     else:
         os.environ[_SESSION] = address
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Redirect stdin, stdout and stderr to the null device, for this process and its children, during the body.
+
+    A backend that prints or logs may print secrets.
+    """
+    _flush()  # xapi's own output still reaches the original streams
+    saved = [_duplicate(number) for number in range(3)]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        for number, copy in enumerate(saved):
+            if copy is not None:
+                os.dup2(null, number, inheritable=True)
+        yield
+    finally:
+        os.close(null)
+        _flush()  # output of the third-party code is discarded
+        for number, copy in enumerate(saved):
+            if copy is not None:
+                os.dup2(copy, number, inheritable=True)
+                os.close(copy)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed or None
+            stream.flush()
+
+
+def _duplicate(number: int) -> int | None:
+    try:
+        return os.dup(number)
+    except OSError:
+        return None  # it is closed, and stays closed
