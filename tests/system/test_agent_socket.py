@@ -131,6 +131,34 @@ def test_a_socket_of_another_user_gets_no_byte(tmp_path: Path) -> None:
     assert process.communicate(timeout=30)[0] == "b''\n"
 
 
+def test_a_process_of_this_user_is_accepted(listener: socket.socket, tmp_path: Path) -> None:
+    connection = agent_socket.connect(str(tmp_path / "socket"))
+    accepted = agent_socket.accept(listener)
+
+    assert connection is not None
+    assert accepted is not None
+    accepted.sendall(b"hello")
+    assert connection.recv(10) == b"hello"
+    accepted.close()
+    connection.close()
+
+
+@needs_root
+def test_the_connection_of_another_user_is_closed() -> None:
+    code = (
+        f"import os, socket, sys; os.setuid({OTHER_USER}); s = socket.socket(socket.AF_UNIX)\n"
+        "s.connect(bytes.fromhex(sys.argv[1])); print(s.recv(10))"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # an abstract address, to which every user can connect (unix(7))
+        listener.listen()
+        command = [sys.executable, "-c", code, listener.getsockname().hex()]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+        assert agent_socket.accept(listener) is None
+        assert process.communicate(timeout=30)[0] == "b''\n"
+
+
 def test_without_an_agent_nothing_is_imported() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"

@@ -1,4 +1,21 @@
-"""A process that waits for one client, becomes like it, runs its command, and ends."""
+"""A process that waits for one client, becomes like it, runs its command, and ends.
+
+A command runs once, here or in its client, and never in both. These are the steps, and what follows if one fails:
+
+    accept    one of the idle workers gets the connection, and checks that this is still the installed version
+    permit    the worker takes it, so that the master does not replace the worker any more; without it, it ends
+    greet     the client opens this process, so that it can signal exactly this one
+    receive   the request with the streams; a client that leaves before runs the command itself, and the worker serves
+              the next one, unless an incomplete request may mean that the client is about to kill this process
+    report    the master gets the connection too: if this process is killed, it sends the wait status to the client
+    tie       from now on the kernel kills this process when the client ends, even if this is stopped
+    adopt     limits, directory, signals and more; if something cannot be adopted, the client runs the command: nothing
+              has happened yet
+    begin     the client learns that the command begins; after that, no failure makes it run the command
+    end       all that the command had open is closed before the client gets the exit code, and ends in turn
+
+The worker serves one command only: what a command leaves in its process cannot affect another one.
+"""
 
 import fcntl
 import os
@@ -98,10 +115,9 @@ def _next_call(station: Station, permit: Permit) -> _ClientCall | None:
     Ends this process when the master ends or is outdated, or has taken *permit*.
     """
     connection = _accept(station)
-    pid, uid = agent_socket.peer(connection)
-    if uid != os.geteuid() or pid == 0:  # 0: in another PID namespace
-        if uid == os.geteuid():
-            report(station, b"N", reason=protocol.OTHER_NAMESPACE)
+    pid, _ = agent_socket.peer(connection)
+    if pid == 0:
+        report(station, b"N", reason=protocol.OTHER_NAMESPACE)
         connection.close()
         return None
     if protocol.build_id() != station.build:
@@ -160,11 +176,9 @@ def _accept(station: Station) -> socket.socket:
         ready = dict(poll.poll())
         if station.lifeline in ready:
             os._exit(0)
-        try:
-            connection, _ = station.listener.accept()
-        except OSError:
-            continue  # another worker has accepted it, or the client has left
-        return connection
+        with suppress(OSError):  # another worker has accepted it, or the client has left
+            if (connection := agent_socket.accept(station.listener)) is not None:
+                return connection
 
 
 def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:

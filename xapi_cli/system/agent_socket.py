@@ -93,6 +93,18 @@ def connect_stream(path: str) -> "Stream | None":
     return stream(fileno=connection.detach())
 
 
+def accept(listener: "Stream") -> "Stream | None":
+    """Return the next connection to *listener*; None, after closing it, if it is not from a process of this user.
+
+    Raises OSError if another process has accepted it, or the peer has left.
+    """
+    connection, _ = listener.accept()
+    if peer(connection)[1] == os.geteuid():
+        return connection
+    connection.close()
+    return None
+
+
 def peer(connection: "socket") -> tuple[int, int]:
     """Return the process id and the effective user id of the peer, as the kernel recorded them; Linux only.
 

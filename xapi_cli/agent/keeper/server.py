@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from os import geteuid, read
+from os import read
 
 from xapi_cli.agent.keeper.records import HeldFailures, HeldRecords, LockedMemory, Locks
 from xapi_cli.store.agent import messages
@@ -92,8 +92,10 @@ class Keeper:
 
     def _accept(self) -> None:
         with suppress(OSError):  # the client has given up, or there are too many descriptors in the system
-            sock, _ = self._listener.accept()
-            if not self._is_admitted(sock):
+            sock = agent_socket.accept(self._listener)
+            if sock is None:
+                return
+            if not self._make_place():
                 sock.close()
                 return
             sock.setblocking(False)
@@ -102,10 +104,8 @@ class Keeper:
             self._selector.register(sock, selectors.EVENT_READ, connection.receive)
             connection.receive()
 
-    def _is_admitted(self, sock: socket.socket) -> bool:
-        """Return whether the peer is a process of this user; disconnects the oldest client if the limit is reached."""
-        if agent_socket.peer(sock)[1] != geteuid():
-            return False
+    def _make_place(self) -> bool:
+        """Return whether there is place for another client; disconnects the oldest one if the limit is reached."""
         if len(self._connections) >= self._limit:
             oldest = next((each for each in self._connections if each.lock is None), None)
             if oldest is None:

@@ -1,21 +1,68 @@
-"""Pass bytes between the borrower of a connection and the server, with backpressure in both directions."""
+"""Pass bytes between the borrower of a connection and the server, with backpressure in both directions.
+
+The borrower has one end of a pair of sockets. Each direction holds at most one block: while that cannot be passed on,
+nothing more is taken, so the kernel's buffers fill and the sender waits.
+
+Both ends can fail alone, and neither failure may hide data. If the server closes or resets the connection, the borrower
+gets the reason over the control connection before it sees the end of the data. If the server takes no more, its
+response may have arrived anyway, so receiving continues. If the borrower leaves, what it had sent is still passed on:
+the kernel would send it too after a process has ended. The bytes that were passed on are counted, because a connection
+can be lent again only if the borrower has counted the same: otherwise bytes of its response would reach the next one.
+"""
 
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from xapi_cli.http.connection import BLOCK, Connection, Selector
-from xapi_cli.http.relay.messages import Message, MessageSocket, end_message
+from xapi_cli.http.relay.messages import LoanEnd, Message, MessageSocket, end_message
 
 _FLUSH_TIMEOUT = 5.0  # seconds to send to the server what the borrower had sent when it ended the loan
 _BUFFER = 128 * 1024  # bytes that the kernel buffers in each direction
 
 
+class _Direction:
+    """Bytes on their way: *take* receives from one end, *give* sends to the other.
+
+    *take* returns None if nothing has arrived, and b"" at the end. *give* returns the number of bytes sent, which may
+    be 0, and raises OSError or ValueError if nothing more can be sent.
+    """
+
+    def __init__(self, take: Callable[[], bytes | None], give: Callable[[memoryview], int]) -> None:
+        self._take, self._give = take, give
+        self.data = memoryview(b"")  # taken, but not given yet
+        self.count = 0  # bytes given
+        self.has_ended = False  # nothing more can be taken
+        self.has_failed = False  # nothing more can be given
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether more can be taken now."""
+        return not (self.data or self.has_ended or self.has_failed)
+
+    def pump(self) -> bool:
+        """Pass on what is possible without waiting; return whether anything has changed."""
+        is_progress = False
+        if self.is_taking and (taken := self._take()) is not None:
+            self.data, self.has_ended, is_progress = memoryview(taken), not taken, True
+        if self.data:
+            try:
+                count = self._give(self.data)
+            except (OSError, ValueError):
+                self.data, self.has_failed = memoryview(b""), True
+                return True
+            self.count += count
+            self.data = self.data[count:]
+            is_progress = is_progress or count > 0
+        return is_progress
+
+
 class RelayedConnection:
     """Pass bytes between *server* and one end of a pair of sockets until the borrower ends the loan over *control*.
 
-    At most one block in each direction is held here. `borrowed` is the other end of the pair.
+    `borrowed` is the other end of the pair.
     """
 
     def __init__(self, server: Connection, control: MessageSocket) -> None:
@@ -25,121 +72,95 @@ class RelayedConnection:
         for end in (self._local, self.borrowed):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             end.setblocking(False)
-        self._to_borrower = memoryview(b"")
-        self._to_server = memoryview(b"")
-        self._forwarded = 0  # bytes that the borrower can read or has read
-        self._transmitted = 0  # bytes that the server has been sent
-        self._server_ended = False  # nothing more can be received
-        self._server_failed = False  # nothing more can be sent
-        self._borrower_ended = False  # nothing more can be taken from the borrower
-        self._is_undelivered = False  # the borrower closed its end before it was sent everything
+        self._response = _Direction(self._take_from_server, self._give_to_borrower)
+        self._request = _Direction(self._take_from_borrower, self._give_to_server)
+        self._is_over = False  # the borrower has ended the loan
         self._last_words: Message | None = None
 
-    def run(self) -> Message:
-        """Pass bytes on until the loan ends; return the last message of the borrower, of type `gone` without one.
+    def run(self) -> Message | None:
+        """Pass bytes on until the loan ends; return the last message of the borrower, None without one.
 
         Raises ProtocolError if the message is not valid.
         """
-        while True:
-            is_progress = any([self._receive(), self._deliver(), self._take(), self._transmit()])
-            if not is_progress and self._wait_is_over():
-                break
-        self._last_words = self._last_words or {"type": "gone"}
+        while any([self._response.pump(), self._request.pump()]) or not self._wait_is_over():
+            pass
+        self._is_over = True
         self._flush()
         return self._last_words
 
-    def is_complete(self, message: Message) -> bool:
-        """Return whether exactly the bytes that *message* counts were passed on."""
-        return (
-            (message.get("received"), message.get("sent")) == (self._forwarded, self._transmitted)
-            and not self.has_surplus(message)
-            and not self._server_ended
-            and not self._server_failed
-        )
+    def is_complete(self, end: LoanEnd) -> bool:
+        """Return whether exactly the bytes that *end* counts were passed on."""
+        is_open = not (self._response.has_ended or self._request.has_failed)
+        return is_open and end.sent == self._request.count and not self.has_surplus(end)
 
-    def has_surplus(self, message: Message) -> bool:
+    def has_surplus(self, end: LoanEnd) -> bool:
         """Return whether the server sent more than the borrower, which has a complete response, has read."""
-        return message.get("received") != self._forwarded or bool(self._to_borrower) or self._is_undelivered
+        response = self._response
+        return end.received != response.count or bool(response.data) or response.has_failed
 
     def close(self) -> None:
         """Close both ends of the pair."""
         self._local.close()
         self.borrowed.close()
 
-    def _receive(self) -> bool:
-        if not self._is_receiving:
-            return False
+    def _take_from_server(self) -> bytes | None:
         try:
             data = self._server.receive_now(BLOCK)
         except (OSError, ValueError) as error:
-            self._end(error if isinstance(error, OSError) else OSError(None, "the connection was closed"))
-            return True
-        if data is None:
-            return False
+            self._report_end(error if isinstance(error, OSError) else OSError(None, "the connection was closed"))
+            return b""
         if data == b"":
-            self._end(None)
-        self._to_borrower = memoryview(data)
-        return True
+            self._report_end(None)
+        return data
 
-    def _end(self, error: OSError | None) -> None:
+    def _report_end(self, error: OSError | None) -> None:
         """Report how the connection ended; first, because the borrower looks for the report at the end of the data."""
-        self._server_ended = True
         with suppress(OSError):
             self._control.send(end_message(error))
         with suppress(OSError):
             self._local.shutdown(socket.SHUT_WR)
 
-    def _deliver(self) -> bool:
-        if not self._to_borrower:
-            return False
+    def _give_to_borrower(self, data: memoryview) -> int:
         try:
-            count = self._local.send(self._to_borrower)
+            return self._local.send(data)
         except BlockingIOError:
-            return False
-        except OSError:  # the borrower has closed its end; its last message says what it has read
-            self._to_borrower = memoryview(b"")
-            self._is_undelivered = True
-            return False
-        self._forwarded += count
-        self._to_borrower = self._to_borrower[count:]
-        return True
+            return 0
 
-    def _take(self) -> bool:
-        if not self._is_taking:
-            return False
+    def _take_from_borrower(self) -> bytes | None:
         try:
-            data = self._local.recv(BLOCK)
+            return self._local.recv(BLOCK)
         except BlockingIOError:
-            return False
+            return None
         except OSError:
-            data = b""
-        self._borrower_ended = not data
-        self._to_server = memoryview(data)
-        return bool(data)
+            return b""
 
-    def _transmit(self) -> bool:
-        if not self._to_server:
-            return False
+    def _give_to_server(self, data: memoryview) -> int:
         try:
-            count = self._server.send_now(self._to_server)
+            return self._server.send_now(data)
         except (OSError, ValueError):  # a response may have arrived anyway; otherwise receiving reports the cause
-            self._server_failed = True
-            self._to_server = memoryview(b"")
             with suppress(OSError):
                 self._local.shutdown(socket.SHUT_RD)
-            return True
-        self._transmitted += count
-        self._to_server = self._to_server[count:]
-        return bool(count)
+            raise
 
     def _wait_is_over(self) -> bool:
         """Wait until bytes can be passed on; return whether the borrower has ended the loan."""
-        return self._control in self._wait(None, self._control) and self._read_control()
+        if self._control not in self._wait(None, self._control):
+            return False
+        try:
+            self._last_words = self._control.receive()
+        except OSError:
+            return True
+        return self._last_words is not None or self._control.has_ended
 
     def _wait(self, seconds: float | None, *others: MessageSocket) -> list[object]:
-        """Wait until bytes can be passed on, or one of *others* has a message; return what is ready."""
+        """Wait until bytes can be passed on, or one of *others* has a message; return what is ready.
+
+        Nothing is passed to a borrower that has ended the loan.
+        """
+        is_delivering = self._response.data and not self._is_over
+        local = selectors.EVENT_READ if self._request.is_taking else 0
         wanted: list[tuple[socket.socket | Connection, int]] = [
-            (self._local, self._local_events()),
+            (self._local, local | (selectors.EVENT_WRITE if is_delivering else 0)),
             (self._server, self._server_events()),
         ]
         with Selector() as selector:
@@ -150,37 +171,17 @@ class RelayedConnection:
                 selector.register(other, selectors.EVENT_READ)
             return [key.fileobj for key, _ in selector.select(seconds)]
 
-    @property
-    def _is_receiving(self) -> bool:
-        return not (self._to_borrower or self._server_ended or self._is_undelivered or self._last_words)
-
-    @property
-    def _is_taking(self) -> bool:
-        return not (self._to_server or self._borrower_ended or self._server_failed)
-
-    def _local_events(self) -> int:
-        is_delivering = self._to_borrower and not self._last_words
-        return (selectors.EVENT_READ if self._is_taking else 0) | (selectors.EVENT_WRITE if is_delivering else 0)
-
     def _server_events(self) -> int:
-        return self._server.events(receiving=self._is_receiving, sending=bool(self._to_server))
-
-    def _read_control(self) -> bool:
-        try:
-            self._last_words = self._control.receive()
-        except OSError:
-            return True
-        return self._last_words is not None or self._control.has_ended
+        is_receiving = self._response.is_taking and not self._is_over
+        return self._server.events(receiving=is_receiving, sending=bool(self._request.data))
 
     def _flush(self) -> None:
-        """Send the server what the borrower had sent: the kernel would send it too after a process has ended."""
+        """Send the server what the borrower had sent."""
         end = time.monotonic() + _FLUSH_TIMEOUT
-        while self._is_taking or self._to_server:
-            if any([self._take(), self._transmit()]):
+        while self._request.is_taking or self._request.data:
+            if self._request.pump():
                 continue
-            left = end - time.monotonic()
-            if left <= 0:
-                self._server_failed = True
+            if (left := end - time.monotonic()) <= 0:
+                self._request.has_failed = True
                 return
-            if self._is_taking or self._to_server:
-                self._wait(left)
+            self._wait(left)

@@ -9,7 +9,6 @@ import selectors
 import signal
 import socket
 import ssl
-import time
 from threading import Lock, Thread, active_count, stack_size
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http.connection import Connection, Route, Selector
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.pool import ConnectionPool
-from xapi_cli.http.relay.messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, kind_of
+from xapi_cli.http.relay.messages import Loan, LoanEnd, LoanRequest, MessageSocket, ProtocolError, within
 from xapi_cli.http.relay.prepared_tls import PreparedContexts, Sources, Stamp
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system import agent_socket, own_process
@@ -62,10 +61,12 @@ def serve(listener: socket.socket, lifeline: int) -> None:
 def _accept(listener: socket.socket, relay: "Relay") -> list[Thread]:
     """Start a thread for the next borrower, unless it disconnected, belongs to another user or exceeds the limit."""
     try:
-        sock, _ = listener.accept()
+        sock = agent_socket.accept(listener)
     except OSError:
         return []
-    if agent_socket.peer(sock)[1] != os.geteuid() or active_count() > _MAX_LOANS:
+    if sock is None:
+        return []
+    if active_count() > _MAX_LOANS:
         sock.close()
         return []
     thread = Thread(target=relay.handle, args=(MessageSocket(sock),), daemon=True)
@@ -102,7 +103,8 @@ class Relay:
     def handle(self, control: MessageSocket) -> None:
         """Serve the borrower at *control* until its loan ends."""
         try:
-            message = _await_message(control)
+            if (message := control.wait(within(_REQUEST_TIMEOUT))) is None:
+                return
             if message["type"] == "status":
                 control.send({"type": "status", **self.status()})
             elif message["type"] == "lend":
@@ -204,47 +206,24 @@ def must_relay(route: Route) -> bool:
 
 def _serve_loan(connection: Connection, control: MessageSocket, trace: str) -> bool:
     """Lend *connection* until the borrower ends the loan; return whether it can be lent again."""
-    kind, is_relayed = connection.kind, must_relay(connection.route)
+    kind, is_relayed, has_surplus = connection.kind, must_relay(connection.route), False
     message = Loan(connection.tls, kind and kind[1:], is_relayed, connection.peer, trace).message()
     if not is_relayed:
         control.send(message, connection.fileno())
-        last = _await_end(control)
-        is_reusable = bool(last["type"] == "keep")
+        end = LoanEnd.of(control.wait())
+        is_complete = True
     else:
         relayed = RelayedConnection(connection, control)
         try:
             control.send(message, relayed.borrowed.fileno())
             relayed.borrowed.close()
-            last = relayed.run()
+            end = LoanEnd.of(relayed.run())
         finally:
             relayed.close()
-        is_reusable = last["type"] == "keep" and relayed.is_complete(last)
-        connection.has_surplus = last["type"] == "keep" and relayed.has_surplus(last)
-    connection.has_surplus = connection.has_surplus or last["type"] == "surplus"
-    if is_reusable:
-        connection.end_response(*kind_of(last))
-    return is_reusable
-
-
-def _await_message(control: MessageSocket) -> Message:
-    """Return the request of the borrower; raises _BorrowerLeft if it does not send one soon."""
-    end = time.monotonic() + _REQUEST_TIMEOUT
-    while (message := control.receive()) is None:
-        left = end - time.monotonic()
-        if control.has_ended or left <= 0:
-            raise _BorrowerLeft
-        _wait(control, left)
-    return message
-
-
-def _await_end(control: MessageSocket) -> Message:
-    """Return the last message of the borrower, of type `gone` if it left without one."""
-    while (message := control.receive()) is None and not control.has_ended:
-        _wait(control, None)
-    return message or {"type": "gone"}
-
-
-def _wait(control: MessageSocket, seconds: float | None) -> None:
-    with Selector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        selector.select(seconds)
+        is_complete, has_surplus = relayed.is_complete(end), relayed.has_surplus(end)
+    if end.has_surplus or (end.kind is not None and has_surplus):
+        connection.has_surplus = True
+    if end.kind is None or not is_complete:
+        return False
+    connection.end_response(*end.kind)
+    return True

@@ -6,9 +6,7 @@ one end of a pair of sockets. Over plain http, the borrower gets the TCP socket 
 
 import hashlib
 import os
-import select
 import socket
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,7 +14,17 @@ from typing import TYPE_CHECKING
 from xapi_cli.http import tls
 from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
 from xapi_cli.http.pool import OpenLender
-from xapi_cli.http.relay.messages import Loan, LoanRequest, Message, MessageSocket, ProtocolError, end_error, failure
+from xapi_cli.http.relay.messages import (
+    Loan,
+    LoanEnd,
+    LoanRequest,
+    Message,
+    MessageSocket,
+    ProtocolError,
+    end_error,
+    failure,
+    within,
+)
 from xapi_cli.system.safe_paths import denotes_process
 
 if TYPE_CHECKING:
@@ -78,9 +86,8 @@ class LentConnection(Connection):
         if self.kind is None or self._is_private:
             return False
         _, method, status = self.kind
-        message = {"type": "keep", "kind": [method, status], "received": self._received, "sent": self._sent}
         with suppress(OSError):
-            self._control.send(message)
+            self._control.send(LoanEnd((method, status), self._received, self._sent).message())
             super().close()
             self.return_control(self._control)
             return True
@@ -90,7 +97,7 @@ class LentConnection(Connection):
         """End the loan; the relay closes the connection to the server."""
         if self.has_surplus:
             with suppress(OSError):
-                self._control.send({"type": "surplus"})
+                self._control.send(LoanEnd(has_surplus=True).message())
         super().close()
         self._control.close()
 
@@ -161,10 +168,10 @@ class RelayLender:
         new: bool,
     ) -> Connection | None:
         control.send(LoanRequest(route, _digest(authorization), self._sources, new).message())
-        message = _first_reply(control, self._reply_timeout)
+        message = control.wait(within(self._reply_timeout))
         while message is not None and message["type"] == "phase":
             wait.phase = str(message.get("phase"))
-            message = _next_message(control, wait)
+            message = control.wait(wait.poll_interval)
         descriptor = control.take_descriptor()
         if message is None or message["type"] != "lent" or descriptor is None:
             control.close()
@@ -190,10 +197,11 @@ class RelayLender:
         self._await_returns()
 
     def _await_returns(self) -> None:
-        end = time.monotonic() + self._reply_timeout
+        left = within(self._reply_timeout)
         while self._returning:
             control = self._returning.pop()
-            _poll(control, max(0, end - time.monotonic()))
+            with suppress(OSError, ProtocolError):
+                control.wait(left)
             control.close()
 
 
@@ -222,7 +230,7 @@ def relay_status(connect: Connector) -> dict[str, int] | None:
             control = MessageSocket(sock)
             try:
                 control.send({"type": "status"})
-                message = _first_reply(control, REPLY_TIMEOUT)
+                message = control.wait(within(REPLY_TIMEOUT))
             finally:
                 control.close()
             if message is not None and message.pop("type") == "status":
@@ -239,26 +247,3 @@ def _is_instant(route: Route) -> bool:
 def _digest(authorization: str) -> str:
     """Return a value that differs between credentials: their connections are not shared."""
     return hashlib.blake2b(authorization.encode(), digest_size=16).hexdigest() if authorization else ""
-
-
-def _first_reply(control: MessageSocket, reply_timeout: float) -> Message | None:
-    """Return the first message of the relay; None if there is none within *reply_timeout* seconds."""
-    end = time.monotonic() + reply_timeout
-    while (message := control.receive()) is None and not control.has_ended:
-        if (left := end - time.monotonic()) <= 0:
-            return None
-        _poll(control, left)
-    return message
-
-
-def _next_message(control: MessageSocket, wait: "Wait") -> Message | None:
-    """Return the next message, None if the relay ended; raises TimeoutExpired when *wait* has expired."""
-    while (message := control.receive()) is None and not control.has_ended:
-        _poll(control, wait.poll_interval())
-    return message
-
-
-def _poll(control: MessageSocket, seconds: float) -> None:
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.poll(seconds * 1000)

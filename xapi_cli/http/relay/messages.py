@@ -14,9 +14,12 @@ The borrower ends the loan by closing the connection to the relay. Without `keep
 """
 
 import json
+import select
 import socket
 import ssl
 import struct
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -106,7 +109,7 @@ class Loan(NamedTuple):
             tls, kind = message["tls"], message["kind"]
             return cls(
                 None if tls is None else _text(tls),
-                None if kind is None else kind_of(message),
+                None if kind is None else _kind(message),
                 message["is_relayed"] is True,
                 _text(message["peer"]),
                 _text(message["trace"]),
@@ -115,7 +118,33 @@ class Loan(NamedTuple):
             raise ProtocolError("not a loan") from error
 
 
-def kind_of(message: Message) -> tuple[str, int]:
+class LoanEnd(NamedTuple):
+    """How a borrower ends a loan.
+
+    *kind* is the method and status of a complete response, after which the connection is reusable, if exactly the bytes
+    that were *received* and *sent* have been passed on. With *has_surplus*, bytes arrived that belong to no response.
+    """
+
+    kind: tuple[str, int] | None = None
+    received: int | None = 0
+    sent: int | None = 0
+    has_surplus: bool = False
+
+    def message(self) -> Message:
+        """Return the end as a message."""
+        if self.has_surplus:
+            return {"type": "surplus"}
+        return {"type": "keep", "kind": self.kind, "received": self.received, "sent": self.sent}
+
+    @classmethod
+    def of(cls, message: Message | None) -> Self:
+        """Return the end in the last *message* of the borrower, None without one; raises ProtocolError."""
+        if message is not None and message["type"] == "keep":
+            return cls(_kind(message), message.get("received"), message.get("sent"))
+        return cls(has_surplus=message is not None and message["type"] == "surplus")
+
+
+def _kind(message: Message) -> tuple[str, int]:
     """Return the method and status in *message*; raises ProtocolError if they are not valid."""
     match message.get("kind"):
         case [str(method), int(status)]:
@@ -183,6 +212,18 @@ class MessageSocket:
             message = self._next()
         return message
 
+    def wait(self, left: Callable[[], float | None] = lambda: None) -> Message | None:
+        """Return the next message, None if the peer has left; wait for as many seconds as *left* returns.
+
+        Raises what `receive` and *left* raise.
+        """
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        while (message := self.receive()) is None and not self.has_ended:
+            seconds = left()
+            poll.poll(None if seconds is None else seconds * 1000)
+        return message
+
     def take_descriptor(self) -> int | None:
         """Return the oldest descriptor that has arrived, None without one; the caller closes it."""
         return self._descriptors.pop(0) if self._descriptors else None
@@ -223,6 +264,18 @@ class MessageSocket:
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             raise ProtocolError("not a message")
         return message
+
+
+def within(seconds: float) -> Callable[[], float]:
+    """Return what returns the rest of the *seconds* that begin now, and raises TimeoutError when they have passed."""
+    end = time.monotonic() + seconds
+
+    def left() -> float:
+        if (rest := end - time.monotonic()) <= 0:
+            raise TimeoutError
+        return rest
+
+    return left
 
 
 def end_message(error: OSError | None) -> Message:
