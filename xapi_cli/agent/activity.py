@@ -1,15 +1,56 @@
-"""How often processes of the agent failed, and how long the master waits before it starts another one."""
+"""What an agent has done since it started: the commands, and the failures of its processes."""
 
 import os
 import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 _FIRST_DELAY = 0.05  # seconds; twice as long after each further failure
 _MAX_DELAY = 60.0  # seconds
 _MAX_DOUBLINGS = 16
 
 
+class Activity:
+    """The commands, and when the agent is idle: *idle* seconds after its last use, and never before it is ready."""
+
+    def __init__(self, idle: float) -> None:
+        self._idle = idle
+        self._since, self._used = time.time(), time.monotonic()
+        self._is_ready = False
+        self._warm = 0
+        self._cold: Counter[str] = Counter()
+
+    def ready(self) -> None:
+        """Record that the agent is ready, and count its idle time from now on."""
+        self._is_ready = True
+        self.use()
+
+    def use(self) -> None:
+        """Record that the agent is in use now."""
+        self._used = time.monotonic()
+
+    def begin_command(self) -> None:
+        """Count a command that a worker runs."""
+        self._warm += 1
+        self.use()
+
+    def bypass(self, reason: str, *, has_begun: bool) -> None:
+        """Count a command that its client runs, because of *reason*; with *has_begun*, it was counted before."""
+        self._cold[reason] += 1
+        self._warm -= has_begun
+
+    def seconds_until_idle(self) -> float:
+        """Return the time until the agent can end because it is idle."""
+        return self._used + self._idle - time.monotonic() if self._is_ready else float("inf")
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what `xapi agent status` shows."""
+        return {"since": self._since, "idle": self._idle, "warm": self._warm, "cold": dict(self._cold.most_common())}
+
+
 class ProcessFailures:
-    """The failures since the agent started: `count`, and the `last` one as a noun phrase, None without one."""
+    """The failures: `count`, and the `last` one as a noun phrase, None without one; how long to wait after them."""
 
     def __init__(self) -> None:
         self.count = 0

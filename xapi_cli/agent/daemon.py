@@ -159,19 +159,8 @@ def run(
     """
     own_process.protect()
     passed = _passed_sockets(os.environ)
-    held, listeners = _listen(directory, [name for name in _NAMES if name not in passed], wait)
-    sockets = {**passed, **listeners.sockets}
-
-    def publish() -> None:
-        listeners.publish()
-        held.note(listener.READY)
-        ready()
-
-    def release() -> None:
-        held.note(listener.ENDING)
-        listeners.remove()
-        held.close()
-
+    presence = _listen(directory, [name for name in _NAMES if name not in passed], wait)
+    sockets = {**passed, **presence.sockets}
     build = protocol.build_id()  # before the modules are loaded: an upgrade in the meantime must be noticed
     from xapi_cli.agent import preload
 
@@ -183,29 +172,27 @@ def run(
             master.Sockets(*(sockets[name] for name in master.Sockets._fields)),
             {name: sockets[name] for name in services.NAMES},
             directory,
+            presence,
             build=build,
-            ready=publish,
+            ready=ready,
             warn=warn,
             idle=idle,
             is_needed=lambda: _holds_tokens(directory),
-            is_reachable=listeners.are_reachable,
-            leave_lock=held.close,
-            release=release,
         )
     except BaseException:
-        release()
+        presence.release()
         raise
     agent.run()
 
 
-def _listen(directory: str, names: Sequence[str], wait: float) -> tuple[listener.Lock, listener.Listeners]:
-    """Return the lock of *directory*, and the new sockets *names*.
+def _listen(directory: str, names: Sequence[str], wait: float) -> listener.Presence:
+    """Return the lock of *directory*, with the new sockets *names*.
 
     Raises AlreadyRunning, UsageError for files that cannot be replaced, and XapiError; no socket is left then.
     """
     try:
         held = listener.lock(Path(directory), timeout=wait)
-        return held, listener.Listeners(Path(directory), names)
+        return listener.Presence(held, listener.Listeners(Path(directory), names))
     except OSError as error:
         raise XapiError(
             f"the agent cannot create its sockets in {printable(directory)}: {error.strerror}",

@@ -15,7 +15,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -149,6 +149,37 @@ class Listeners:
             if name in self._inodes and _inode(path) == self._inodes[name]:
                 with suppress(OSError):
                     os.unlink(path)
+
+
+class Presence:
+    """What shows an agent to others: the lock *held* and the sockets *listeners* in its directory."""
+
+    def __init__(self, held: Lock, listeners: Listeners) -> None:
+        self._held, self._listeners = held, listeners
+
+    @property
+    def sockets(self) -> Mapping[str, socket.socket]:
+        """The listening sockets, by their names."""
+        return self._listeners.sockets
+
+    def publish(self) -> None:
+        """Show that the agent is ready: others can connect."""
+        self._listeners.publish()
+        self._held.note(READY)
+
+    def is_visible(self) -> bool:
+        """Return whether the sockets are still there."""
+        return self._listeners.are_reachable()
+
+    def leave(self) -> None:
+        """Close the lock in a child process, which does not hold it."""
+        self._held.close()
+
+    def release(self) -> None:
+        """Show that the agent is ending, remove the sockets, and release the lock."""
+        self._held.note(ENDING)
+        self._listeners.remove()
+        self._held.close()
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,6 +1,21 @@
 """The process that listens, keeps idle workers ready and knows what they did; it runs no command itself.
 
 It has one thread and no secrets, and never looks up a name or opens D-Bus, so its workers start as a new process does.
+
+One loop waits for signals, for the reports of workers, for requests to its control socket and, only while no worker is
+idle, for commands. The invariants:
+
+- The loop never waits for a process or a peer for longer than `_CONTROL_TIMEOUT`. A client is not served meanwhile only
+  if no worker is idle; after a moment, it runs its command itself.
+- Reports are read before an ended process is forgotten. A worker may have sent one just before it ended, and the client
+  whose connection is in it waits for the wait status.
+- A new worker is started a moment after a command has begun, because forking and warming it up would slow down that
+  command; at once if a client waits. After each failure the next start waits twice as long, so that an agent that
+  cannot start workers does not occupy the machine.
+- Workers, services and master belong to one version. After an upgrade, the agent starts no worker but ends, and the
+  commands that run complete.
+- A process that is killed takes nothing along: the kernel releases the lock of the agent, ends the lifeline, at which
+  services and idle workers end, and the next agent replaces the names of the sockets.
 """
 
 import json
@@ -9,14 +24,14 @@ import select
 import signal
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from xapi_cli.agent import fidelity, preload, protocol, worker
-from xapi_cli.agent.failures import ProcessFailures, ending
+from xapi_cli.agent.activity import Activity, ProcessFailures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
+from xapi_cli.agent.listener import Presence
 from xapi_cli.agent.services import Services
 from xapi_cli.errors import XapiError
 from xapi_cli.system import agent_socket, own_process
@@ -37,14 +52,51 @@ class Sockets(NamedTuple):
     control: socket.socket
 
 
+class _Signals:
+    """The signals to the master: those that stop it, and the ends of its child processes."""
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+        self._wakeup, self._sender = socket.socketpair()
+        for each in (self._wakeup, self._sender):
+            each.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return what becomes readable when a signal arrives."""
+        return self._wakeup.fileno()
+
+    def catch(self) -> None:
+        """Handle the signals from now on."""
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._request_stop)
+
+    def clear(self) -> None:
+        """Wait for the next ones."""
+        with suppress(BlockingIOError):
+            self._wakeup.recv(4096)
+
+    def leave(self) -> None:
+        """Let a child process receive its own signals."""
+        signal.set_wakeup_fd(-1)
+        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        self._wakeup.close()
+        self._sender.close()
+
+    def _request_stop(self, *_: object) -> None:
+        self.stop_requested = True
+
+
 class Master:
-    """Serves *sockets* until it is idle for *idle* seconds; *release* removes the sockets and releases the lock.
+    """Serves *sockets* until it is idle for *idle* seconds, or its *presence*, which shows it to others, was removed.
 
     *build* is that of the modules that this process has loaded. *ready* is called when the first worker and all
-    services run; *warn* is called with a message about each process that fails afterwards.
+    services run, and others can connect; *warn* with a message about each process that fails afterwards.
     *services* are the listening sockets of the services, by their names; *directory* has their paths.
-    The agent does not end while it *is_needed*, and ends when it is not *is_reachable*: its sockets were removed.
-    *leave_lock* closes the lock of the agent in its child processes.
+    The agent does not end while it *is_needed*.
     """
 
     def __init__(
@@ -52,53 +104,38 @@ class Master:
         sockets: Sockets,
         services: Mapping[str, socket.socket],
         directory: str,
+        presence: Presence,
         *,
         build: bytes,
         ready: Callable[[], None],
         warn: Callable[[str], None],
         idle: float,
         is_needed: Callable[[], bool],
-        is_reachable: Callable[[], bool],
-        leave_lock: Callable[[], None],
-        release: Callable[[], None],
     ) -> None:
-        self._sockets = sockets
+        self._sockets, self._presence = sockets, presence
         self._announce: Callable[[], None] | None = ready
         self._warn = warn
-        self._idle = idle
-        self._is_needed, self._is_reachable = is_needed, is_reachable
-        self._leave_lock = leave_lock
-        self._release = release
+        self._is_needed = is_needed
         self._lifeline, self._lifeline_end = os.pipe()
         self._services = Services(services, self._lifeline)
         self._reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._reports.setblocking(False)
-        self._wakeup, signal_end = socket.socketpair()
-        for each in (self._wakeup, signal_end):
-            each.setblocking(False)
-        self._signal_end = signal_end
+        self._signals = _Signals()
         self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, directory)
         self._idle_workers = IdleWorkers()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
         self._failures = ProcessFailures()
         self._reasons: dict[int, str] = {}  # why processes failed that have not been reaped yet
-        self._cold: Counter[str] = Counter()
-        self._warm = 0
-        self._since = time.time()
-        self._used = time.monotonic()
+        self._activity = Activity(idle)
         self._refill_at = 0.0
-        self._stop_requested = self._stopping = False
+        self._stopping = False
 
     def run(self) -> None:
         """Serve until the end: `stop`, a signal, an upgrade, or idleness; running commands end first.
 
         Raises XapiError if a process fails before the agent is ready.
         """
-        signal.set_wakeup_fd(self._signal_end.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        for number in _STOP_SIGNALS:
-            signal.signal(number, self._request_stop)
+        self._signals.catch()
         try:
             self._start_missing(is_wanted=False)
             while not self._stopping or self._busy:
@@ -108,21 +145,17 @@ class Master:
         if self._announce is not None and self._failures.last is not None:
             raise XapiError(f"the agent failed to start: {self._failures.last}")
 
-    def _request_stop(self, *_: object) -> None:
-        self._stop_requested = True
-
     def _step(self) -> None:
         ready = self._wait()
-        if self._wakeup.fileno() in ready:
-            with suppress(BlockingIOError):
-                self._wakeup.recv(4096)
+        if self._signals.fileno() in ready:
+            self._signals.clear()
         self._read_reports()
         self._reap()
-        if self._stop_requested or not self._is_reachable():
+        if self._signals.stop_requested or not self._presence.is_visible():
             self._stop()
         if not self._stopping and self._sockets.control.fileno() in ready:
             self._serve_control()
-        if not self._stopping and not self._busy and self._seconds_until_idle() <= 0:
+        if not self._stopping and not self._busy and self._activity.seconds_until_idle() <= 0:
             self._stop_unless_needed()
         if not self._stopping:
             self._start_missing(is_wanted=self._sockets.agent.fileno() in ready)
@@ -134,7 +167,7 @@ class Master:
 
     def _wait(self) -> set[int]:
         poll = select.poll()
-        poll.register(self._wakeup, select.POLLIN)
+        poll.register(self._signals, select.POLLIN)
         poll.register(self._reports, select.POLLIN)
         if not self._stopping:
             poll.register(self._sockets.control, select.POLLIN)
@@ -144,17 +177,13 @@ class Master:
 
     def _timeout(self) -> float:
         now = time.monotonic()
-        waits = [_POLL, self._seconds_until_idle() + 0.001]
+        waits = [_POLL, self._activity.seconds_until_idle() + 0.001]
         if not self._stopping:
             if (delay := self._services.seconds_to_wait()) is not None:
                 waits.append(delay + 0.001)
             if len(self._idle_workers) < _IDLE_WORKERS and self._has_room:
                 waits.append(max(self._refill_at - now, self._failures.seconds_to_wait()))
         return max(min(waits), 0.0)
-
-    def _seconds_until_idle(self) -> float:
-        """Return the time until the agent can end because it is idle, which is never before it is ready."""
-        return self._used + self._idle - time.monotonic() if self._announce is None else _POLL
 
     # processes
 
@@ -239,14 +268,12 @@ class Master:
 
     def _leave(self) -> None:
         """Close in a new worker what belongs to the master."""
-        signal.set_wakeup_fd(-1)
-        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+        self._signals.leave()
         os.close(self._lifeline_end)
-        self._leave_lock()
+        self._presence.leave()
         self._idle_workers.close()
-        for each in (self._reports, self._wakeup, self._signal_end, self._sockets.control):
-            each.close()
+        self._reports.close()
+        self._sockets.control.close()
         for connection in self._busy.values():
             if connection is not None:
                 connection.close()
@@ -263,24 +290,23 @@ class Master:
         elif kind == b"R":
             self._announce_if_ready()
         elif kind in {b"C", b"N"}:
-            self._cold[reason] += 1
-            self._warm -= kind == b"C"  # it has been counted
+            self._activity.bypass(reason, has_begun=kind == b"C")
         elif kind == b"B":
             self._begin(pid, connection)
 
     def _announce_if_ready(self) -> None:
-        is_ending = self._stop_requested or self._stopping
+        is_ending = self._signals.stop_requested or self._stopping
         if self._announce is not None and self._services.all_run and not is_ending:
+            self._presence.publish()
             self._announce()
             self._announce = None
-            self._used = time.monotonic()
+            self._activity.ready()
 
     def _begin(self, pid: int, connection: socket.socket | None) -> None:
-        self._used = time.monotonic()
+        self._activity.begin_command()
         self._idle_workers.remove(pid)
         self._busy[pid] = connection
-        self._warm += 1
-        self._refill_at = self._used + _REFILL_DELAY
+        self._refill_at = time.monotonic() + _REFILL_DELAY
         self._failures.succeed()
 
     def _reap(self) -> None:
@@ -305,20 +331,20 @@ class Master:
             connection.setblocking(False)
             with connection, suppress(OSError):  # usually the client has ended
                 protocol.send(connection, b"S", b"%d" % status)
-            self._used = time.monotonic()
+            self._activity.use()
 
     # control
 
     def _stop_unless_needed(self) -> None:
         if self._is_needed():
-            self._used = time.monotonic()
+            self._activity.use()
         else:
             self._stop()
 
     def _stop(self) -> None:
         if not self._stopping:
             self._stopping = True
-            self._release()
+            self._presence.release()
             self._sockets.agent.close()
             self._sockets.control.close()
             self._services.close()
@@ -326,10 +352,10 @@ class Master:
 
     def _serve_control(self) -> None:
         with suppress(OSError, EOFError, protocol.ProtocolError):
-            connection, _ = self._sockets.control.accept()
+            connection = agent_socket.accept(self._sockets.control)
+            if connection is None:
+                return
             with connection:
-                if agent_socket.peer(connection)[1] != os.geteuid():
-                    return
                 connection.settimeout(_CONTROL_TIMEOUT)
                 kind, _ = protocol.receive(connection, 0)
                 if kind == b"I":
@@ -346,10 +372,7 @@ class Master:
         processes = [os.getpid(), *self._idle_workers, *self._busy, *self._services.processes.values()]
         return {
             "pid": os.getpid(),
-            "since": self._since,
-            "idle": self._idle,
-            "warm": self._warm,
-            "cold": dict(self._cold.most_common()),
+            **self._activity.status(),
             "running_commands": len(self._busy),
             "services": self._services.processes,
             "failures": self._failures.count,
