@@ -24,7 +24,7 @@ def example(operation: Operation, path: str) -> list[str]:
     default = "POST" if fields or _needs_text(operation, fields) else "GET"
     words = ["xapi", "request", *([] if operation.method == default else [operation.method]), _path(operation, path)]
     for each in operation.parameters_in("query"):
-        if each.required and "object" not in each.type.split(" or "):  # its members may be parameters
+        if each.required and "object" not in each.types:  # its members may be parameters
             words += _query_words(each)
     for each in _required_tokens(operation, "header"):
         words += _header_words(each)
@@ -90,14 +90,9 @@ def _item(field: Parameter, body: Body) -> str:
 
 
 def _json(field: Parameter) -> str:
-    kind = _kind(field)
+    kind = next(iter(field.types), "")
     values = [value for value in field.values if _SCALAR.fullmatch(value)] if kind in _SCALARS else []
     return values[0] if values else _JSON.get(kind, "[]")
-
-
-def _kind(parameter: Parameter) -> str:
-    """Return the first type of *parameter* that is not null."""
-    return parameter.type.removeprefix("null or ").partition(" or ")[0]
 
 
 def _query_words(parameter: Parameter) -> list[str]:
@@ -128,7 +123,7 @@ def _name(parameter: Parameter) -> str:
 def _value(parameter: Parameter) -> str:
     if unambiguous := [each for each in parameter.values if not each.startswith(_PART_OF_SEPARATOR)]:
         return unambiguous[0]
-    kind = _kind(parameter)
+    kind = next(iter(parameter.types), "")
     if parameter.is_json_text:
         return "[]" if kind.startswith("JSON (array") else "{}"
     if kind.removeprefix("array of ") in _SCALARS:

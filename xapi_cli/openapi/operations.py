@@ -22,9 +22,14 @@ class Parameter(NamedTuple):
     suggested: bool = False
 
     @property
+    def types(self) -> list[str]:
+        """The types that a value may have, apart from null."""
+        return [each for each in self.type.split(" or ") if each != "null"]
+
+    @property
     def is_file(self) -> bool:
         """Whether a multipart body contains this field as a file, or as several ones."""
-        return set(self.type.split(" or ")) - {"null"} in ({"file"}, {"array of file"})
+        return set(self.types) in ({"file"}, {"array of file"})
 
     @property
     def is_json_text(self) -> bool:
@@ -34,14 +39,13 @@ class Parameter(NamedTuple):
     @property
     def is_exploded(self) -> bool:
         """Whether the members of an object may be sent as their own parameters (style `form`, `explode`)."""
-        return not {"any", "object"}.isdisjoint(self.type.split(" or "))
+        return not {"any", "object"}.isdisjoint(self.types)
 
     def separator(self, *, is_form: bool) -> str:
         """Return the separator of the ITEM for this body field, in a form or in JSON."""
         if self.type == "file" or (is_form and self.is_file):
             return "@"
-        types = set(self.type.split(" or ")) - {"null"}
-        is_json = bool(types) and all(each in _JSON_TYPES or each.startswith("array") for each in types)
+        is_json = all(each in _JSON_TYPES or each.startswith("array") for each in self.types) and bool(self.types)
         return ":=" if is_json and not is_form else "="
 
 
