@@ -195,22 +195,26 @@ class Runtime:
         With *reports*, it collects its warnings there instead of printing them, and does not wait for the user.
         """
         from xapi_cli.settings.table import without_secrets
+        from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
         from xapi_cli.store.repository import TokenRepository
 
-        return TokenRepository(
-            identity,
-            storage or self.settings.storage,
-            state=self.state_directory,
-            environ=without_secrets(self.environ),  # a store may run programs
-            warn=reports.warnings.append if reports else self.terminal.warn,
-            on_lock_failure=reports.lock_failures.append if reports else None,
-            interactive=self.terminal.interactive and reports is None,
+        options = StoreOptions(
+            self.state_directory,
+            without_secrets(self.environ),  # a store may run programs
+            reports.warnings.append if reports else self.terminal.warn,
+            unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             silence=self.terminal.has_streams,
             keyring_cache=storage is None and self.settings.keyring_cache,
             settings=_store_settings(self.settings),
-            other_settings=self._store_settings_of_profiles,
             run_password_command=self._run_store_password_command,
             run_program=self._run_program,
+        )
+        return TokenRepository(
+            identity,
+            storage or self.settings.storage,
+            options,
+            on_lock_failure=reports.lock_failures.append if reports else None,
+            other_settings=self._store_settings_of_profiles,
         )
 
     def _store_settings_of_profiles(self) -> "Iterator[dict[str, Any]]":

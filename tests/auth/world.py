@@ -10,6 +10,7 @@ from xapi_cli.auth.account import Account
 from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginRefused
 from xapi_cli.store.login_session import open_session
+from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -74,10 +75,7 @@ class World:
         repository = TokenRepository(
             identity,
             "file",
-            state=state,
-            environ={},
-            warn=self.warnings.append,
-            interactive=typed is not None,
+            StoreOptions(state, {}, self.warnings.append, unlock_wait=None if typed is None else UNLOCK_WAIT),
         )
         return Account(
             identity,

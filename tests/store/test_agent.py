@@ -21,7 +21,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.store.login_session import open_session
-from xapi_cli.store.protocol import LockingStore, LoggedOut
+from xapi_cli.store.protocol import LockingStore, LoggedOut, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory
@@ -118,10 +118,7 @@ def test_a_login_that_could_not_notice_a_logout_stores_nothing(keeper: KeeperPro
     repository = TokenRepository(
         ME,
         "agent",
-        state=StateDirectory(Path("/dev/null/state")),
-        environ=environ,
-        warn=lambda text: None,
-        interactive=False,
+        StoreOptions(StateDirectory(Path("/dev/null/state")), environ, lambda text: None),
     )
     login = open_session(repository, limit=5)
     keeper.kill()

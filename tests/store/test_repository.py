@@ -11,6 +11,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store.account_index import AccountIndex
 from xapi_cli.store.deletion import Deletion
 from xapi_cli.store.login_session import LoginSession, open_session
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -38,14 +39,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
 
     def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
-        return TokenRepository(
-            ME,
-            storage,
-            state=StateDirectory(tmp_path / "state"),
-            environ=environ,
-            warn=warnings.append,
-            interactive=False,
-        )
+        return TokenRepository(ME, storage, StoreOptions(StateDirectory(tmp_path / "state"), environ, warnings.append))
 
     return open_one
 

@@ -115,6 +115,9 @@ class SharedStore(Store, Protocol):
         """
 
 
+UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
+
+
 class StoreOptions(NamedTuple):
     """What a storage may need in order to open its store.
 

@@ -1,7 +1,7 @@
 """The record of one account: select its store, read it once, write it with an entry in the index of accounts."""
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cached_property
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
     from xapi_cli.store.protocol import Store
     from xapi_cli.system.lock import LockUnavailable
-    from xapi_cli.system.private_files import StateDirectory
-    from xapi_cli.system.programs import RunProgram
 
-UNLOCK_WAIT = 60.0  # seconds that the user has to unlock the keyring
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
@@ -36,45 +33,25 @@ class StoreReports(NamedTuple):
 class TokenRepository:
     """The stored record of *identity*; *setting* is the value of the setting `storage`.
 
-    *warn* receives problems that do not stop a command, *on_lock_failure* those of the state directory, by default as
-    a warning. If *interactive*, the user is present to unlock the store. *settings*, *run_password_command* and
-    *run_program* are those of `StoreOptions`; *other_settings* returns those of other profiles, which may have the
-    password of a store that this account has a record in.
+    Stores are opened with *options*, in which *on_lock_failure* is replaced: it receives the problems of the state
+    directory that do not stop a command, and is by default a warning. *other_settings* returns the settings of stores
+    in other profiles, which may have the password of a store that this account has a record in.
     """
 
     def __init__(
         self,
         identity: Identity,
         setting: str,
+        options: StoreOptions,
         *,
-        state: "StateDirectory",
-        environ: Mapping[str, str],
-        warn: Callable[[str], None],
-        interactive: bool,
-        silence: bool = True,
-        keyring_cache: bool = False,
         on_lock_failure: "Callable[[OSError | LockUnavailable], None] | None" = None,
-        settings: Mapping[str, Any] | None = None,
         other_settings: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
-        run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: "",
-        run_program: "RunProgram | None" = None,
     ) -> None:
         self.identity = identity
         self.setting, self.row = setting, registry.selected(setting)
-        self.state, self.warn = state, warn
+        self.state, self.warn = options.state, options.warn
         self.report_lock_failure = on_lock_failure or self._warn_once_without_locks
-        self.options = StoreOptions(
-            state,
-            environ,
-            warn,
-            self.report_lock_failure,
-            unlock_wait=UNLOCK_WAIT if interactive else None,
-            silence=silence,
-            keyring_cache=keyring_cache,
-            settings=settings or {},
-            run_password_command=run_password_command,
-            run_program=run_program,
-        )
+        self.options = options._replace(on_lock_failure=self.report_lock_failure)
         self.other_settings = other_settings
         self._store: Store | None = None
         self._record: Record | None = None
