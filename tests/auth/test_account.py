@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.auth.world import RIGHT, World
+from tests.auth.world import NOW, RIGHT, World
 from xapi_cli.auth.credentials import SuppliedToken
+from xapi_cli.auth.stored_token import StoredToken
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import LoginNeeded, TokenRejected
 from xapi_cli.tokens import Token
@@ -15,7 +16,7 @@ def test_a_stored_token_is_used_without_any_login(world: World) -> None:
     world.store("old")
     account = world.account(given=RIGHT)
 
-    assert account.current().access_token == "old"
+    assert account.token().access_token == "old"
     assert (account.source, account.login_reason, world.logins, world.notes) == ("store", None, [], [])
 
 
@@ -39,7 +40,7 @@ def test_without_a_usable_token_it_logs_in_and_reports_the_reason(
         world.store("old", left)
     account = world.account(given=RIGHT)
 
-    assert account.current().access_token == account.current().access_token == "token1"
+    assert account.token().access_token == account.token().access_token == "token1"
     assert (account.source, account.login_reason, world.logins, world.notes) == ("login", reason, [RIGHT], [note])
     assert world.stored == "token1"
 
@@ -73,7 +74,7 @@ def test_after_a_401_it_logs_in(world: World) -> None:
 
     newer = account.renew(old)
     assert newer is not None
-    assert (newer.access_token, account.login_reason, account.current()) == ("token1", "rejected", newer)
+    assert (newer.access_token, account.login_reason, account.token()) == ("token1", "rejected", newer)
     assert account.is_fresh(newer)
     assert world.logins == [RIGHT]
 
@@ -81,7 +82,7 @@ def test_after_a_401_it_logs_in(world: World) -> None:
 def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world: World) -> None:
     old = world.store("old")
     account = world.account(given=RIGHT)
-    account.current()
+    account.token()
     world.store("newer")
 
     newer = account.renew(old)
@@ -92,31 +93,32 @@ def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world
 
 def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minute(world: World) -> None:
     account = world.account(given=RIGHT)
-    tokens = TokenSource(account, once=True)
+    stored = StoredToken(account.repository, lambda: account, now=lambda: NOW)
+    tokens = TokenSource(stored, once=True)
 
     assert tokens.renew(tokens.current()) is None
     tokens.record_rejection()
 
     other = world.account(given=RIGHT)
     with pytest.raises(TokenRejected, match="less than a minute ago"):
-        other.renew(other.current())
+        other.renew(other.token())
     assert world.logins == [RIGHT]
 
 
 def test_an_explicit_login_enables_automatic_logins_again(world: World) -> None:
     account = world.account(given=RIGHT)
-    account.current()
+    account.token()
     account.record_rejection()
 
     world.account().log_in(RIGHT, remember=None)
 
     again = world.account(given=RIGHT)
-    assert again.renew(again.current()) is not None
+    assert again.renew(again.token()) is not None
 
 
 def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None:
     account = world.account(given=RIGHT)
-    account.current()
+    account.token()
     account.record_rejection()
 
     assert world.account(given=RIGHT).token(fresh=True).access_token == "token2"
@@ -125,7 +127,7 @@ def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None
 def test_a_401_without_a_previous_login_does_not_stop_logins(world: World) -> None:
     world.store("old")
     account = world.account(given=RIGHT, automatic=False)
-    account.current()
+    account.token()
     account.record_rejection()
 
     assert world.account(given=RIGHT).renew(Token("old")) is not None

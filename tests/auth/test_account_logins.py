@@ -36,8 +36,8 @@ def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_
     account.repository._store = _Remembering()  # noqa: SLF001 - a keyring, without one
     assert open_session(account.repository, limit=5).write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
 
-    assert account.current().access_token == "token1"
-    assert account.repository.read(again=True) == Record(account.current(), RIGHT)  # it stays remembered
+    assert account.token().access_token == "token1"
+    assert account.repository.read(again=True) == Record(account.token(), RIGHT)  # it stays remembered
     assert world.questions == []
 
 
@@ -45,7 +45,7 @@ def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_
 @pytest.mark.states("Without one, xapi exits with code 10.")
 def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
     with pytest.raises(LoginNeeded) as caught:
-        world.account().current()
+        world.account().token()
 
     assert str(caught.value) == (
         "not logged in as me@example.com at https://api.test: no stored token, and no password source is available;"
@@ -59,12 +59,12 @@ def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
 def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: World) -> None:
     for _ in range(3):
         with pytest.raises(LoginRefused):
-            world.account(given="wrong").current()
+            world.account(given="wrong").token()
     with pytest.raises(LoginRefused):
-        world.account(command=lambda: "wrong").current()
+        world.account(command=lambda: "wrong").token()
     assert world.logins == ["wrong"]
 
-    assert world.account(given=RIGHT).current().access_token == "token2"
+    assert world.account(given=RIGHT).token().access_token == "token2"
 
 
 def test_an_explicit_login_always_makes_an_attempt(world: World) -> None:
@@ -74,7 +74,7 @@ def test_an_explicit_login_always_makes_an_attempt(world: World) -> None:
 
     assert world.logins == ["wrong", "wrong"]
     with pytest.raises(LoginRefused, match="not sent again"):
-        world.account(given="wrong").current()
+        world.account(given="wrong").token()
 
 
 def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> None:
@@ -92,7 +92,7 @@ def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(world: 
 
         def run() -> None:
             try:
-                outcomes.append(world.account(given=RIGHT).current().access_token)
+                outcomes.append(world.account(given=RIGHT).token().access_token)
             except NetworkError as error:
                 outcomes.append(error.message)
 
@@ -125,7 +125,7 @@ def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(wor
 
     def run() -> None:
         with pytest.raises(LoginNeeded, match="it failed"):
-            world.account(command=fail).current()
+            world.account(command=fail).token()
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -139,14 +139,14 @@ def test_the_wait_for_a_login_in_progress_is_bounded(world: World) -> None:
     deadline = time.monotonic() + 0.3
     lock = locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1)
     with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
-        world.account(given=RIGHT, deadline=deadline).current()
+        world.account(given=RIGHT, deadline=deadline).token()
     assert time.monotonic() - deadline < 2
 
 
 def test_a_login_to_another_account_causes_no_wait(world: World) -> None:
     with locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1):
         other = world.account(given=RIGHT, identity=Identity("https://api.test", "other"))
-        assert other.current().access_token == "token1"
+        assert other.token().access_token == "token1"
 
 
 def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
@@ -221,7 +221,7 @@ def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: W
 
     def fail() -> None:
         with pytest.raises(LoginRefused):
-            world.account(given="wrong").current()
+            world.account(given="wrong").token()
 
     world.during = wait_for_the_other
     failing = threading.Thread(target=fail)
@@ -239,7 +239,7 @@ def test_a_token_that_cannot_be_stored_is_still_used(world: World) -> None:
 
     world.during = break_the_store
 
-    assert world.account(given=RIGHT).current().access_token == "token1"
+    assert world.account(given=RIGHT).token().access_token == "token1"
     (warning,) = world.warnings
     assert warning.startswith("the new token could not be stored: ")
 

@@ -99,5 +99,5 @@ class World:
 
     @property
     def stored(self) -> str | None:
-        token = self.account().stored()
-        return token.access_token if token else None
+        record = self.account().repository.read()
+        return record.token.access_token if record else None

@@ -61,21 +61,13 @@ class Account:
     # tokens for requests
 
     def check(self) -> None:
-        """Raise what `current` raises if there is neither a token nor a way to get one; send nothing."""
+        """Raise what `token` raises if there is neither a token nor a way to get one; send nothing."""
         if not self._automatic or (self._must_prompt and self._passwords.prompt is None):
-            self.current()
-
-    def current(self) -> Token:
-        """Return a token that is not known to have expired; log in if there is none."""
-        return self.token()
-
-    def stored(self) -> Token | None:
-        """Return the stored token in any state, without a login."""
-        return record.token if (record := self.repository.read()) else None
+            self.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
         """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
-        stored = self.stored()
+        stored = record.token if (record := self.repository.read()) else None
         if fresh:
             return self._log_in_automatically("fresh", stored)
         if stored is None:
