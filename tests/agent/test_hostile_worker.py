@@ -67,7 +67,7 @@ def _build(xapi: Xapi, runtime: Path) -> bytes:
     assert started.code == 0, started
     with socket.socket(socket.AF_UNIX) as real:
         real.connect(str(own / "xapi" / "agent"))
-        _, _, build = protocol.parse_greeting(protocol.receive(real)[1])
+        _, _, build = protocol.receive_greeting(real)
     stopped = xapi("agent", "stop")
     assert stopped.code == 0, stopped
     xapi.environ["XDG_RUNTIME_DIR"] = str(runtime)

@@ -45,12 +45,7 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
 def _is_running(environ: Mapping[str, str]) -> bool:
     """Return whether an agent runs, or there is no place for its sockets."""
     path = agent_socket.path(environ, "control")
-    if path is None:
-        return True
-    connection = agent_socket.connect(path)
-    if connection is not None:
-        connection.close()
-    return connection is not None
+    return path is None or agent_socket.is_listening(path)
 
 
 def _spawn() -> None:

@@ -43,9 +43,8 @@ def run(connection: "socket") -> None:
         own_build = protocol.build_id()  # this and the request while a worker accepts the connection
         request = protocol.request(sys.argv, os.environb, has_terminal=_has_terminal(), errors=sys.stdout.errors or "")
         reason = protocol.NO_WORKER
-        kind, content = protocol.receive(connection)
-        process, namespace, build = protocol.parse_greeting(content)
-        if kind != b"R" or build != own_build:
+        process, namespace, build = protocol.receive_greeting(connection)
+        if build != own_build:
             reason = protocol.OTHER_BUILD  # or it is older than this one
             return
         reason = protocol.NOT_VISIBLE

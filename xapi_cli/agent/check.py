@@ -36,13 +36,13 @@ def check_agent(findings: Findings) -> Check:
         return Check("agent", "warn", f"no agent of this user listens at {path}; {_UNUSED}", "run `xapi agent start`")
     try:
         connection.settimeout(call.READY_TIMEOUT)
-        kind, content = protocol.receive(connection)
+        _, _, build = protocol.receive_greeting(connection)
     except (OSError, EOFError, protocol.ProtocolError):
         hint = "if it has not just been started, run `xapi agent stop`, then `xapi agent start`"
         return Check("agent", "warn", f"it does not respond; {_UNUSED}", hint)
     finally:
         connection.close()
-    if kind != b"R" or protocol.parse_greeting(content)[2] != protocol.build_id():
+    if build != protocol.build_id():
         hint = "run `xapi agent stop`, then `xapi agent start`"
         return Check("agent", "warn", f"it belongs to another installation or version of xapi; {_UNUSED}", hint)
     return Check("agent", "pass", f"running{_activity(findings)}")

@@ -134,7 +134,7 @@ def _is_current(environ: Mapping[str, str]) -> bool:
         return False
     try:
         connection.settimeout(_TIMEOUT)
-        _, _, build = protocol.parse_greeting(protocol.receive(connection)[1])
+        _, _, build = protocol.receive_greeting(connection)
     except TimeoutError:
         return True  # all its workers are busy
     except (OSError, EOFError, protocol.ProtocolError):

@@ -76,7 +76,7 @@ def lock(directory: Path, *, timeout: float = 0.0) -> Lock:
     descriptor = StateDirectory(directory).file(_LOCK).open(os.O_RDWR | os.O_CREAT)
     try:
         while not _try_lock(descriptor):
-            if time.monotonic() >= end or _is_ready(directory):
+            if time.monotonic() >= end or agent_socket.is_listening(str(directory / "control")):
                 raise AlreadyRunning
             time.sleep(POLL_INTERVAL)
         return Lock(descriptor)
@@ -228,14 +228,6 @@ def _remove_unfinished(directory: Path) -> None:
         with suppress(OSError):
             os.unlink(directory / name)
         shutil.rmtree(directory / name, ignore_errors=True)
-
-
-def _is_ready(directory: Path) -> bool:
-    """Return whether the agent in *directory* listens at its last socket."""
-    connection = agent_socket.connect(str(directory / "control"))
-    if connection is not None:
-        connection.close()
-    return connection is not None
 
 
 def _try_lock(descriptor: int) -> bool:

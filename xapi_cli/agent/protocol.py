@@ -3,7 +3,7 @@
 A message is its kind, one byte; the length of its content, four bytes in little-endian order; and the content.
 
     Worker to client                              Client to worker
-    R  ready: the worker, see `parse_greeting`    H  run a command: terminal, arguments, environment
+    R  ready: the worker, see `receive_greeting`    H  run a command: terminal, arguments, environment
     B  the command begins; `s`: its environment   N  the client runs it without the agent: the reason, one byte
        contains secrets                           A  the reply to Q, O, P or G
     C  run it without the agent: the reason
@@ -63,13 +63,6 @@ def greeting(build: bytes) -> bytes:
     return b"%d %s %s" % (os.getpid(), pid_namespace(), build)
 
 
-def parse_greeting(content: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the process id of the worker, its PID namespace, and its build, as it has sent them."""
-    process, _, rest = content.partition(b" ")
-    namespace, _, own_build = rest.partition(b" ")
-    return process, namespace, own_build
-
-
 def pid_namespace() -> bytes:
     """Return the number of the PID namespace; a process ID refers to a different process in another; raises OSError."""
     return b"%d" % os.stat("/proc/self/ns/pid").st_ino
@@ -124,6 +117,17 @@ def receive(connection: "socket", limit: int = MAX_MESSAGE) -> tuple[bytes, byte
     if len(head) < _HEAD:
         raise ProtocolError("incomplete message")
     return head[:1], _content(connection, head, limit)
+
+
+def receive_greeting(connection: "socket") -> tuple[bytes, bytes, bytes]:
+    """Return the process id of a worker, its PID namespace, and its build; empty if the next message is another one.
+
+    Raises what `receive` raises.
+    """
+    kind, content = receive(connection)
+    process, _, rest = content.partition(b" ") if kind == b"R" else (b"", b"", b"")
+    namespace, _, build = rest.partition(b" ")
+    return process, namespace, build
 
 
 def receive_request(connection: "socket") -> tuple[bytes, list[int]]:

@@ -83,6 +83,14 @@ def connect(path: str, *, raise_if_full: bool = False) -> "socket | None":
     return None
 
 
+def is_listening(path: str) -> bool:
+    """Return whether a process of this user listens at the socket at *path*."""
+    connection = connect(path)
+    if connection is not None:
+        connection.close()
+    return connection is not None
+
+
 def connect_stream(path: str) -> "Stream | None":
     """Return what `connect` returns as an object of the module `socket`, which takes 6 ms to import."""
     connection = connect(path)
