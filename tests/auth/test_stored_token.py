@@ -30,7 +30,7 @@ def test_a_token_that_lasts_opens_no_account(world: World) -> None:
 
     assert (stored.current(), stored.token(min_ttl=60), stored.stored()) == (token, token, token)
     assert (stored.source, stored.login_reason, stored.is_fresh(token)) == ("store", None, False)
-    stored.record_rejection()
+    stored.record_rejection(token)
     assert accounts == []
 
 

@@ -19,6 +19,7 @@ class Issuer:
         self.error = error
         self.logins = 0
         self.refusals = 0
+        self.successes = 0
         self.granted: Token | None = None
         self.stored: Token | None = None  # by another process
 
@@ -37,8 +38,11 @@ class Issuer:
     def is_fresh(self, token: Token) -> bool:
         return token is self.granted
 
-    def record_rejection(self) -> None:
+    def record_rejection(self, token: Token) -> None:
         self.refusals += 1
+
+    def record_success(self) -> None:
+        self.successes += 1
 
     def advice(self) -> str:
         return "check"
@@ -55,7 +59,7 @@ def test_concurrent_renewals_of_the_same_token_make_one_login() -> None:
     issuer = Issuer()
     shared = TokenSource(issuer)
     rejected = shared.current()
-    shared.accepted(rejected)
+    shared.accepted(rejected, 200)
     start, tokens = threading.Barrier(8), []
 
     def renew() -> None:
@@ -99,7 +103,7 @@ def test_an_accepted_token_can_be_replaced_any_number_of_times() -> None:
     shared = TokenSource(issuer)
     token = shared.current()
     for number in range(2, 6):
-        shared.accepted(token)
+        shared.accepted(token, 200)
         assert not shared.is_unproven(token)
         newer = shared.renew(token)
         assert newer == Token(f"token-{number}")
@@ -116,7 +120,7 @@ def test_for_a_single_call_a_token_is_renewed_once() -> None:
 
     newer = tokens.renew(stored)
     assert newer == Token("token-2")
-    tokens.accepted(newer)
+    tokens.accepted(newer, 200)
     assert tokens.renew(newer) is None
     assert issuer.logins == 2
 
@@ -132,10 +136,10 @@ def test_for_a_single_call_a_fresh_token_is_not_replaced() -> None:
 def test_the_success_of_an_old_token_does_not_count_for_the_new_one() -> None:
     shared = TokenSource(Issuer())
     old = shared.current()
-    shared.accepted(old)
+    shared.accepted(old, 200)
     new = shared.renew(old)
     assert new is not None
-    shared.accepted(old)
+    shared.accepted(old, 200)
 
     assert shared.is_unproven(new)
 

@@ -93,7 +93,7 @@ def test_check_sends_one_request(xapi: Xapi, sandbox: Sandbox) -> None:
     assert _state(xapi("token", "status", "--check", "x-api/nowhere")) == (0, "valid")
     sandbox.revoke_tokens()
     assert _state(xapi("token", "status", "--check", "/x-api/me")) == (10, "rejected")
-    assert _state(xapi("token", "status")) == (0, "valid")
+    assert _state(xapi("token", "status")) == (10, "rejected")
     assert (sandbox.requests, sandbox.logins) == (3, 1)
 
 

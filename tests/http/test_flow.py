@@ -34,7 +34,7 @@ class Shared:
         self.cached = cached
         self.tokens_accepted: list[Token] = []
 
-    def accepted(self, token: Token, /) -> None:
+    def accepted(self, token: Token, status: int, /) -> None:
         self.tokens_accepted.append(token)
 
 

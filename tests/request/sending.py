@@ -44,8 +44,11 @@ class Credentials:
             raise self._error
         return Token("token-2") if self.calls.count("renew") == 1 else None
 
-    def record_rejection(self) -> None:
+    def record_rejection(self, token: Token) -> None:
         self.calls.append("record_rejection")
+
+    def record_success(self) -> None:
+        """Do nothing: no rejection is recorded."""
 
     def advice(self) -> str:
         return "check the account"

@@ -40,8 +40,11 @@ class Credentials(Protocol):
     def is_fresh(self, token: Token) -> bool:
         """Return whether *token* comes from this process's last login."""
 
-    def record_rejection(self) -> None:
-        """Record that the last response was 401."""
+    def record_rejection(self, token: Token) -> None:
+        """Record that the last response, to a request with *token*, was 401."""
+
+    def record_success(self) -> None:
+        """Record that the API accepted the token."""
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""
@@ -72,7 +75,10 @@ class SuppliedToken:
         """Return False: the token does not come from a login."""
         return False
 
-    def record_rejection(self) -> None:
+    def record_rejection(self, token: Token) -> None:
+        """Do nothing."""
+
+    def record_success(self) -> None:
         """Do nothing."""
 
     def advice(self) -> str:

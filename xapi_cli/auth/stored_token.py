@@ -55,8 +55,14 @@ class StoredToken:
         return token or self._account.token(min_ttl=min_ttl, fresh=fresh)
 
     def renew(self, rejected: Token) -> Token | None:
-        """Return what `Account.renew` returns."""
-        return self._account.renew(rejected)
+        """Return what `Account.renew` returns; record the rejection unless another token has taken its place."""
+        newer = None
+        try:
+            newer = self._account.renew(rejected)
+        finally:
+            if newer is None:
+                self.repository.record_rejection(rejected)
+        return newer
 
     def newer(self, than: Token) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
@@ -66,10 +72,15 @@ class StoredToken:
         """Return whether *token* comes from this process's last login."""
         return self._opened is not None and self._opened.is_fresh(token)
 
-    def record_rejection(self) -> None:
-        """Record a final 401; nothing without a login, as others may have revoked a stored token."""
+    def record_rejection(self, token: Token) -> None:
+        """Record a final 401 for *token*, and, if it comes from a login, what `Account.record_rejection` does."""
+        self.repository.record_rejection(token)
         if self._opened is not None:
             self._opened.record_rejection()
+
+    def record_success(self) -> None:
+        """Record that the API accepted the token; nothing is written unless its rejection was recorded."""
+        self.repository.forget_rejection()
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials, Reason
 
 MAX_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
+_FIRST_SERVER_ERROR = 500  # such a response does not show whether the token is valid
 _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to limit the load on a failing server
 
 
@@ -39,6 +40,7 @@ class TokenSource:
         self._is_accepted = False
         self._has_renewed = False
         self._is_rejection_recorded = False
+        self._is_success_recorded = False
         self._failure: XapiError | None = None
         self._failure_expires = 0.0
         forks.register(self)
@@ -77,10 +79,13 @@ class TokenSource:
                         self._token = self._credentials.current()
         return self._token
 
-    def accepted(self, token: Token) -> None:
-        """Record that the response to a request with *token* was not 401."""
+    def accepted(self, token: Token, status: int) -> None:
+        """Record that the response to a request with *token* has *status*, which is not 401."""
         if token is self._token:
             self._is_accepted = True
+            if not self._is_success_recorded and status < _FIRST_SERVER_ERROR:
+                self._is_success_recorded = True
+                self._credentials.record_success()
 
     def is_unproven(self, token: Token) -> bool:
         """Return whether *token* is fresh and no request with it is known to have succeeded."""
@@ -97,7 +102,7 @@ class TokenSource:
                 return self._token
             if self._once and (self._has_renewed or self._credentials.is_fresh(rejected)):
                 return None
-            self._has_renewed = True
+            self._has_renewed, self._is_success_recorded = True, False
             if self.is_unproven(rejected):
                 newer = self._credentials.newer(rejected)
             else:
@@ -111,7 +116,7 @@ class TokenSource:
         """Record a final 401."""
         if self._token is not None and not self._is_accepted and not self._is_rejection_recorded:
             self._is_rejection_recorded = True
-            self._credentials.record_rejection()
+            self._credentials.record_rejection(self._token)
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""

@@ -314,7 +314,7 @@ class Engine:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
         token = request.step.token if request.step is not None else None
         if token is not None and status != 401:
-            self._tokens.accepted(token)
+            self._tokens.accepted(token, status)
 
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
         if reply.status >= 400 and request.step is not None and request.step.to_api:

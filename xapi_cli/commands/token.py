@@ -75,7 +75,8 @@ def status(
     """Show the status of the stored token.
 
     Does not show the token itself. The exit code is 0 if the token is valid,
-    otherwise 10. Sends no request, except with --check.
+    otherwise 10. Sends no request, except with --check. A token is rejected
+    if the last response to it was 401.
 
     Examples:
 

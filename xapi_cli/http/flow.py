@@ -52,8 +52,8 @@ if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
         def cached(self) -> Token | None:
             """The token to send, or None if there is none yet."""
 
-        def accepted(self, token: Token, /) -> None:
-            """Record that the response to a request with *token* was not 401."""
+        def accepted(self, token: Token, status: int, /) -> None:
+            """Record that the response to a request with *token* has *status*, which is not 401."""
 
         def current(self) -> Token | None:
             """Return the token to send."""
@@ -220,7 +220,7 @@ class _Attempt(Generic[C]):
             if token is None or tokens is None:
                 return response
             if response.status != 401:
-                tokens.accepted(token)
+                tokens.accepted(token, response.status)
                 return response
             newer = (yield Login(token)) if replays < self._policy.replays else None
             if newer is None:

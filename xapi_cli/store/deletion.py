@@ -51,6 +51,7 @@ class Deletion:
                 for store, error in failed
                 if store.obtained_at is None or (store.storage, store.obtained_at) not in deleted
             ]
+            self._repository.forget_rejection()
             unrecorded = self._remove_from_index(but=[store for store, _ in failed if store in known])
             if unrecorded and not failed:
                 with suppress(OSError):  # the next logout does not look for what this one has deleted

@@ -1,24 +1,27 @@
 """The record of one account: select its store, read it once, write it with an entry in the index of accounts."""
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xapi_cli.errors import StoreError, TimeoutExpired
+from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.registry import open_store
 from xapi_cli.system.render import printable
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
     from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
     from xapi_cli.store.protocol import Store
     from xapi_cli.system.lock import LockUnavailable
+    from xapi_cli.system.private_files import StateFile
 
+_REJECTED = "rejected"  # the directory with a file for each account whose token the API rejected last
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
@@ -163,6 +166,8 @@ class TokenRepository:
         if not write(record):
             return False
         replaced, self._record, self._read = self._record, record, True
+        if not self.is_rejected(record.token):  # as when only the password is new
+            self.forget_rejection()
         if self.row.is_persistent:
             with suppress(OSError):  # the store is in the index already, see above
                 self.index.add(
@@ -173,6 +178,41 @@ class TokenRepository:
                     replaced=obtained_at(replaced),
                 )
         return True
+
+    def record_rejection(self, token: Token) -> None:
+        """Record, if that is possible, that the API responded with 401 to *token*.
+
+        `is_rejected` returns True until `forget_rejection`, or until another token is stored.
+        """
+        if self.row.is_persistent and (name := obtained_at(Record(token))):
+            with suppress(OSError, UsageError):
+                self.state.directory(_REJECTED).make()
+                self._rejection.replace(name.encode(), sync=False)
+
+    def is_rejected(self, token: Token) -> bool:
+        """Return whether the rejection of *token* is recorded."""
+        return self._has_rejections and self._rejected_at() == (obtained_at(Record(token)) or "unknown")
+
+    def forget_rejection(self) -> None:
+        """Remove the recorded rejection: a request has succeeded, or the account has been logged out."""
+        if self._has_rejections:
+            with suppress(OSError, UsageError):
+                self._rejection.remove()
+
+    @property
+    def _rejection(self) -> "StateFile":
+        """The file that contains when the rejected token was obtained, which identifies it and is not a secret."""
+        return self.state.directory(_REJECTED).file(f"{self.identity.key}.token")
+
+    @property
+    def _has_rejections(self) -> bool:
+        return os.path.isdir(self.state.path / _REJECTED)  # usually, no token was rejected: one system call
+
+    def _rejected_at(self) -> str | None:
+        with suppress(OSError, UsageError, UnicodeError):
+            data = self._rejection.read(limit=100)
+            return None if data is None else data.decode("ascii")
+        return None
 
     def _continue_if_needed(self, error: "OSError | LockUnavailable") -> None:
         if self.row.logins != "shared":  # such a store has its own locks

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Source
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
 
 
 class Subject(NamedTuple):
@@ -61,13 +62,16 @@ def usable_token(
     return token, _subject(runtime, account)
 
 
-def present_token(runtime: "Runtime") -> tuple[Token | None, Subject]:
-    """Return the supplied token or the stored one, None if there is none, and its subject, without a login."""
+def present_token(runtime: "Runtime") -> "tuple[Token | None, Subject, TokenRepository | None]":
+    """Return the supplied token or the stored one, None if there is none, and its subject, without a login.
+
+    The last value is the repository of the stored one.
+    """
     if supplied := _supplied_token(runtime):
-        return supplied
+        return *supplied, None
     account = runtime.stored_token(automatic=False)
     token = account.stored()
-    return token, _subject(runtime, account)._replace(source="store" if token else None)
+    return token, _subject(runtime, account)._replace(source="store" if token else None), account.repository
 
 
 def warn_of_supplied_token(runtime: "Runtime", consequence: str) -> None:

@@ -16,6 +16,7 @@ from xapi_cli.usecases.token_status import state_of
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Token
 
 _HEADER = ("", "profile", "username", "base URL", "token", "expires", "mode")
@@ -111,17 +112,18 @@ class _Tokens:
         if settings.storage in self._failed:
             return _UNKNOWN, None
         try:
-            token = self._stored(Identity(settings.base_url, settings.username), settings.storage)
+            token, repository = self._stored(Identity(settings.base_url, settings.username), settings.storage)
         except XapiError as error:
             self._failed.add(settings.storage)
             self._runtime.terminal.warn(str(error))
             return _UNKNOWN, None
-        return state_of(token, self._runtime.now(), 0), token
+        return state_of(token, self._runtime.now(), repository=repository), token
 
-    def _stored(self, identity: Identity, storage: str) -> "Token | None":
+    def _stored(self, identity: Identity, storage: str) -> "tuple[Token | None, TokenRepository]":
         reports = StoreReports([], [])
-        record = self._runtime.repository(identity, storage=storage, reports=reports).read()
+        repository = self._runtime.repository(identity, storage=storage, reports=reports)
+        record = repository.read()
         for warning in reports.warnings:
             self._failed.add(storage)
             self._runtime.terminal.warn(warning)
-        return record.token if record else None
+        return (record.token if record else None), repository

@@ -13,18 +13,26 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.system.style import Style
     from xapi_cli.tokens import Token
 
 State = Literal["valid", "short", "expired", "none", "rejected"]
 
 
-def state_of(token: "Token | None", now: "datetime", min_ttl: float) -> State:
-    """Return the state of *token* from its expiry time; `short` means less than *min_ttl* seconds left."""
+def state_of(
+    token: "Token | None", now: "datetime", min_ttl: float = 0, *, repository: "TokenRepository | None"
+) -> State:
+    """Return the state of *token* from its expiry time, and from the last 401 that *repository* knows of.
+
+    `short` means less than *min_ttl* seconds left. The repository is None for a token that the user supplies.
+    """
     if token is None:
         return "none"
     if not token.lasts(now):
         return "expired"
+    if repository is not None and repository.is_rejected(token):
+        return "rejected"
     return "valid" if token.lasts(now, min_ttl) else "short"
 
 
@@ -39,10 +47,9 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     access_token.warn_of_supplied_token(
         runtime, f"this is the status of the token in {runtime.settings.token_variable}"
     )
-    token, subject = access_token.present_token(runtime)
-    state = state_of(token, runtime.now(), seconds)
-    if token is not None and url is not None and not _is_accepted(runtime, token, url):
-        state = "rejected"
+    token, subject, repository = access_token.present_token(runtime)
+    is_accepted = token is None or url is None or _is_accepted(runtime, token, url, repository)
+    state = state_of(token, runtime.now(), seconds, repository=repository) if is_accepted else "rejected"
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(access_token.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
@@ -52,8 +59,8 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
         raise _error(state, subject.variable)
 
 
-def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
-    """Return whether the API accepts *token* for a GET request to *url*.
+def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> bool:
+    """Return whether the API accepts *token* for a GET request to *url*, and record it in *repository*.
 
     Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
@@ -68,7 +75,13 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str) -> bool:
     response.close()
     if response.status_code >= 500:
         raise ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
-    return response.status_code != 401
+    is_accepted = response.status_code != 401
+    if repository is not None:
+        if is_accepted:
+            repository.forget_rejection()
+        else:
+            repository.record_rejection(token)
+    return is_accepted
 
 
 def _table(state: str, token: "Token | None", subject: access_token.Subject, now: "datetime", style: "Style") -> str:

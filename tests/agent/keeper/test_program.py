@@ -63,6 +63,17 @@ def test_when_the_agent_has_ended_there_is_no_stored_token(xapi: Xapi, keeper: K
     assert xapi("logout", env=env).code == 0
 
 
+def test_a_rejected_token_is_shown_as_rejected_until_a_login(xapi: Xapi, sandbox: Sandbox, env: Environ) -> None:
+    assert xapi("login", env=env).code == 0
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=without_password(env)).code == 10
+
+    rejected = xapi("token", "status", env=without_password(env))
+    assert (rejected.code, json.loads(rejected.out)["state"]) == (10, "rejected")
+    assert xapi("login", env=env).code == 0
+    assert json.loads(xapi("token", "status", env=without_password(env)).out)["state"] == "valid"
+
+
 def test_a_password_is_remembered_by_consent_and_deleted_by_a_logout(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, env: Environ
 ) -> None:

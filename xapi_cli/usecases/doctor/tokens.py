@@ -53,7 +53,7 @@ def check_token(findings: Findings) -> Check:
     if record is None:
         hint = "run `xapi login`; if a password source is available, commands log in automatically"
         return Check("token", "warn", "no stored token", hint)
-    state = state_of(record.token, now, 0)
+    state = state_of(record.token, now, repository=repository)
     message = f"{state}, in storage {repository.storage}, expires {until(record.token.expires_at, now)}"
     if state == "valid":
         return Check("token", "pass", message)

@@ -1,0 +1,161 @@
+"""A token that the API has rejected is shown as rejected, until a request succeeds or a login replaces it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import Xapi
+from tests.support.servers import Server, Step, request, send
+from tests.support.storages import ME, Env
+from xapi_cli.sandbox import MASTER, Sandbox
+
+LINE = '{"path": "/x-api/me"}\n'
+CHECK = ("token", "status", "--check", "/x-api/me")
+TOKEN = b'{"access_token": "abc"}'
+
+
+def _respond(status: int, body: bytes = b"{}") -> list[Step]:
+    return [request(), send(b"HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))]
+
+
+def _files(xapi: Xapi) -> dict[Path, int]:
+    """Return the files and directories of the state directory, with the times of their last changes."""
+    return {path: path.stat().st_mtime_ns for path in xapi.state.rglob("*") if "locks" not in path.parts}
+
+
+def _shown(xapi: Xapi, env: Env) -> tuple[int, str, str, str]:
+    """Return the exit code of `token status`, and the state that it, `profile list` and `doctor` show."""
+    status = xapi("token", "status", env=env)
+    (profile,) = json.loads(xapi("profile", "list", "--json", env=env).out)
+    checks = json.loads(xapi("doctor", "--json", env=env).out)["checks"]
+    (token,) = (check for check in checks if check["name"] == "token")
+    return status.code, json.loads(status.out)["state"], profile["state"], token["message"].partition(",")[0]
+
+
+VALID = (0, "valid", "valid", "valid")
+REJECTED = (10, "rejected", "rejected", "rejected")
+
+
+@pytest.fixture(params=["file", "keyring"])
+def logged_in(request: pytest.FixtureRequest, xapi: Xapi, sandbox: Sandbox) -> Env:
+    """Return the environment of one storage, after a login without a password source for another one."""
+    env: Env = xapi.fake_keyring() if request.param == "keyring" else {"XAPI_STORAGE": "file"}
+    login = ("login", "--base-url", sandbox.base_url, "-u", MASTER.email)
+    assert xapi(*login, env={**env, "XAPI_PASSWORD": MASTER.password}).code == 0
+    return env
+
+
+def _rejections(xapi: Xapi) -> list[str]:
+    directory = xapi.state / "rejected"
+    return os.listdir(directory) if directory.exists() else []
+
+
+@pytest.mark.parametrize("command", [ME, (*ME, "--no-login"), ("batch",), CHECK], ids=" ".join)
+def test_a_final_401_is_shown_until_a_login(
+    xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
+) -> None:
+    assert _shown(xapi, logged_in) == VALID
+    sandbox.revoke_tokens()
+
+    assert xapi(*command, input=LINE, env=logged_in).code == 10
+    assert _shown(xapi, logged_in) == REJECTED
+
+    assert xapi("login", env={**logged_in, "XAPI_PASSWORD": MASTER.password}).code == 0
+    assert _shown(xapi, logged_in) == VALID
+    assert _rejections(xapi) == []
+
+
+def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_replaces_it(
+    xapi: Xapi, sandbox: Sandbox, logged_in: Env
+) -> None:
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env={**logged_in, "XAPI_PASSWORD": "wrong"}).code == 10
+    assert _shown(xapi, logged_in) == REJECTED
+
+    assert xapi(*ME, env={**logged_in, "XAPI_PASSWORD": MASTER.password}).code == 0
+    assert _shown(xapi, logged_in) == VALID
+
+
+def test_a_logout_forgets_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=logged_in).code == 10
+    assert len(_rejections(xapi)) == 1
+
+    assert xapi("logout", env=logged_in).code == 0
+    assert _rejections(xapi) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "expected"),
+    [
+        (ME, 200, (0, "valid")),
+        (ME, 404, (0, "valid")),
+        (ME, 503, (10, "rejected")),
+        (("batch",), 200, (0, "valid")),
+        (("batch",), 503, (10, "rejected")),
+        (CHECK, 200, (0, "valid")),
+        (CHECK, 503, (10, "rejected")),
+    ],
+)
+def test_a_request_that_succeeds_ends_the_rejection(
+    xapi: Xapi, command: tuple[str, ...], status: int, expected: tuple[int, str]
+) -> None:
+    """A server error does not show whether the token is valid."""
+    with Server(_respond(200, TOKEN), _respond(401), _respond(status)) as server:
+        env = {"XAPI_PASSWORD": "any"}
+        assert xapi("login", "--base-url", server.url, "-u", MASTER.email, env=env).code == 0
+        assert xapi(*ME).code == 10
+        xapi(*command, input=LINE)
+        assert len(server.received) == 3
+
+    shown = xapi("token", "status")
+    assert (shown.code, json.loads(shown.out)["state"]) == expected
+
+
+def test_a_fresh_token_that_is_rejected_is_shown_as_rejected(xapi: Xapi) -> None:
+    with Server([*_respond(200, TOKEN), *_respond(401)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": "any"}
+        assert xapi(*ME, env=env).code == 10
+
+        shown = xapi("token", "status", env=env)
+
+    assert (shown.code, json.loads(shown.out)["state"]) == (10, "rejected")
+    assert shown.err == "xapi: error: the API rejected the token (401); run `xapi login`\n"
+
+
+def test_a_token_from_the_environment_is_not_the_stored_one(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
+    assert xapi(*ME, env={**logged_in, "XAPI_TOKEN": "invalid"}).code == 10
+
+    assert _shown(xapi, logged_in) == VALID
+
+
+def test_a_request_that_succeeds_writes_nothing(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=logged_in).code == 10
+    assert xapi("login", env={**logged_in, "XAPI_PASSWORD": MASTER.password}).code == 0
+    before = _files(xapi)
+
+    assert xapi(*ME, env=logged_in).code == 0
+
+    assert _files(xapi) == before
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal_shows_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env, columns: int) -> None:
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=logged_in).code == 10
+
+    with xapi.on_terminal("token", "status", env=logged_in, columns=columns) as status:
+        assert status.wait() == 10
+    with xapi.on_terminal("profile", "list", env=logged_in, columns=columns) as profiles:
+        assert profiles.wait() == 0
+    with xapi.on_terminal("doctor", env=logged_in, columns=columns) as doctor:
+        doctor.wait()
+
+    assert status.text.startswith("state     rejected\r\n")
+    assert "rejected" in profiles.text
+    assert "token rejected, in storage" in " ".join(doctor.text.split())
+    for line in (*status.text.splitlines(), *profiles.text.splitlines(), *doctor.text.splitlines()):
+        assert len(line) <= columns or " " not in line.strip()  # a long path is not broken
