@@ -14,7 +14,7 @@ import pytest
 
 from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
 from tests.support.ownership import OTHER_USER, give_away, needs_root
-from tests.support.program import PROGRAM, PYTHON, REAL, Xapi
+from tests.support.program import PROGRAM, PYTHON, REAL, Outcome, Xapi
 from tests.support.skips import IMPOSSIBLE
 from tests.tools.documents import ROOT
 from xapi_cli.agent import fidelity, protocol, worker
@@ -81,6 +81,24 @@ def test_without_a_runtime_directory_the_sockets_are_in_the_state_directory(stop
 
     assert stopped.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
     assert stopped.status()["warm"] == 1
+
+
+@pytest.mark.parametrize("profile", [("-p", "staging"), ("-pstaging",), ("--profile=staging",)], ids=" ".join)
+def test_a_profile_before_the_command_changes_nothing_about_where_it_runs(
+    agent: Agent, sandbox: Sandbox, profile: tuple[str, ...]
+) -> None:
+    login = agent.xapi(*profile, "login", sandbox.base_url, env={**sandbox.settings, "XAPI_BASE_URL": None})
+    status = agent.xapi(*profile, "token", "status")
+    assert (login.code, json.loads(status.out)["profile"]) == (0, "staging")
+    assert agent.status()["warm"] == 2
+
+    executed = agent.xapi(*profile, "exec", "--", "sh", "-c", "echo $XAPI_BASE_URL")
+    assert executed == Outcome(0, f"{sandbox.base_url}\n")
+    assert (agent.status()["warm"], agent.status()["cold"]) == (2, {"exec": 1})
+    assert agent.xapi(*profile, "agent", "status").err == (
+        "xapi: error: `xapi agent status` does not use a profile; omit --profile\n"
+    )
+    assert agent.status()["cold"] == {"exec": 1}
 
 
 @pytest.mark.parametrize("value", ["off", "0", "false", "No", " OFF "])

@@ -37,8 +37,8 @@ ERRORS = {
         "login --usrname me", {}, 2, "unknown option --usrname; did you mean --username?"
     ),
     "an option before its command": Error(
-        "--profile work request /a", {}, 2,
-        "unknown option --profile; put options after the command: `xapi COMMAND --profile`",
+        "--storage file request /a", {}, 2,
+        "unknown option --storage; put options after the command: `xapi COMMAND --storage`",
     ),
     "a password as an argument": Error(
         "login --password hunter2", {}, 2,
@@ -58,7 +58,17 @@ ERRORS = {
     "a second KEY": Error(
         "profile unset a b", {}, 2, "unexpected argument; usage: `xapi profile unset KEY`"
     ),
-    "an unexpected argument": Error("login hunter2", {}, 2, "unexpected argument; see `xapi login --help`"),
+    "an unexpected argument": Error(
+        "login hunter2", {}, 2,
+        "unexpected argument; the argument of `xapi login` is the base URL; -p NAME selects a profile",
+    ),
+    "a profile as an argument": Error(
+        "logout hunter2", {}, 2, "unexpected argument; `xapi logout -p NAME` selects a profile"
+    ),
+    "a password after the username": Error(
+        "request /a -u me:hunter2", {}, 2,
+        "--username: the username looks like USERNAME:PASSWORD; give only the username: no option takes a password",
+    ),
     "conflicting options": Error(
         "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be used together; use only one of them"
     ),

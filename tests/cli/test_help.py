@@ -218,6 +218,10 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
         ("status", "xapi token status"),
         ("whoami", "xapi token status"),
         ("auth", "xapi login"),
+        ("auth login", "xapi login"),
+        ("auth token", "xapi token show"),
+        ("auth status --show-token", "xapi token status"),
+        ("auth refresh", "xapi token show --fresh"),
         ("loginn", "xapi login"),
         ("log-in", "xapi login"),
         ("refresh", "xapi token show --fresh"),
@@ -286,10 +290,29 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
         ("--logout", "unknown option --logout; see `xapi --help`"),
         ("--nope", "unknown option --nope; see `xapi --help`"),
         ("profile --nope list", "unknown option --nope; see `xapi profile --help`"),
-        ("token show -k", "unknown option -k; see `xapi token show --help`"),
+        ("token show -k", "unknown option -k; certificates are always verified: use --ca-bundle FILE"),
+        ("profile list -k", "unknown option -k; see `xapi profile list --help`"),
         ("request /a --no-folow", "unknown option --no-folow; did you mean --no-follow?"),
-        ("--profile work request /a", ("unknown option --profile; put options after the command: "
-         "`xapi COMMAND --profile`")),
+        *((f"{before}-X POST /a", "unknown option -X; give METHOD before PATH: `xapi request POST /path`")
+          for before in ("", "api ", "request ")),
+        *((f"request {flag} /a", (f"unknown option {flag}; redirects are followed by default; "
+           "--no-follow stops that")) for flag in ("-L", "--location", "--follow")),
+        ("request --fail /a", ("unknown option --fail; a status of 400 or higher is an error by default; "
+         "--no-check-status stops that")),
+        ("request /a --compressed", ("unknown option --compressed; compressed responses are requested and decoded "
+         "by default")),
+        ("request /a -b a=hunter2", ("unknown option -b; cookies are not stored; send one as a header: "
+         "-H 'Cookie: name=value'")),
+        ("request /a -A agent", "unknown option -A; use -H 'User-Agent: NAME'"),
+        ("login --with-token", ("unknown option --with-token; no option takes a token: set XAPI_TOKEN or "
+         "XAPI_TOKEN_FILE")),
+        ("login --hostname api.test", "unknown option --hostname; use --base-url URL, or -p NAME for a profile"),
+        ("request /a --table", "unknown option --table; see `xapi request --help`"),
+        ("doctor --location", "unknown option --location; see `xapi doctor --help`"),
+        ("token show --fail", "unknown option --fail; see `xapi token show --help`"),
+        ("-p staging sandbox", "`xapi sandbox` does not use a profile; omit --profile"),
+        ("-p stagging token status", ("profile 'stagging' does not exist; did you mean staging? Existing profiles: "
+         "staging; `xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one")),
         ("token --json show", "unknown option --json; put options after the command: `xapi token COMMAND --json`"),
         ("sandbox --port", "--port requires a value; see `xapi sandbox --help`"),
         ("sandbox --port x", "--port: 'x' is not a whole number; use a number from 0 to 65535"),
@@ -307,6 +330,16 @@ def test_a_typo_in_an_option_setting_or_profile_gets_a_suggestion(xapi: Xapi, ar
     xapi("profile", "set", "username", "me@example.com", "-p", "staging")
 
     assert xapi(*args.split()) == Outcome(2, "", f"xapi: error: {result}\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_hint_fits_the_terminal_and_does_not_repeat_the_argument(xapi: Xapi, columns: int) -> None:
+    with xapi.on_terminal("request", "-L", "/a", "-b", "hunter2", columns=columns) as terminal:
+        assert terminal.wait() == 2
+
+    assert "--no-follow stops that" in " ".join(terminal.text.split())
+    assert "hunter2" not in terminal.text
+    assert max(map(len, terminal.text.splitlines())) <= columns
 
 
 def test_a_typo_in_the_config_file_gets_a_suggestion(xapi: Xapi) -> None:

@@ -1,5 +1,6 @@
 """`xapi login` in scripts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,35 @@ def test_later_commands_need_neither_base_url_nor_username_nor_password(xapi: Xa
     assert sandbox.logins == 1
     assert (xapi.config / "config.toml").read_text() == (
         f'[profiles.default]\nbase_url = "{sandbox.base_url}"\nusername = "{MASTER.email}"\n'
+    )
+
+
+def test_the_base_url_can_be_an_argument(xapi: Xapi, sandbox: Sandbox) -> None:
+    login = xapi("login", sandbox.base_url, "-u", MASTER.email, env={"XAPI_PASSWORD": MASTER.password})
+
+    assert login.code == 0
+    assert json.loads(xapi("profile", "show", "--json").out)["base_url"] == sandbox.base_url
+
+
+@pytest.mark.parametrize("argument", ["api.test", "localhost:1", "api.test:1/v2", "192.0.2.1", "https://api.test"])
+def test_a_base_url_argument_needs_no_scheme(xapi: Xapi, argument: str) -> None:
+    login = xapi("login", argument, "-u", "me")
+
+    url = argument if "://" in argument else f"https://{argument}"
+    assert login.err.startswith(f"xapi: error: no password for me at {url}; ")
+
+
+@pytest.mark.parametrize("argument", ["hunter2", "me:hunter2", "hunter2.", "https://me:hunter2@api.test", "hunter2 x"])
+def test_an_argument_that_may_be_a_password_is_neither_used_nor_repeated(xapi: Xapi, argument: str) -> None:
+    login = xapi("login", argument, "-u", "me", env={"XAPI_PASSWORD": "any"})
+
+    assert (login.code, login.out) == (2, "")
+    assert "hunter2" not in login.err
+
+
+def test_a_base_url_is_given_once(xapi: Xapi) -> None:
+    assert xapi("login", "https://a.test", "--base-url", "https://b.test") == Outcome(
+        2, "", "xapi: error: URL and --base-url cannot be combined; omit one of them\n"
     )
 
 

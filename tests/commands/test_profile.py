@@ -57,6 +57,22 @@ def test_show_prints_one_profile(xapi: Xapi) -> None:
     assert json.loads(xapi("profile", "show", "default", "--json").out) == {"name": "default"}
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-p", "home", "profile", "show"),
+        ("--profile=home", "profile", "show"),
+        ("-phome", "profile", "show"),
+        ("-p", "work", "profile", "show", "-p", "home"),
+    ],
+    ids=" ".join,
+)
+def test_the_profile_can_precede_the_command(xapi: Xapi, args: tuple[str, ...]) -> None:
+    write_config(xapi, "[profiles.home]\nusername = 'me'\n[profiles.work]\nusername = 'us'\n")
+
+    assert json.loads(xapi(*args, "--json", env={"XAPI_PROFILE": "work"}).out) == {"name": "home", "username": "me"}
+
+
 def test_show_prints_a_profile_with_an_invalid_value(xapi: Xapi) -> None:
     write_config(xapi, "[profiles.default]\nbase_url = 'ftp://x'\n")
 

@@ -36,7 +36,8 @@ def start(runtime: "Runtime") -> None:
 
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
-    if sys.argv[1:2] == ["--"] or agent_socket.COLD_COMMANDS.intersection(sys.argv[1:2]) or environ.get("CI"):
+    command = agent_socket.from_command(sys.argv[1:])[:1]
+    if command == ["--"] or agent_socket.COLD_COMMANDS.intersection(command) or environ.get("CI"):
         return False
     is_own = not any(environ.get(name) for name in _OTHER_USER) and os.geteuid() == os.getuid()
     return is_own and os.nice(0) == 0 and all(map(os.isatty, _STREAMS))

@@ -16,7 +16,7 @@ from xapi_cli.agent import protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.values import AgentMode
-from xapi_cli.system.agent_socket import COLD_COMMANDS
+from xapi_cli.system.agent_socket import COLD_COMMANDS, from_command
 
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
 # A client of another locale has the same encoding, or another build, and sends what else the locale determines.
@@ -75,12 +75,13 @@ def at_start(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 def check_command(argv: Sequence[str], environ: Mapping[bytes, bytes], start: Start) -> None:
     """Raise Cold if the command *argv* in *environ* must not run in a worker of an agent with *start*."""
-    if argv[1:2] and argv[1] in COLD_COMMANDS:
-        raise Cold(argv[1])
-    if argv[1:2] == ["--"]:
-        raise Cold("command after --")
-    if _COLD_OPTIONS.intersection(argument.partition("=")[0] for argument in argv[1:2]):
-        raise Cold("completion script")
+    for command in from_command(argv[1:])[:1]:
+        if command in COLD_COMMANDS:
+            raise Cold(command)
+        if command == "--":
+            raise Cold("command after --")
+        if command.partition("=")[0] in _COLD_OPTIONS:
+            raise Cold("completion script")
     if at_start(environ) != start.environ:
         raise Cold("different environment variables")
     text = b"\0".join([*map(os.fsencode, argv), *environ.values()])

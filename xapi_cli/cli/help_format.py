@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from xapi_cli.errors import UsageError
+
 if TYPE_CHECKING:
     from xapi_cli.cli.help_topics import Topic
     from xapi_cli.system.style import Style
@@ -48,8 +50,15 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError, with a hint for this command, if they are not valid."""
+        profile = ctx.find_root().params.get("profile")
+        has_profile = any(each.name == "profile" for each in self.params)
+        if profile is not None and has_profile:  # before the command; one after it takes precedence
+            ctx.default_map = {"profile": profile}
         with _converted_errors(ctx):
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+        if profile is not None and not has_profile:
+            raise UsageError(f"`{ctx.command_path}` does not use a profile", hint="omit --profile")
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command in the runtime that `ctx.obj`, inherited from the program, returns."""

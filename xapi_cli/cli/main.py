@@ -13,7 +13,7 @@ import typer
 from xapi_cli import __version__
 from xapi_cli.cli.help_format import Command, Group
 from xapi_cli.errors import ClosedPipe, OutputError
-from xapi_cli.system import signals, standard_streams
+from xapi_cli.system import agent_socket, signals, standard_streams
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -127,12 +127,24 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
+def _profiles(incomplete: str) -> list[str]:
+    from xapi_cli.cli.completion import profile_names
+
+    return profile_names(incomplete)
+
+
 @app.callback(invoke_without_command=True)
 def xapi(
     ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", "-p", metavar="NAME", help="Profile to use; can also follow COMMAND.", autocompletion=_profiles
+        ),
+    ] = None,
 ) -> None:
     """Call the API from your shell, with automatic login.
 
@@ -238,6 +250,7 @@ def _prepare_completion_options(args: Sequence[str]) -> None:
 
     Typer must not have created the program yet, because its options depend on whether they take the name of a shell.
     """
+    args = agent_socket.from_command(args)
     options = {argument.partition("=")[0] for argument in args[:1]}
     if "--install-completion" in options:
         _check_home()

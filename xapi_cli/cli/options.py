@@ -33,13 +33,17 @@ MinTtl = Annotated[
 
 
 def settings_flags(
-    *names: str, may_create_profile: bool = False, options: Callable[[], Any] | None = None
+    *names: str,
+    may_create_profile: bool = False,
+    options: Callable[[], Any] | None = None,
+    base_url_argument: Callable[[str], str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
 
     The command does not declare the flags: it reads the resulting values from `runtime.settings`. If
     *may_create_profile*, the selected profile does not have to exist. *options* returns a class whose fields with a
-    Flag are flags too; the command takes their values as `**flags`.
+    Flag are flags too; the command takes their values as `**flags`. With *base_url_argument*, which checks it, the
+    argument `url` of the command is the same as --base-url.
 
     The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then.
     """
@@ -56,6 +60,10 @@ def settings_flags(
             def with_settings(ctx: typer.Context, **given: Any) -> None:
                 runtime: Runtime = ctx.obj
                 runtime.flags = {name: _text(given.pop(name)) for name in ordered}
+                if base_url_argument and (url := given.pop("url")) is not None:
+                    if runtime.flags["base_url"] is not None:
+                        raise UsageError("URL and --base-url cannot be combined", hint="omit one of them")
+                    runtime.flags["base_url"] = base_url_argument(url)
                 runtime.command = ctx.command_path.removeprefix("xapi ")
                 runtime.may_create_profile = may_create_profile
                 _set_messages(runtime)

@@ -24,6 +24,13 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("auth", "authenticate", "signin", "log_in", "sign_in", "connect", "init", "setup"), "login"),
         **dict.fromkeys(("signout", "log_out", "sign_out", "revoke", "forget"), "logout"),
         **dict.fromkeys(("config", "configure", "settings", "set", "account", "accounts"), "profile"),
+        "auth login": "login",
+        "auth logout": "logout",
+        "auth status": "token status",
+        "auth token": "token show",
+        "auth refresh": "token show --fresh",
+        "auth switch": "profile use",
+        "auth list": "profile list",
         **dict.fromkeys(("run", "env", "with"), "exec"),
         **dict.fromkeys(("check", "diagnose", "diagnostics", "health", "ping", "test", "verify"), "doctor"),
         **dict.fromkeys(("serve", "server", "mock", "fake"), "sandbox"),
@@ -59,20 +66,58 @@ _SUBJECTS = {
 }
 # Suggested only for a command of another tool, not for a typo; `agent stop` deletes the tokens of storage `agent`.
 _DESTRUCTIVE = frozenset({"logout", "remove", "stop", "unset"})
-# Options of curl, wget and HTTPie that xapi expresses differently.
+_REDIRECTS = "redirects are followed by default; --no-follow stops that"
+_ERRORS = "a status of 400 or higher is an error by default; --no-check-status stops that"
+_NO_COOKIES = "cookies are not stored; send one as a header: -H 'Cookie: name=value'"
+_TOKEN_IS_SENT = "the stored token is sent by default; to use another one, set XAPI_TOKEN"
+# Options of curl, wget, HTTPie and gh that `xapi request` expresses differently.
 _EQUIVALENTS = {
     **dict.fromkeys(("-X", "--request", "--method"), "give METHOD before PATH: `xapi request POST /path`"),
-    **dict.fromkeys(("--json", "-j"), "write fields as ITEMs: name=value, name:=JSON; use -d for a whole body"),
+    **dict.fromkeys(("-I", "--head"), "give HEAD before PATH: `xapi request HEAD /path`"),
+    **dict.fromkeys(("-G", "--get"), "write query parameters as name==value"),
+    **dict.fromkeys(
+        ("--json", "-j", "--field", "--raw-field"),
+        "write fields as ITEMs: name=value, name:=JSON; use -d for a whole body",
+    ),
     **dict.fromkeys(("-F", "--form-string", "--multipart"), "write an upload as name@file; use --form for form fields"),
+    **dict.fromkeys(("--data-raw", "--data-binary", "--data-ascii", "--raw"), "use -d, which sends TEXT as it is"),
+    "--data-urlencode": "write form fields as name=value, with --form",
+    **dict.fromkeys(("-T", "--upload-file", "--input"), "use -d @FILE, or -d @- for stdin"),
     **dict.fromkeys(("-C", "-c", "--continue-at", "--resume"), "use --continue, with -o FILE"),
     **dict.fromkeys(("-s", "--silent", "-S", "--show-error"), "use --quiet, which omits notes and progress"),
-    **dict.fromkeys(("-O", "--remote-name", "--output-document"), "name the file: -o FILE"),
+    **dict.fromkeys(("-O", "--remote-name", "--output-document", "--download"), "name the file: -o FILE"),
+    **dict.fromkeys(("-L", "--location", "--follow"), _REDIRECTS),
+    **dict.fromkeys(("--fail", "--fail-with-body", "--check-status"), _ERRORS),
+    "-f": f"for form fields, use --form; {_ERRORS}",
+    **dict.fromkeys(("-b", "--cookie", "--cookie-jar", "--session"), _NO_COOKIES),
+    **dict.fromkeys(("-a", "--auth", "--auth-type", "--bearer", "--oauth2-bearer"), _TOKEN_IS_SENT),
+    **dict.fromkeys(("-A", "--user-agent"), "use -H 'User-Agent: NAME'"),
+    **dict.fromkeys(("-e", "--referer"), "use -H 'Referer: URL'"),
+    "--compressed": "compressed responses are requested and decoded by default",
+    **dict.fromkeys(("-w", "--write-out"), "use --meta FILE for the status, the headers and the time"),
+    **dict.fromkeys(("-D", "--dump-header"), "use -i, -v or --meta FILE"),
+    **dict.fromkeys(("-t", "--template"), "use --jq FILTER"),
+    **dict.fromkeys(("-Z", "--parallel"), "use `xapi batch`"),
+    **dict.fromkeys(("-n", "--netrc", "--netrc-file"), "~/.netrc is not read; run `xapi login`"),
+    "--offline": "use --curl, which prints the request instead of sending it",
+    "--ignore-stdin": "stdin is read only for @-",
+}
+_SENDING = ("xapi", "xapi api", "xapi request")  # where they are used
+# Likewise, of all commands that send requests.
+_NETWORK_EQUIVALENTS = {
     **dict.fromkeys(("-k", "--insecure", "--verify"), "certificates are always verified: use --ca-bundle FILE"),
+    **dict.fromkeys(("--cacert", "--capath"), "use --ca-bundle FILE"),
+    **dict.fromkeys(("-x", "--proxy"), "set HTTPS_PROXY or HTTP_PROXY"),
+    "--connect-timeout": "use --timeout DURATION",
+    "-m": "use --max-time DURATION",
+    **dict.fromkeys(("--host", "--hostname", "--server", "--url"), "use --base-url URL, or -p NAME for a profile"),
 }
 _BEFORE_COMMANDS = {"-q": "--quiet"}  # after some commands, the short option means something else
+_NO_PASSWORD = "no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`"
+_NO_TOKEN = "no option takes a token: set XAPI_TOKEN or XAPI_TOKEN_FILE"
 _SECRET_OPTIONS = {
-    "--password": "no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`",
-    "--token": "no option takes a token: set XAPI_TOKEN",
+    "--password": _NO_PASSWORD,
+    **dict.fromkeys(("--token", "--with-token", "--access-token"), _NO_TOKEN),
 }
 
 
@@ -85,7 +130,8 @@ def unknown_command(
     """
     if path == "xapi api" and _is_path(args[0]):  # as with `gh api`
         return UsageError(f"unknown command of `{path}`", hint="did you mean `xapi request PATH`?")
-    suggestion = _equivalent(path, args[0], names)
+    words = " ".join(args[:2])
+    suggestion = SYNONYMS.get(path, {}).get(words) or _equivalent(path, args[0], names)
     if suggestion and suggestion in names and len(args) > 1 and args[1] in subcommands(suggestion):
         suggestion += f" {args[1]}"
     hint = f"did you mean `{path} {suggestion}`?" if suggestion else f"see `{path} --help`"
@@ -118,6 +164,8 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
             return UsageError(f"{_name(error)}: {_reason(error)}", hint=_accepted(error) or see_help)
     if "unexpected extra argument" in str(error):
         usage = " ".join(ctx.command.collect_usage_pieces(ctx)[1:])
+        if not usage and "--profile" in _options(ctx.command, ctx):
+            see_help = f"`{ctx.command_path} -p NAME` selects a profile"
         return UsageError("unexpected argument", hint=f"usage: `{ctx.command_path} {usage}`" if usage else see_help)
     return UsageError(printable(error.format_message()), hint=see_help)
 
@@ -126,19 +174,21 @@ def _alternative(option: str, ctx: Any) -> str | None:
     """Return a hint for *option*, which the command of *ctx* does not have, or None."""
     if option in _SECRET_OPTIONS:
         return _SECRET_OPTIONS[option]
-    if option in _EQUIVALENTS and ctx.command_path == "xapi request":
+    is_group, long_options = hasattr(ctx.command, "list_commands"), _long_options(ctx)
+    if ctx.command_path in _SENDING and option in _EQUIVALENTS and not (is_group and _is_of_command(option, ctx)):
         return _EQUIVALENTS[option]
-    if hasattr(ctx.command, "list_commands"):
+    if option in _NETWORK_EQUIVALENTS and (is_group or "--ca-bundle" in long_options):
+        return _NETWORK_EQUIVALENTS[option]
+    if is_group:
         return _alternative_of_group(option, ctx)
-    match = closest(option, _long_options(ctx))
+    match = closest(option, long_options)
     return f"did you mean {match}?" if match else None
 
 
 def _alternative_of_group(option: str, ctx: Any) -> str | None:
     """Return a hint for *option* before a command of the group of *ctx*: it belongs after one, or is one."""
     names = ctx.command.list_commands(ctx)
-    options = {each for name in names for each in _options(ctx.command.get_command(ctx, name), ctx)}
-    if option not in options:
+    if not _is_of_command(option, ctx):
         if match := closest(option, _long_options(ctx)):
             return f"did you mean {match}?"
         word = option.removeprefix("--")
@@ -146,8 +196,14 @@ def _alternative_of_group(option: str, ctx: Any) -> str | None:
             name := _equivalent(ctx.command_path, word, names)
         ):
             return f"did you mean `{ctx.command_path} {name}`?"
-    option = _BEFORE_COMMANDS.get(option, option)
-    return f"put options after the command: `{ctx.command_path} COMMAND {option}`" if option in options else None
+        return None
+    return f"put options after the command: `{ctx.command_path} COMMAND {_BEFORE_COMMANDS.get(option, option)}`"
+
+
+def _is_of_command(option: str, ctx: Any) -> bool:
+    """Return whether a command of the group of *ctx* has *option*."""
+    commands = (ctx.command.get_command(ctx, name) for name in ctx.command.list_commands(ctx))
+    return any(option in _options(each, ctx) for each in commands)
 
 
 def _long_options(ctx: Any) -> list[str]:
@@ -209,7 +265,7 @@ def _equivalent(path: str, word: str, names: Sequence[str]) -> str | None:
     if path == "xapi" and _is_path(word):
         return "request PATH"
     known = {**synonyms, **{name: name for name in names}}
-    match = closest(word, known)
+    match = closest(word, (name for name in known if " " not in name))
     if match is None or (known[match] in _DESTRUCTIVE and word not in synonyms):
         return None
     return known[match]

@@ -1,10 +1,12 @@
 """`xapi login`: an explicit login."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
+from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -16,25 +18,47 @@ Remember = Annotated[
     bool | None,
     typer.Option("--remember/--no-remember", help="Store the password with the token, or delete the stored password."),
 ]
+Url = Annotated[
+    str | None,
+    typer.Argument(metavar="[URL]", help="Base URL.", autocompletion=completer("nothing"), show_default=False),
+]
+
+_HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+))(?::\d+)?(?:/.*)?")  # without a scheme
 
 
-@settings_flags(*ACCOUNT, *NETWORK, "password_command", may_create_profile=True)
-def login(ctx: typer.Context, *, password_stdin: PasswordStdin = False, remember: Remember = None) -> None:
+def _base_url(url: str) -> str:
+    """Return *url*; raise UsageError, without quoting it, if it is something else, such as a password."""
+    if "://" not in url and not _HOST.fullmatch(url):
+        raise UsageError(
+            "unexpected argument", hint="the argument of `xapi login` is the base URL; -p NAME selects a profile"
+        )
+    return url
+
+
+@settings_flags(*ACCOUNT, *NETWORK, "password_command", may_create_profile=True, base_url_argument=_base_url)
+def login(
+    ctx: typer.Context,
+    *,
+    url: Url = None,
+    password_stdin: PasswordStdin = False,
+    remember: Remember = None,
+) -> None:
     """Log in and store the token.
 
     Always requests a new token, even if the stored one is valid. On a
     terminal, prompts for missing settings and for the password, which is read
     without echo and is never an argument. Writes the base URL and the username
-    to the profile, so that later commands need neither.
+    to the profile, so that later commands need neither. URL is the same as
+    --base-url.
 
     Examples:
 
     \b
       xapi login
-      xapi login --base-url https://api.example.com
+      xapi login https://api.example.com
       pass show api | xapi login --password-stdin
       xapi login --password-command 'pass show api'
-      xapi login -p staging --base-url https://api.example.com
+      xapi login -p staging https://api.example.com
     """
     from xapi_cli.usecases.login import Login
 

@@ -12,6 +12,7 @@ from xapi_cli.system.render import printable
 _REDIS_PREFIX = r"[A-Za-z0-9._+@:/-]{1,100}"
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
 _PROFILE_NAME = r"[\w@+.-]{1,100}"
 
 
@@ -224,9 +225,16 @@ def credential_helper(text: str) -> str:
 
 
 def username(text: str) -> str:
-    """Return *text* if it is a valid username, that is, any printable text; raise UsageError otherwise."""
+    """Return *text* if it is a valid username, that is, any printable text; raise UsageError otherwise.
+
+    A name with a password, as curl takes it, is not quoted. An email address with a colon has an @ after it.
+    """
     if not text.strip() or not text.isprintable():
         raise UsageError("the username is empty or contains control characters", hint="give an email address")
+    if re.fullmatch(_NAME_AND_PASSWORD, text):
+        raise UsageError(
+            "the username looks like USERNAME:PASSWORD", hint="give only the username: no option takes a password"
+        )
     return text
 
 

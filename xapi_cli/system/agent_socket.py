@@ -25,10 +25,20 @@ _OFF = ("0", "false", "no", "off")  # as `settings.values.is_on`, which takes lo
 
 def connection_for_call(environ: "Mapping[str, str]", arguments: "Sequence[str]") -> "socket | None":
     """Return a connection to the warm agent that is to run xapi with *arguments*, None if there is none."""
-    if is_off(environ) or arguments[:1] == ["agent"] or sys.platform != "linux":
+    if is_off(environ) or from_command(arguments)[:1] == ["agent"] or sys.platform != "linux":
         return None
     place = path(environ, "agent")
     return None if place is None else connect(place)
+
+
+def from_command(arguments: "Sequence[str]") -> "Sequence[str]":
+    """Return the *arguments* of a command line from the command on: a profile may precede it."""
+    while arguments and arguments[0].startswith(("-p", "--profile")):
+        name = arguments[0]
+        if name not in ("-p", "--profile") and name.startswith("--") and not name.startswith("--profile="):
+            break  # another option
+        arguments = arguments[2 if name in ("-p", "--profile") else 1 :]
+    return arguments
 
 
 def unavailable(*, hint: str = "commands work without it, but start more slowly") -> "UsageError":

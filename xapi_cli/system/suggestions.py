@@ -3,15 +3,19 @@
 from collections.abc import Iterable
 
 _MIN_PREFIX = 3  # the minimum length of a prefix that can identify a name
+_MIN_SIMILARITY = 0.7  # of a name that is suggested: `--fail` is not a misspelled `--profile`
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name in *names* that is most similar to *word*, None if no name is similar."""
+    """Return the name in *names* that is most similar to *word*, None if no name is similar.
+
+    Hyphens at the beginning do not count.
+    """
     from difflib import get_close_matches
 
     folded, by_folded = _folded(word), {_folded(name): name for name in names}
-    prefixed = [name for name in by_folded if len(word) >= _MIN_PREFIX and name.startswith(folded)]
-    matches = prefixed if len(prefixed) == 1 else get_close_matches(folded, by_folded, n=1)
+    prefixed = [name for name in by_folded if len(folded) >= _MIN_PREFIX and name.startswith(folded)]
+    matches = prefixed if len(prefixed) == 1 else get_close_matches(folded, by_folded, n=1, cutoff=_MIN_SIMILARITY)
     return by_folded[matches[0]] if matches else None
 
 
@@ -22,4 +26,4 @@ def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
 
 
 def _folded(word: str) -> str:
-    return word.lower().replace("-", "_")
+    return word.lower().lstrip("-").replace("-", "_")
