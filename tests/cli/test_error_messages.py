@@ -117,7 +117,8 @@ ERRORS = {
     ),
     # tokens and passwords
     "a wrong password": Error(
-        "login", PASSWORD, 10, f"login as {ME} was rejected (400 invalid_grant); check username and password"
+        "login", PASSWORD, 10,
+        f"login as {ME} was rejected (400 invalid_grant); check the username and the password in XAPI_PASSWORD"
     ),
     "no password source": Error(
         "login", HERE, 10,
@@ -236,6 +237,50 @@ def test_the_error_for_403_names_the_required_rights(xapi: Xapi, sandbox: Sandbo
         f"xapi: error: GET {sandbox.base_url}/x-api/me responded with 403 Forbidden; "
         "the API serves only users with master rights"
     )
+
+
+RIGHTS = "the API serves only users with master rights"
+BODY = "see the body of the response for the reason"
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        (b"", RIGHTS),
+        (b"forbidden", RIGHTS),
+        (b'{"error": "forbidden"}', RIGHTS),
+        (b'{"message": "Access denied"}', RIGHTS),
+        (b'{"detail": "You do not have permission to perform this action."}', RIGHTS),
+        (b'{"error": "access_denied", "error_description": "master rights are required"}', RIGHTS),
+        (b'{"error": "forbidden", "message": "The project is archived"}', BODY),
+        (b'{"title": "Forbidden", "detail": "The quota of today is used up"}', BODY),
+        (b'{"error": {"message": "The project is archived"}}', BODY),
+        (b'{"message": "The project is archived", "padding": "' + b"x" * 20_000 + b'"}', RIGHTS),  # more than is read
+        (b'["The project is archived"]', RIGHTS),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--paginate",), ("-o", "file")], ids=" ".join)
+def test_the_hint_for_403_does_not_contradict_the_body(
+    xapi: Xapi, body: bytes, hint: str, options: tuple[str, ...]
+) -> None:
+    with Server([request(), send(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"}
+        outcome = xapi("request", "/a", *options, env=env)
+
+    error, shown = f"xapi: error: GET {server.url}/a responded with 403 No; {hint}\n", body.decode()
+    if "--paginate" in options:  # stdout is for items
+        assert outcome == Outcome(4, "", f"{shown}\n{error}" if shown else error)
+    else:
+        assert outcome == Outcome(4, shown, error)
+
+
+def test_the_hint_for_403_is_complete_without_the_body(xapi: Xapi) -> None:
+    body = b'{"message": "The project is archived"}'
+    with Server([request(), send(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"}
+        outcome = xapi("request", "/a", "--error-body", "none", env=env)
+
+    assert outcome == Outcome(4, "", f"xapi: error: GET {server.url}/a responded with 403 No; {RIGHTS}\n")
 
 
 def test_the_error_for_404_suggests_checking_the_path(xapi: Xapi, sandbox: Sandbox) -> None:

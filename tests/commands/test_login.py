@@ -142,7 +142,7 @@ def test_a_rejected_login_stores_nothing_and_leaves_stored_data_unchanged(xapi: 
         10,
         "",
         f"xapi: error: login as {MASTER.email} at {sandbox.base_url} was rejected (400 invalid_grant); "
-        "check username and password\n",
+        "check the username and the password in XAPI_PASSWORD\n",
     )
     assert not xapi.config.exists()
     assert not (xapi.state / "tokens").exists() or not list((xapi.state / "tokens").iterdir())

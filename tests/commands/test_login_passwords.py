@@ -1,10 +1,12 @@
 """Where `xapi login` gets the password, and when it remembers the password."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.program import Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi
+from tests.support.servers import Server, request, send
 from xapi_cli.sandbox import MASTER, Sandbox
 
 
@@ -88,6 +90,42 @@ def test_a_failing_password_command_exits_with_10_and_no_other_source_is_tried(x
         "xapi: error: password_command 'sh' failed with exit code 7; run the command yourself to see why\n",
     )
     assert sandbox.login_attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("stdin", "the password from stdin"),
+        ("variable", "the password in XAPI_PASSWORD"),
+        ("command", "the password from password_command"),
+    ],
+)
+def test_a_rejected_login_names_the_source_of_the_password(
+    xapi: Xapi, sandbox: Sandbox, source: str, named: str
+) -> None:
+    arguments = {"stdin": ["--password-stdin"], "command": ["--password-command", "echo wrong"]}.get(source, [])
+    env: Environ = {"XAPI_PASSWORD": "wrong" if source == "variable" else None}
+
+    login = xapi("login", *arguments, input="wrong\n", env={**sandbox.settings, **env})
+
+    assert login.code == 10
+    assert login.err.endswith(f" was rejected (400 invalid_grant); check the username and {named}\n")
+
+
+def test_a_rejected_automatic_login_names_the_source_of_the_password(xapi: Xapi) -> None:
+    token = b'{"access_token": "abc"}'
+    granted = send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(token), token))
+    rejected = send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+    with Server([request(), granted], [request(), rejected, request(), rejected]) as server:
+        env = {**xapi.fake_keyring(), "XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email}
+        assert xapi("login", "--remember", env=env | {"XAPI_PASSWORD": "old"}).code == 0
+
+        first, second = (xapi("request", "/x-api/me", env=env) for _ in range(2))
+        given = xapi("request", "/x-api/me", env=env | {"XAPI_PASSWORD": "wrong"})
+
+    assert first.err.endswith(" was rejected (401); check the username and the remembered password\n")
+    assert re.search(r"; correct the remembered password, wait \d+ s, or run `xapi login`\n$", second.err)
+    assert given.err.endswith(" was rejected (401); check the username and the password in XAPI_PASSWORD\n")
 
 
 def test_max_time_limits_the_password_command(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -161,7 +161,8 @@ def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_onc
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
         assert terminal.wait() == 10
-    assert terminal.text.splitlines()[-1].endswith(" was rejected (400 invalid_grant); check username and password")
+    rejected = " was rejected (400 invalid_grant); check the username and the password that you typed"
+    assert terminal.text.splitlines()[-1].endswith(rejected)
     assert sandbox.login_attempts == 2
     assert not xapi.config.exists()
 

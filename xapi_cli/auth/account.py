@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from xapi_cli.auth.credentials import REASONS, Reason, Source
 from xapi_cli.auth.login_failures import LoginFailures
-from xapi_cli.auth.password_sources import PasswordSources, prompt_until_accepted
+from xapi_cli.auth.password_grant import CHECK_PASSWORD
+from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store.login_lock import AnotherLoggedIn
 from xapi_cli.store.login_session import open_session
@@ -23,9 +24,9 @@ from xapi_cli.tokens import Identity, Record, Token
 class Account:
     """One account: *grant*, `PasswordGrant.request`, exchanges a password for a token.
 
-    *note* and *warn* print messages for the user. *timeout* is the limit of one login in seconds, *deadline* the
-    monotonic time at which the whole command times out. With *automatic* False, the account never logs in
-    automatically.
+    *note* and *warn* print messages for the user. *check_server* raises NetworkError or TimeoutExpired if no server
+    responds, before the user types a password. *timeout* is the limit of one login in seconds, *deadline* the monotonic
+    time at which the whole command times out. With *automatic* False, the account never logs in automatically.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Account:
         timeout: float,
         deadline: float | None = None,
         automatic: bool = True,
+        check_server: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check_server = check_server
         self.identity, self.repository = identity, repository
         self._grant, self._passwords, self._deadline, self._automatic = grant, passwords, deadline, automatic
         self._note, self._warn, self._now = note, warn, now
@@ -111,9 +114,10 @@ class Account:
 
     # explicit login and logout
 
-    def log_in(self, password: str, *, remember: bool | None) -> Token:
+    def log_in(self, password: str, *, remember: bool | None, origin: str = TYPED) -> Token:
         """Log in with *password*, then store and return the token, which is always a new one.
 
+        *origin* names the source of the password, for the hint of a rejected login.
         *remember* is True to store the password too, False to delete a stored one, None to replace a stored one.
         Raises StoreError if the token cannot be stored, and any error that the grant raises.
         """
@@ -122,7 +126,7 @@ class Account:
         with self._locked(required=False):
             if self._session.was_logged_out():
                 raise StoreError(f"{logged_out} sent", hint="log in again")
-            token = self._request_token(password)
+            token = self._request_token(password, origin)
             self._failures.delete(self.identity)
             record = self.repository.read(again=True)
             stored_password = password if remember or (remember is None and record and record.password) else None
@@ -173,6 +177,8 @@ class Account:
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
+            if reason != "rejected":  # by a server that responds
+                self._check_server()
             token, _ = prompt_until_accepted(
                 lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
             )
@@ -188,7 +194,8 @@ class Account:
         if typed is not None:
             self._session.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read):
-            self._failures.check_password(self.identity, password)  # immediately, without waiting for the lock
+            # immediately, without waiting for the lock
+            self._failures.check_password(self.identity, password, origin=self._origin(typed))
         login = _AutomaticLogin(reason, stale, typed, self._failures.now())
         try:
             return self._log_in_or_share(login)
@@ -217,8 +224,9 @@ class Account:
         self._raise_shared_failure(login)
         try:
             password = login.typed or self._password(record, login.reason)
-            self._failures.check_password(self.identity, password)
-            token = self._request_token(password)
+            origin = self._origin(login.typed)
+            self._failures.check_password(self.identity, password, origin=origin)
+            token = self._request_token(password, origin)
         except (LoginNeeded, LoginRefused) as error:
             if key := self._command_key(login):
                 self._failures.record_command_failed(self.identity, error, key)
@@ -260,11 +268,16 @@ class Account:
     def _not_logged_in(self, reason: Reason, obstacle: str) -> str:
         return f"not logged in as {self._name()}: {REASONS[reason]}, and {obstacle}"
 
-    def _request_token(self, password: str) -> Token:
+    def _origin(self, typed: str | None) -> str:
+        return self._passwords.origin if typed is None else TYPED
+
+    def _request_token(self, password: str, origin: str) -> Token:
         """Return the token for *password*; record a failure for waiting processes."""
         try:
             return self._grant(password)
         except LoginRefused as error:
+            if error.hint:
+                error.hint = error.hint.replace(CHECK_PASSWORD, f"check the username and {origin}")
             self._failures.record_rejected_password(self.identity, error, password)
             raise
         except XapiError as error:

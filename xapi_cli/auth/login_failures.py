@@ -43,15 +43,15 @@ class LoginFailures:
         """Return the time, in seconds, with which later failures can be compared."""
         return self._records.now()
 
-    def check_password(self, identity: Identity, password: str) -> None:
-        """Raise LoginRefused if *password* was rejected within the last minute."""
+    def check_password(self, identity: Identity, password: str, *, origin: str = "the password") -> None:
+        """Raise LoginRefused if *password*, which *origin* names, was rejected within the last minute."""
         entries = self._rejected_passwords(identity)
         mark = _fingerprint(password, entries[0]["salt"]) if entries else None
         for entry in entries:
             if entry["mark"] == mark:
                 raise LoginRefused(
                     f"this password was rejected less than a minute ago, so it is not sent again: {entry['message']}",
-                    hint=f"correct the password, wait {self._seconds_left(entry)} s, or run `xapi login`",
+                    hint=f"correct {origin}, wait {self._seconds_left(entry)} s, or run `xapi login`",
                 )
 
     def check_failed(self, identity: Identity, *, since: float) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import httpx
 
 BASE_URL_HINT = "the part before /x-api/token"
+CHECK_PASSWORD = "check username and password"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
@@ -192,7 +193,7 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
         return LoginRefused(
             f"login as {printable(identity.username)} at {printable(identity.base_url)} was rejected"
             f" ({status}{reason})",
-            hint=f"check username and password{rights}",
+            hint=f"{CHECK_PASSWORD}{rights}",
         )
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PROMPTS = 3  # as with ssh and sudo
+# The password, by its source, in the hint of a login that was rejected.
+IN_VARIABLE = "the password in XAPI_PASSWORD"
+FROM_COMMAND = "the password from password_command"
+FROM_STDIN = "the password from stdin"
+REMEMBERED = "the remembered password"
+TYPED = "the password that you typed"
 
 
 class RunCommand(Protocol):
@@ -85,6 +91,11 @@ class PasswordSources(NamedTuple):
 
     def __repr__(self) -> str:
         return "PasswordSources(…)"  # one is the password
+
+    @property
+    def origin(self) -> str:
+        """The password of the first source other than a prompt, as a noun phrase that names the source."""
+        return IN_VARIABLE if self.variable else FROM_COMMAND if self.command else REMEMBERED
 
     def needs_prompt(self, read: "Callable[[], Record | None]") -> bool:
         """Return whether a prompt is the only possible source, which may not be available either."""

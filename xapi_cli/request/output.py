@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.filter import Filter
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
+_MAX_BEGINNING = 16 * 1024  # bytes
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
@@ -33,6 +34,7 @@ class ResponseOutput:
     writes_errors_to_file: bool = False
     filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, and of a failure
     expectations: "Expectations | None" = None  # of the body of a success
+    beginning: bytes = b""  # of the body of a failure, for its message
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
 
     def write(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
@@ -55,7 +57,8 @@ class ResponseOutput:
         """
         if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
-        chunks = self._counted(decoded(response) if body is None else body)
+        self.beginning = b""
+        chunks = self._counted(decoded(response) if body is None else body, is_failure=response.status_code >= 400)
         if self.expectations is not None and 200 <= response.status_code < 300:
             chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type", ""))
         is_error = self._is_error(response.status_code)
@@ -94,9 +97,11 @@ class ResponseOutput:
             return False
         return not self._is_error(status) or (self.writes_errors_to_file and self.filter is None)
 
-    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _counted(self, chunks: Iterable[bytes], *, is_failure: bool) -> Iterator[bytes]:
         for chunk in chunks:
             self.size += len(chunk)
+            if is_failure and len(self.beginning) < _MAX_BEGINNING:
+                self.beginning += chunk[: _MAX_BEGINNING - len(self.beginning)]
             yield chunk
 
     def write_headers(self, response: "httpx.Response") -> None:

@@ -1,5 +1,6 @@
 """Send one API call with httpx, and judge the status of its final response."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +30,13 @@ _CLIENT_HINTS = {
     403: "the API serves only users with master rights",
     404: "check the path and the base URL",
 }
+# The members in which APIs explain an error: RFC 6749, section 5.2, RFC 9457, and usual ones.
+_REASONS = ("error", "error_description", "detail", "message", "reason", "title")
+_MIN_WORDS = 3  # of a sentence; "Access denied" repeats the status
+_RIGHTS = (
+    r"(?i)\b(?:(?:un|not )authori[sz]ed|access denied|forbidden"
+    r"|permissions?|permitted|privileges?|rights?|roles?|scopes?)\b"
+)
 _SERVER_HINTS = {
     501: "the server does not support the method; check METHOD",
     505: "the server does not support HTTP/1.1",
@@ -185,16 +193,24 @@ def is_rejection(outcome: Outcome) -> bool:
 
 
 def status_error(
-    outcome: Outcome, tokens: "TokenSource | None", *, check_status: bool = True, shown: str | None = None
+    outcome: Outcome,
+    tokens: "TokenSource | None",
+    *,
+    check_status: bool = True,
+    shown: str | None = None,
+    body: bytes = b"",
 ) -> XapiError | None:
     """Return the error for the status of *outcome*, or None for success.
 
-    Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message.
+    Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message. *body*
+    is the beginning of the body, if it was read: the hint does not contradict it.
     """
     response = outcome.response
     where = shown or _displayed_url(response)
     message = f"{response.request.method} {where} responded with {response.status_code}{_reason(response)}"
     error = _status_error(outcome, tokens, message, check_status=check_status)
+    if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
+        error.hint = "see the body of the response for the reason"
     if error is not None:
         concern(error, response)
     return error
@@ -230,6 +246,21 @@ def _status_error(
     else:
         hint = _server_hint(response) if failure is ServerStatusError else _hint(outcome)
     return None if failure is None else failure(message, hint=hint)
+
+
+def _states_other_reason(body: bytes) -> bool:
+    """Return whether *body* is a JSON object with a sentence that is not about missing rights."""
+    import json
+
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(members, dict) and isinstance(members.get("error"), dict):
+        members = members["error"]
+    texts = [members.get(name) for name in _REASONS] if isinstance(members, dict) else []
+    sentences = [text for text in texts if isinstance(text, str) and len(text.split()) >= _MIN_WORDS]
+    return bool(sentences) and not any(re.search(_RIGHTS, text) for text in sentences)
 
 
 def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:

@@ -133,31 +133,32 @@ class Login:
 
     def _log_in(self, identity: Identity, account: "Account") -> "tuple[Token, str | None]":
         """Return a new token, and the password if the user typed it, else None."""
-
-        def log_in(password: str) -> "Token":
-            return account.log_in(password, remember=self.remember)
-
-        if not self._will_prompt_for_password:
-            return log_in(self._password(identity, account)), None
         from xapi_cli.auth import password_sources
 
+        def log_in(password: str, origin: str = password_sources.TYPED) -> "Token":
+            return account.log_in(password, remember=self.remember, origin=origin)
+
+        if not self._will_prompt_for_password:
+            return log_in(*self._password(identity, account)), None
         terminal = self.runtime.terminal
         return password_sources.prompt_until_accepted(
             lambda: password_sources.prompt(terminal, identity), log_in, terminal.warn
         )
 
-    def _password(self, identity: Identity, account: "Account") -> str:
-        """Return the password from a non-interactive source; raises LoginNeeded if there is none."""
+    def _password(self, identity: Identity, account: "Account") -> tuple[str, str]:
+        """Return the password from a non-interactive source, and its origin; raises LoginNeeded if there is none."""
+        from xapi_cli.auth import password_sources
+
         settings = self.runtime.settings
         if self.password_stdin:
-            return self._password_from_stdin()
+            return self._password_from_stdin(), password_sources.FROM_STDIN
         if settings.password:
-            return settings.password
+            return settings.password, password_sources.IN_VARIABLE
         if command := self.runtime.password_command:
-            return command.run()
+            return command.run(), password_sources.FROM_COMMAND
         record = account.repository.read()
         if record and record.password:
-            return record.password
+            return record.password, password_sources.REMEMBERED
         raise LoginNeeded(
             f"no password for {identity.username} at {identity.base_url}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",

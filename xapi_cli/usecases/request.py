@@ -110,13 +110,13 @@ class Request:
             read_only.check(self._sent_method, (name for name, _ in self._items.headers))
         with ExitStack() as stack:
             expectations = self._expectations(stack)
-            outcome, tokens = self._send(expectations)
-            self._raise_for_status(outcome, tokens)
+            outcome, tokens, output = self._send(expectations)
+            self._raise_for_status(outcome, tokens, output)
             if expectations is not None:
                 self._check(expectations, outcome)
 
-    def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None]":
-        """Send the request and write the response; return it, and the source of the token."""
+    def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None, ResponseOutput]":
+        """Send the request and write the response; return it, the source of the token, and the output."""
         with ExitStack() as stack:
             tokens = self._tokens()
             if tokens is not None:
@@ -145,7 +145,7 @@ class Request:
                 raise
             self._write_meta(meta, meta_file)
         assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
-        return meta.outcome, tokens
+        return meta.outcome, tokens, output
 
     def _exchange(
         self,
@@ -440,10 +440,10 @@ class Request:
             concern(error, outcome.response)
             raise
 
-    def _raise_for_status(self, outcome: "Outcome", tokens: "TokenSource | None") -> None:
+    def _raise_for_status(self, outcome: "Outcome", tokens: "TokenSource | None", output: "ResponseOutput") -> None:
         from xapi_cli.request.send import status_error
 
-        error = status_error(outcome, tokens, check_status=self._options.check_status)
+        error = status_error(outcome, tokens, check_status=self._options.check_status, body=output.beginning)
         if error is None:
             return
         response = outcome.response

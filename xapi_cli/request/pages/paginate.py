@@ -131,9 +131,9 @@ class Pages:
             # without a file, `remaining` states the complete URL
             is_whole = self.count and self._output.file is not None
             shown = printable(redact_page_url(str(outcome.response.url), self._given)) if is_whole else None
-            error = status_error(outcome, self._tokens, shown=shown)
+            self._write_error(outcome)
+            error = status_error(outcome, self._tokens, shown=shown, body=self._output.beginning)
             if error is not None:
-                self._write_error(outcome)
                 raise error
             try:
                 return outcome, _body(outcome.response)
