@@ -127,7 +127,7 @@ ERRORS = {
     "no token and no password": Error(
         "request /x-api/me", HERE, 10,
         f"not logged in as {ME}: no stored token, and no password source is available; run `xapi login`, or set"
-        " XAPI_PASSWORD or the profile's password_command",
+        " XAPI_PASSWORD or the profile's password_command, or store the password with --storage keyring, agent or helper",
     ),
     "no token": Error("token status", HERE, 10, "no stored token; run `xapi login`"),
     "no token and no login": Error(
@@ -151,7 +151,7 @@ ERRORS = {
     "a password for a keyring that is not in use": Error(
         "login --remember", HERE, 2,
         "--remember cannot be used with storage file, which does not store passwords;"
-        " use --storage keyring, agent or helper, or omit --remember",
+        " use --storage keyring, agent or helper, or --password-command in place of --remember",
     ),
     # the network
     "a refused connection": Error(

@@ -12,6 +12,7 @@ from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.auth.password_grant import CHECK_PASSWORD
 from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
+from xapi_cli.store import registry
 from xapi_cli.store.login_lock import AnotherLoggedIn
 from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import LockLost
@@ -261,7 +262,7 @@ class Account:
         if (password := self._passwords.get(record)) is None:
             raise LoginNeeded(
                 self._not_logged_in(reason, "no password source is available"),
-                hint="run `xapi login`, or set XAPI_PASSWORD or the profile's password_command",
+                hint=f"run `xapi login`, or {registry.password_hint(self.repository.row)}",
             )
         return password
 

@@ -171,6 +171,17 @@ def listed(names: "Sequence[str]") -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def remembering() -> str:
+    """Return the storages that can store the password, as text for messages."""
+    return listed([storage.name for storage in STORES if storage.remembers_passwords])
+
+
+def password_hint(storage: Storage) -> str:
+    """Return what gives an automatic login its password if the token is in *storage*."""
+    stores = "`xapi login --remember`" if storage.remembers_passwords else f"--storage {remembering()}"
+    return f"set XAPI_PASSWORD or the profile's password_command, or store the password with {stores}"
+
+
 def selected(setting: str) -> Storage:
     """Return the storage that the value *setting* selects; for `auto`, the one to try first."""
     if setting == AUTO:

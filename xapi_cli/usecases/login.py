@@ -67,10 +67,9 @@ class Login:
         """Raise UsageError for --remember if the storage does not store passwords."""
         setting = self.runtime.settings.storage
         if self.remember and not registry.selected(setting).remembers_passwords:
-            usable = registry.listed([storage.name for storage in registry.STORES if storage.remembers_passwords])
             raise UsageError(
                 f"--remember cannot be used with storage {setting}, which does not store passwords",
-                hint=f"use --storage {usable}, or omit --remember",
+                hint=f"use --storage {registry.remembering()}, or --password-command in place of --remember",
             )
 
     def _check_settings_without_terminal(self) -> None:

@@ -76,7 +76,7 @@ def check_password(findings: Findings) -> Check:
         return Check("password", "pass", f"remembered in {findings.storage.place}")
     if findings.runtime.terminal.interactive:
         return Check("password", "pass", "from a prompt on this terminal")
-    hint = "set XAPI_PASSWORD or the profile's password_command"
+    hint = registry.password_hint(findings.storage)
     return Check("password", "warn", "no source for an automatic login", hint)
 
 
