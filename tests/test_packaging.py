@@ -250,8 +250,9 @@ def test_make_help_names_every_target() -> None:
     result = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
-    named = {line.split()[0] for line in result.stdout.splitlines()}
-    assert named >= set(phony[0].split()) - {"help", "macos", "venv", "program"}
+    lines = [re.fullmatch(r"([a-z-]+)( {2,})\S.*", line) for line in result.stdout.splitlines()]
+    assert {line[1] for line in lines if line} >= set(phony[0].split()) - {"help", "macos", "venv", "program"}
+    assert {line and line.end(2) for line in lines} == {18}  # the descriptions are in one column
 
 
 def test_the_gate_can_be_run() -> None:

@@ -49,6 +49,15 @@ def test_the_range_of_a_number_is_in_words(xapi: Xapi) -> None:
 
 
 @every_page
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_word_of_a_page_is_broken_at_its_hyphen(xapi: Xapi, args: tuple[str, ...], columns: int) -> None:
+    shown = xapi(*args, env={"COLUMNS": str(columns)}).out
+
+    assert shown.isascii()
+    assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
+
+
+@every_page
 def test_help_in_a_pipe_is_plain_text_without_heavy_imports(args: tuple[str, ...]) -> None:
     result = subprocess.run(
         [PYTHON, "-X", "importtime", PROGRAM, *args], capture_output=True, text=True, check=True, timeout=30

@@ -38,9 +38,19 @@ def test_the_demo_shows_the_whole_workflow(xapi: Xapi) -> None:
 
 def test_the_demo_names_a_command_that_the_shell_finds(xapi: Xapi) -> None:
     assert xapi("demo").out.endswith("To use your own server: xapi login\n")
-    assert xapi("demo", env={"PATH": "/usr/bin:/bin"}).out.endswith(
-        "To use your own server: install xapi (see docs/install.md), then run: xapi login\n"
+    assert " ".join(xapi("demo", env={"PATH": "/usr/bin:/bin"}).out.split()).endswith(
+        "To use your own server: install xapi (see docs/install.md), then run: xapi login"
     )
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_demo_fits_the_terminal(xapi: Xapi, columns: int) -> None:
+    with xapi.on_terminal("demo", env={"PATH": "/usr/bin:/bin"}, columns=columns) as terminal:
+        assert terminal.wait(60) == 0
+
+    lines = terminal.text.splitlines()
+    assert " ".join(" ".join(lines[-3:]).split()).endswith("then run: xapi login")
+    assert [line for line in lines if len(line) > columns and not line.startswith("   $ ")] == []
 
 
 def test_the_demo_prints_no_secret(xapi: Xapi) -> None:

@@ -4,6 +4,7 @@ The reply for a `Native` completion is a line `:KIND NUMBER` in bash and fish, a
 """
 
 import os
+import re
 from typing import Any
 
 from typer import _completion_classes as typers
@@ -82,8 +83,17 @@ class _PowerShell(_Completions, typers.PowerShellComplete):
         return ""
 
 
+def _description(text: str) -> str:
+    """Return the help *text* of an option or a command in one line, without its notes in brackets.
+
+    Typer would take them for markup of rich, which it imports for that, and would leave the blanks around them.
+    """
+    return re.sub(r"\s*\[[^\]]*\]", "", " ".join(text.split()))
+
+
 def register() -> None:
     """Make Typer reply in these formats."""
+    typers._sanitize_help_text = _description  # noqa: SLF001 - the classes have no method for it
     classes: dict[str, Any] = {
         "bash": _Bash,
         "zsh": _Zsh,

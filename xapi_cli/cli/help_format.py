@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SETTINGS = "Settings"
 _OPTIONS = "Options"
 _EXAMPLES = "Examples:"
+_HYPHEN = "\u2011"  # in place of one within a word, while a page is wrapped: a name is not broken there
 _WIDE = 70  # columns; on a narrower terminal, a long name has its own line
 _HEADING = r"(?m)^(\S[^\n]*):$|^(Usage): "
 _NAME = r"(?m)^(  |    )(-[^\s,]+(?: / --\S+|, --\S+)*(?=\n| )|\S+(?=  ))"
@@ -35,6 +36,10 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the usage in the conventional form: NAME, not {NAME}."""
         return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the summary, complete, as shells show it."""
+        return summary(self.help)
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
@@ -72,6 +77,10 @@ class Group(TyperGroup):
     headings: Mapping[str, Collection[str]] = {"Commands": ()}
     summaries: Mapping[str, str] = MappingProxyType({})  # of commands that need not be imported for that
     footer = ""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the summary, complete, as shells show it."""
+        return summary(self.help)
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page, styled if stdout supports it."""
@@ -128,13 +137,13 @@ def _converted_errors(ctx: Any) -> Iterator[None]:
 def topic_page(formatter: Any, topic: "Topic") -> str:
     """Return the help page of *topic*."""
     with formatter.section(topic.title):
-        formatter.write_text(topic.text)
+        formatter.write_text(_unbroken(topic.text))
         formatter.write_paragraph()
         _write_rows(formatter, topic.rows)
         if topic.after:
             formatter.write_paragraph()
-            formatter.write_text(topic.after)
-    return str(formatter.getvalue()).rstrip("\n")
+            formatter.write_text(_unbroken(topic.after))
+    return str(formatter.getvalue()).replace(_HYPHEN, "-").rstrip("\n")
 
 
 def summary(text: str | None) -> str:
@@ -161,7 +170,7 @@ def _styled_for(ctx: Any, page: str) -> str:
 
     style = Style(enabled=is_wanted(os.environ, is_terminal=standard_streams.is_terminal(1)))
     ctx.color = style.enabled or None  # True: Typer does not remove the colors if stdout is not a terminal
-    return styled(page, style)
+    return styled(page.replace(_HYPHEN, "-"), style)
 
 
 def _both(style: "Style", heading: str) -> tuple[str, str]:
@@ -173,7 +182,11 @@ def _write_text(formatter: Any, text: str) -> None:
     if text:
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_text(text)
+            formatter.write_text(_unbroken(text))
+
+
+def _unbroken(text: str) -> str:
+    return text.replace("-", _HYPHEN)
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
@@ -208,4 +221,5 @@ def _write_examples(formatter: Any, examples: list[str]) -> None:
 
 def _write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
     """Write *rows* of names and descriptions, with the descriptions aligned in one column."""
-    formatter.write_dl(rows, col_max=30 if formatter.width >= _WIDE else 16)
+    described = [(name, _unbroken(text)) for name, text in rows]
+    formatter.write_dl(described, col_max=30 if formatter.width >= _WIDE else 16)

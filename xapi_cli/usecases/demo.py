@@ -43,8 +43,9 @@ class _Demo:
         self._environ = environ
 
     def run(self) -> None:
-        self._print("A sandbox server now runs on this machine. Your keyring,")
-        self._print("configuration and state are not used.")
+        self._print_text(
+            "A sandbox server now runs on this machine. Your keyring, configuration and state are not used."
+        )
         self._log_in()
         first_token = self._show_token()
         response = self._send_request()
@@ -52,7 +53,8 @@ class _Demo:
         self._send_request_again(response)
         self._expect("a new stored token", self._token() not in {"", first_token})
         install = "" if _is_installed(self._environ) else "install xapi (see docs/install.md), then run: "
-        self._print(f"\nThe demo is complete. To use your own server: {install}xapi login")
+        self._print("")
+        self._print_text(f"The demo is complete. To use your own server: {install}xapi login")
 
     def _log_in(self) -> None:
         self._print_step(
@@ -122,6 +124,9 @@ class _Demo:
             return pseudoterminal.run(
                 [*_XAPI, *args], cwd=self._directory, env=self._environ, columns=self._columns, timeout=_TIMEOUT
             )
+
+    def _print_text(self, text: str) -> None:
+        self._print(wrapped(text, self._columns + len(_INDENT), indent=""))
 
     def _print_step(self, title: str, rest: str) -> None:
         self._print(f"\n{self._style('strong', title)} {rest}\n")
