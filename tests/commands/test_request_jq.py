@@ -164,6 +164,62 @@ def test_an_idle_stream_of_events_ends_after_the_timeout(xapi: Xapi) -> None:
     assert "--timeout" in outcome.err
 
 
+def stream(media_type: str) -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nConnection: close\r\n\r\n".encode()
+
+
+LONG = b'{"id":1,"text":"' + b"x" * 2**21 + b'"}'
+STREAMS = {
+    "events": (stream("text/event-stream"), b"data: %b\n\n"),
+    "lines": (stream("application/x-ndjson"), b"%b\n"),
+    "lines, other type": (stream("application/jsonl; charset=utf-8"), b"%b\r\n"),
+}
+each_stream = pytest.mark.parametrize("head, record", STREAMS.values(), ids=STREAMS)
+
+
+@each_stream
+def test_a_long_first_record_is_not_held_back(xapi: Xapi, head: bytes, record: bytes) -> None:
+    seen = threading.Event()
+    steps = [request(), send(head + record % LONG), wait_for(seen), send(record % b'{"id":2}')]
+    with Server(steps) as server:
+        process = xapi.start("request", "/", "--jq", ".id", env=bearing(server))
+        assert process.stdout
+        assert process.stdout.readline() == b"1\n"
+        seen.set()
+        assert process.communicate(timeout=30) == (b"2\n", b"")
+
+
+@each_stream
+@pytest.mark.parametrize("invalid", [b'{"id":', b"<html>", b'"', b"[1,"])
+def test_an_invalid_record_is_an_error_when_it_arrives(xapi: Xapi, head: bytes, record: bytes, invalid: bytes) -> None:
+    with Server([request(), send(head + record % b'{"id":1}' + record % invalid + record % b"2}"), hang()]) as server:
+        outcome = xapi("request", "/", "--jq", ".id", "--timeout", "60", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (1, "1\n")
+    assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: ")
+
+
+@each_stream
+def test_a_filter_that_fails_ends_a_stream_that_is_idle(xapi: Xapi, head: bytes, record: bytes) -> None:
+    with Server([request(), send(head + record % b'{"id":1}' + record % b"[]"), hang()]) as server:
+        outcome = xapi("request", "/", "--jq", ".id", "--timeout", "60", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (1, "1\n")
+    assert "Cannot index array" in outcome.err
+
+
+@each_stream
+def test_a_stream_is_shown_on_a_terminal_as_it_arrives(xapi: Xapi, head: bytes, record: bytes) -> None:
+    seen = threading.Event()
+    with (
+        Server([request(), send(head + record % b'{"id":1}'), wait_for(seen), send(record % b"2")]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect('{"id":1}')
+        seen.set()
+        assert terminal.wait() == 0
+
+
 def test_results_of_lines_are_printed_as_they_arrive(xapi: Xapi) -> None:
     seen = threading.Event()
     head = b"HTTP/1.1 200 OK\r\n\r\n"

@@ -179,12 +179,27 @@ def test_the_body_of_a_redirect_or_a_401_is_not_filtered(
     assert out.read_text() == "old"
 
 
-def test_a_truncated_body_is_a_network_error(xapi: Xapi) -> None:
-    with PageServer(lambda target: response("200 OK", b"[1, 2]", "Content-Length: 99", "Connection: close")) as server:
-        outcome = xapi("request", "/", "--jq", ".[]", env=bearing(server))
+@pytest.mark.parametrize(
+    "body, out",
+    [
+        (b"[1, 2]", "[1,2]\n"),
+        (b'{"a": 1}\n{"a": 2', '{"a":1}\n'),
+        (b"1 23", "1\n"),  # which may be the start of 234
+        (b"[1]\nnull", "[1]\n"),
+        (b'["a", "b', ""),
+        (b'"a"', "a\n"),
+    ],
+)
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
+def test_of_a_truncated_body_the_complete_documents_are_filtered(
+    xapi: Xapi, media_type: str, body: bytes, out: str
+) -> None:
+    headers = f"Content-Type: {media_type}", "Content-Length: 99", "Connection: close"
+    with PageServer(lambda target: response("200 OK", body, *headers)) as server:
+        outcome = xapi("request", "/", "--jq", ".", env=bearing(server))
 
-    assert outcome.code == 11
-    assert "was truncated after 6 bytes" in outcome.err
+    assert (outcome.code, outcome.out) == (11, out)
+    assert f"was truncated after {len(body)} bytes" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ class Transport(httpx.BaseTransport):
                 "exposed": is_exposed,
                 "proxy": str(connection.route.proxy) if connection.route.proxy else None,
                 "discard": body.discard,
+                "abort": connection.abort,
             },
         )
 

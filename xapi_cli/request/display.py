@@ -7,6 +7,7 @@ from itertools import chain
 
 from xapi_cli.request.json import InvalidJSON, validated
 from xapi_cli.request.json.pretty import pretty
+from xapi_cli.request.record_streams import is_record_stream
 from xapi_cli.system.render import printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
@@ -24,12 +25,12 @@ def displayed(
 ) -> Iterator[str]:
     """Yield the text that a terminal shows for the body in *chunks*; report to *note* what is not shown.
 
-    The format is detected from the bytes, not from *content_type*. Its charset
-    is used only if the bytes are not valid UTF-8. A body that is not a single
-    JSON document, such as a stream of documents, is shown as it arrives.
+    The format is detected from the bytes, unless *content_type* is that of a
+    stream of records. Its charset is used only if the bytes are not valid UTF-8.
+    A body that is not a single JSON document is shown as it arrives.
     """
     source, buffer = iter(chunks), bytearray()
-    if _starts_as_json(source, buffer) and _buffer_rest(source, buffer):
+    if not is_record_stream(content_type) and _starts_as_json(source, buffer) and _buffer_rest(source, buffer):
         indented = pretty(buffer.decode("utf-8-sig", "replace"), colors=colors) if _is_text(buffer) else None
         if indented is not None:
             yield from indented

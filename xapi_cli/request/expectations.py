@@ -44,9 +44,8 @@ class Expectations:
         """
         if self._content_type is None:
             return
-        documents = self._filter.documents(iter(self._body), self._content_type)
         try:
-            self._filter.apply(documents, lambda _: None)
+            self._filter.apply(iter(self._body), lambda _: None, self._content_type)
         except FilterError as error:
             raise failure(self._texts[0], error.message) from error
         if self._filter.unmet is not None:

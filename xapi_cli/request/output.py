@@ -4,7 +4,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.request.options import ErrorBody
 from xapi_cli.system.render import printable, size
@@ -73,8 +73,9 @@ class ResponseOutput:
 
     def _write_filtered(self, jq: "Filter", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
-        chunks = jq.documents(chunks, response.headers.get("Content-Type", ""))
-        jq.apply(chunks, file.write if file else self.text_writer())
+        write = file.write if file else self.text_writer()
+        abort: Any = response.extensions.get("abort", lambda: None)
+        jq.apply(chunks, write, response.headers.get("Content-Type", ""), on_failure=abort)
         if file is not None:
             file.commit()
 

@@ -104,7 +104,7 @@ class Polling:
         def add(results: bytes) -> None:
             lines.extend(line for line in results.splitlines() if line not in _REJECTED and not lines)
 
-        self._condition.apply(self._condition.documents(iter(self.body), content_type), add)
+        self._condition.apply(iter(self.body), add, content_type)
         return bool(lines)
 
     @staticmethod

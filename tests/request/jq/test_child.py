@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.jq.child import parts
+from xapi_cli.request.jq.child import lines, parts
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('ab"\\\\{}[],:\\n\u00e9', max_size=4),
@@ -50,3 +50,25 @@ def test_complete_lines_are_passed_on_as_they_arrive() -> None:
 
 def test_a_document_over_several_lines_ends_the_division_into_lines() -> None:
     assert list(parts(iter([b"1\n2\n", b"[\n", b"3]\n4\n"]))) == [b"1\n2\n", b"[\n3]\n4\n"]
+
+
+@given(st.lists(DOCUMENTS, max_size=6), st.integers(1, 30))
+def test_each_line_is_passed_on_as_soon_as_it_has_arrived(
+    documents: list[tuple[object, int | None, str]], size: int
+) -> None:
+    data = "".join(json.dumps(value) + "\n" for value, _, _ in documents).encode()
+    found = list(lines(_blocks(data, size)))
+
+    assert b"".join(found) == data
+    assert [value for part in found for value in _documents(part.decode())] == [value for value, _, _ in documents]
+
+
+def test_a_long_first_line_is_passed_on_at_its_end() -> None:
+    blocks = iter([b'"', b"x" * 2**20, b"x" * 2**20, b'"\n', b"2\n"])
+
+    assert len(next(lines(blocks))) == 2**21 + 3
+    assert next(blocks) == b"2\n"  # it was not read before
+
+
+def test_a_line_that_is_not_complete_is_not_completed_by_the_next_one() -> None:
+    assert list(lines(iter([b'1\n2\n{"a":\n3}\n4\n']))) == [b"1\n2\n", b'{"a":', b""]

@@ -5,11 +5,13 @@ Its arguments are the directory of the module jq, the filter, the function of jq
 and only what it needs, so that it starts faster.
 
 It reads bodies: text with any number of documents, in blocks. A block is its length (4 bytes, the most significant
-first) and that many bytes; an empty block ends the body. It writes frames: a kind (1 byte), a length, and that many
-bytes. The first frame is END when the filters are compiled, or says which one is not, and why. For each body, there are
-RESULTS, any number of complete lines, as soon as documents have arrived; UNMET if it does not satisfy a condition, with
-the number of the first one and the reason; and then either END or a failure. A failure ends only its body: the next one
-is filtered as if nothing had happened.
+first) and that many bytes; an empty block ends the body. LINES, before the first block, says that each line is a
+document; TRUNCATED, before the empty block, that the rest of the body is missing, so that its last document is filtered
+only if it is certainly complete. Both are in place of a length. It writes frames: a kind (1 byte), a length, and that
+many bytes. The first frame is END when the filters are compiled, or says which one is not, and why. For each body,
+there are RESULTS, any number of complete lines, as soon as documents have arrived; UNMET if it does not satisfy a
+condition, with the number of the first one and the reason; and then either END or a failure. A failure ends only its
+body: the next one is filtered as if nothing had happened.
 """
 
 import io
@@ -26,11 +28,13 @@ RESULTS, UNMET, END = b"+", b"-", b"."
 FAILED, INVALID, TOO_LARGE = b"!", b"?", b">"  # the filter failed; the body is not JSON; a document is too large
 NOT_COMPILED, NO_LIBRARY = b"c", b"l"
 LENGTH = 4  # bytes
+LINES, TRUNCATED = b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe"  # no block is so long
 BLOCK = 1024 * 1024  # bytes, at most
 MAX_DOCUMENT = 64 * 1024 * 1024  # bytes parsed in one piece
 TUNABLES = "glibc.malloc.mxfast=0"  # libjq then frees documents in a fraction of the time
 _ENDED_EARLY = "it ended early, possibly because of halt, which is not supported"
 _NO_PROGRAM = "Top-level program not given"  # the filter is empty, a comment, or only defines functions
+_INCOMPLETE = b"!"  # libjq then takes no number or word before it for complete
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _DIRECTIVES = re.compile(
     r'(?:\s|#[^\n]*(?:\n|\Z)|(?:module|import|include)\b(?:"(?:[^"\\]|\\.)*"|#[^\n]*\n|[^";#])*;)*', re.DOTALL
@@ -111,9 +115,9 @@ def main(directory: str, text: str, encode: str, *conditions: str) -> None:
         _write(out, END)
         out.flush()
         while source.peek(1):
-            blocks = _blocks(source, out)
-            _write(out, *_filtered(programs, blocks, out))
-            for _ in blocks:  # after a failure
+            body = _Body(source, out)
+            _write(out, *_filtered(programs, body, out))
+            for _ in body.blocks:  # after a failure
                 pass
             out.flush()
 
@@ -145,14 +149,61 @@ def _compiled(compile_filter: "Callable[[str], Any]", text: str, encode: str) ->
     return compile_filter(f"{text[:start]}{_BEFORE}{text[start:]}{_AFTER % encode}")
 
 
-def _blocks(source: "IO[bytes]", out: "IO[bytes]") -> "Iterator[bytes]":
-    """Yield the blocks of a body; flush *out* before each, because it may take long to arrive."""
-    while True:
-        out.flush()
-        size = int.from_bytes(source.read(LENGTH), "big")
-        if not size:
+class _Body:
+    """The body that is next in *source*; *out* is flushed before each of its blocks, which may take long to arrive."""
+
+    is_truncated = False  # known at its end
+
+    def __init__(self, source: "IO[bytes]", out: "IO[bytes]") -> None:
+        self._source, self._out = source, out
+        self._length = source.read(LENGTH)  # of the next block
+        self.has_lines = self._length == LINES
+        if self.has_lines:
+            self._length = source.read(LENGTH)
+        self.blocks = self._read()
+
+    def parts(self) -> "Iterator[bytes]":
+        """Yield the text in parts of complete documents; raises _TooLarge if a part is too large."""
+        return lines(self.blocks) if self.has_lines else parts(self.blocks)
+
+    def _read(self) -> "Iterator[bytes]":
+        while size := int.from_bytes(self._length, "big"):
+            self.is_truncated = self._length == TRUNCATED
+            yield _INCOMPLETE if self.is_truncated else self._source.read(size)
+            self._out.flush()
+            self._length = self._source.read(LENGTH)
+
+
+def lines(blocks: "Iterator[bytes]") -> "Iterator[bytes]":
+    """Yield the text in *blocks* in parts of lines, each as soon as it has arrived; raises _TooLarge.
+
+    A line that is not complete as a document is a part by itself: the next lines must not complete it.
+    """
+    pending: list[bytes] = []
+    size = 0
+    for block in blocks:
+        end = block.rfind(b"\n") + 1
+        pending.append(block[:end] if end else block)
+        size += len(pending[-1])
+        if size > MAX_DOCUMENT:
+            raise _TooLarge
+        if end:
+            yield from _valid_start(b"".join(pending))
+            pending = [block[end:]]
+            size = len(pending[0])
+    yield b"".join(pending)
+
+
+def _valid_start(data: bytes) -> "Iterator[bytes]":
+    """Yield the lines *data*; the first one that is not complete is the last part."""
+    at = 0
+    for line in data.split(b"\n"):
+        if not _is_complete(line):
+            yield data[:at]
+            yield line
             return
-        yield source.read(size)
+        at += len(line) + 1
+    yield data
 
 
 def parts(blocks: "Iterator[bytes]") -> "Iterator[bytes]":
@@ -188,12 +239,12 @@ def _is_complete(data: bytes) -> bool:
     return b'"' not in structure and next(counts) == next(counts) and next(counts) == next(counts)
 
 
-def _filtered(programs: "list[Any]", blocks: "Iterator[bytes]", out: "IO[bytes]") -> tuple[bytes, str]:
-    """Write the results for the body in *blocks*; return the kind and the text of the last frame."""
+def _filtered(programs: "list[Any]", body: _Body, out: "IO[bytes]") -> tuple[bytes, str]:
+    """Write the results for *body*; return the kind and the text of the last frame."""
     program, *others = programs
     conditions = [_Condition(each) for each in others]
     try:
-        for data in parts(blocks):
+        for data in body.parts():
             for condition in conditions:
                 condition.test(data)
             error = _write_results(program, data, out)
@@ -202,7 +253,7 @@ def _filtered(programs: "list[Any]", blocks: "Iterator[bytes]", out: "IO[bytes]"
     except _TooLarge:
         return TOO_LARGE, ""
     except ValueError as error:
-        return INVALID, str(error)
+        return (END, "") if body.is_truncated else (INVALID, str(error))
     except MemoryError:
         return FAILED, "not enough memory"
     for number, condition in enumerate(conditions):

@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator
 from xapi_cli.errors import NetworkError
 from xapi_cli.request.jq.child import MAX_DOCUMENT
 
-MEDIA_TYPE = "text/event-stream"
 END_MARKER = b"[DONE]"  # the data of the last event of several APIs; it is not JSON
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-
-
-def is_event_stream(content_type: str) -> bool:
-    """Return whether *content_type* is that of a stream of events."""
-    return content_type.partition(";")[0].strip().lower() == MEDIA_TYPE
 
 
 def documents(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,14 +2,26 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from xapi_cli.errors import FilterError, NetworkError, XapiError
-from xapi_cli.request.jq.child import BLOCK, END, INVALID, LENGTH, MAX_DOCUMENT, RESULTS, TOO_LARGE, UNMET
+from xapi_cli.request.jq.child import (
+    BLOCK,
+    END,
+    INVALID,
+    LENGTH,
+    LINES,
+    MAX_DOCUMENT,
+    RESULTS,
+    TOO_LARGE,
+    TRUNCATED,
+    UNMET,
+)
 from xapi_cli.request.jq.engine import compile_filter, reason_of, unmet_condition
 from xapi_cli.request.jq.process import FilterProcess
+from xapi_cli.request.record_streams import EVENT_STREAM, is_record_stream, media_type
 from xapi_cli.system.render import printable
 
 _MEMORY = 2 * 1024**3  # bytes of the process; documents take about 20 times their size
@@ -42,51 +54,66 @@ class Filter:
             text, environ, encode=encode, memory=_MEMORY, option=option, conditions=conditions
         ).process
 
-    def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+    def apply(
+        self,
+        chunks: Iterable[bytes],
+        write: Callable[[bytes], None],
+        content_type: str = "",
+        *,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         """Pass the JSON documents in *chunks* to the filter, and its results, one per line, to *write*.
 
-        Results are written as they arrive, from another thread. Raises FilterError if the filter fails, NetworkError
-        if a document is too large, and the errors of *chunks* and *write*; the filter cannot be applied again then.
+        If the body is a stream by its *content_type*, each record is filtered when it arrives: the data of an event, or
+        a line. Results are written as they arrive, from another thread, which calls *on_failure* if the filter or
+        *write* fails; *chunks* may be waiting for more then, and must end. Raises FilterError if the filter fails,
+        NetworkError if a document is too large, and the errors of *chunks* and *write*; the filter cannot be applied
+        again then. What *chunks* yield before an error is filtered too.
         """
-        reader = _Reader(self._process, write)
+        reader = _Reader(self._process, write, on_failure)
         try:
-            self._feed(chunks)
+            error = self._feed(chunks, content_type)
             kind, message = reader.finish()
             if kind != END:
                 raise self._failure(kind, message)
+            if error is not None:
+                raise error
             self.unmet = unmet_condition(reader.unmet)
         except BaseException:
             self.close()
             raise
 
-    @staticmethod
-    def documents(chunks: Iterator[bytes], content_type: str) -> Iterator[bytes]:
-        """Return what the filter is for in the body *chunks* of type *content_type*: of events, their data."""
-        if "event-stream" in content_type.lower():
-            from xapi_cli.request.jq import event_stream
-
-            if event_stream.is_event_stream(content_type):
-                return event_stream.documents(chunks)
-        return chunks
-
     def close(self) -> None:
         """End the process of the filter."""
         self._process.end()
 
-    def _feed(self, chunks: Iterable[bytes]) -> None:
-        """Write a body, the text in *chunks*, to the process, as far as it reads it."""
-        for chunk in chunks:
-            for start in range(0, len(chunk), BLOCK):
-                if not self._send(chunk[start : start + BLOCK]):
-                    return
-        self._send(b"")
+    def _feed(self, chunks: Iterable[bytes], content_type: str) -> XapiError | None:
+        """Write a body, the text in *chunks*, to the process, as far as it reads it; return the error of *chunks*."""
+        if media_type(content_type) == EVENT_STREAM:
+            from xapi_cli.request.jq import event_stream
 
-    def _send(self, block: bytes) -> bool:
-        """Write *block* to the process; return whether it still reads."""
+            chunks = event_stream.documents(chunks)
+        error = None
+        if is_record_stream(content_type):
+            self._send(LINES)
+        try:
+            for chunk in chunks:
+                for start in range(0, len(chunk), BLOCK):
+                    block = chunk[start : start + BLOCK]
+                    if not self._send(len(block).to_bytes(LENGTH, "big") + block):
+                        return None
+        except XapiError as caught:
+            error = caught
+            self._send(TRUNCATED)
+        self._send(bytes(LENGTH))
+        return error
+
+    def _send(self, data: bytes) -> bool:
+        """Write *data* to the process; return whether it still reads."""
         stdin = self._process.stdin
         assert stdin is not None  # noqa: S101 - it is a pipe
         try:
-            stdin.write(len(block).to_bytes(LENGTH, "big") + block)
+            stdin.write(data)
             stdin.flush()
         except BrokenPipeError:
             return False
@@ -117,10 +144,13 @@ class Filter:
 
 
 class _Reader:
-    """Pass the results for a body that *process* writes to *write*, in a thread; kill the process if it fails."""
+    """Pass the results for a body that *process* writes to *write*, in a thread.
 
-    def __init__(self, process: FilterProcess, write: Callable[[bytes], None]) -> None:
-        self._process, self._write = process, write
+    After a failure, kill the process and call *on_failure*.
+    """
+
+    def __init__(self, process: FilterProcess, write: Callable[[bytes], None], on_failure: Callable[[], None]) -> None:
+        self._process, self._write, self._on_failure = process, write, on_failure
         self._last = b"", b""  # the frame at the end; empty if the process has ended
         self.unmet = b""  # the content of a frame
         self._error: XapiError | None = None
@@ -150,3 +180,4 @@ class _Reader:
             self._error = error
         if self._last[0] != END:
             self._process.kill()  # nothing more is written to it
+            self._on_failure()
