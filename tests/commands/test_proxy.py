@@ -3,81 +3,23 @@
 import asyncio
 import json
 import os
-import shlex
-import shutil
 import signal
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 import pytest
 
 from tests.commands.api import TOKEN, bearing, heads, response
 from tests.commands.profiles import write_config
+from tests.proxy.running import Proxy, proxy
 from tests.support.program import PYTHON, Xapi
 from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
 
 LARGE = 20 * 2**20  # bytes
-
-
-class Proxy(NamedTuple):
-    """A running proxy, as its settings describe it."""
-
-    process: subprocess.Popen[bytes]
-    settings: Mapping[str, str]
-
-    @property
-    def url(self) -> str:
-        return self.settings["XAPI_BASE_URL"]
-
-    @property
-    def address(self) -> tuple[str, int]:
-        url = httpx.URL(self.url)
-        return url.host, url.port or 0
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.settings['XAPI_TOKEN']}"}
-
-    def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=self.headers, trust_env=False, timeout=60)
-
-    def memory(self) -> int:
-        """Return the largest memory that the process has used, in bytes."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-
-    def exchange(self, data: bytes) -> bytes:
-        """Return what the proxy sends in reply to *data*, until it closes the connection."""
-        with socket.create_connection(self.address, timeout=30) as connection:
-            connection.sendall(data)
-            received = b""
-            while block := connection.recv(65_536):
-                received += block
-        return received
-
-
-@contextmanager
-def proxy(xapi: Xapi, env: Mapping[str, str], *args: str) -> Iterator[Proxy]:
-    """Run `xapi proxy` with *args* for a `with` block, and stop it with SIGTERM."""
-    arguments = args or ("--port", "0")
-    process = xapi.start("proxy", *arguments, env=env)
-    assert process.stdout
-    assert process.stderr
-    settings = {}
-    for _ in range(2 if "--port" in arguments else 1):
-        name, _, value = shlex.split(process.stdout.readline().decode())[0].partition("=")
-        settings[name] = value
-    yield Proxy(process, settings)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, TOKEN.encode() in err) == (0, b"", False), err
 
 
 def test_any_client_uses_the_api_with_the_key_and_never_sees_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -101,15 +43,6 @@ def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: 
             assert client.get("/x-api/me").json()["email"] == MASTER.email
 
     assert not path.parent.exists()
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
-def test_curl_uses_the_socket(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
-    with proxy(xapi, sandbox.settings, "--socket", str(tmp_path / "api.sock")):
-        curl = ["curl", "-sS", "--unix-socket", str(tmp_path / "api.sock"), "http://localhost/x-api/me"]
-        assert MASTER.email in subprocess.run(curl, capture_output=True, text=True, check=True, timeout=60).stdout
-
-    assert not (tmp_path / "api.sock").exists()
 
 
 COMMAND = "import json, os; print(json.dumps(dict(os.environ)))"

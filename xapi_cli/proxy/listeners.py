@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
 from xapi_cli.errors import UsageError
+from xapi_cli.system.private_files import lock_against_removal, try_lock
 from xapi_cli.system.render import printable
 
 ADDRESS = "127.0.0.1"
 HAS_UNIX_SOCKETS = sys.platform != "win32"
+_DIRECTORY, _SOCKET = "xapi-proxy-", "proxy.sock"  # the start of a name, and a name
 _MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes; the size of sun_path, without the final zero
 
 
@@ -43,7 +45,7 @@ else:
 
         Raises UsageError.
         """
-        path = os.path.abspath(chosen) if chosen is not None else f"{_private_directory(environ, stack)}/proxy.sock"
+        path = os.path.abspath(chosen) if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
         if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
             raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -65,16 +67,46 @@ else:
         return listener, path
 
     def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
+        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket.
+
+        It is locked as long as this process runs. Directories that are not were left behind by killed processes, and
+        are removed.
+        """
         from tempfile import gettempdir, mkdtemp
 
-        parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir()]
-        usable = [each for each in parents if os.path.isabs(each) and os.access(each, os.W_OK | os.X_OK)]
-        longest = _MAX_SOCKET_PATH - len("/xapi-12345678/proxy.sock")
-        parent = next((each for each in usable if len(os.fsencode(each)) <= longest), "/tmp")  # noqa: S108 - of mode 0700
-        directory = mkdtemp(prefix="xapi-", dir=parent)
-        stack.callback(_remove_directory, directory)
-        return directory
+        longest = _MAX_SOCKET_PATH - len(f"/{_DIRECTORY}12345678/{_SOCKET}")
+        parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir(), "/tmp"]  # noqa: S108 - of mode 0700
+        short = [each for each in parents if os.path.isabs(each) and len(os.fsencode(each)) <= longest]
+        usable = [each for each in short if os.access(each, os.W_OK | os.X_OK)]
+        for each in dict.fromkeys(usable):
+            _remove_abandoned(each)
+        parent = usable[0] if usable else short[-1]
+        while True:
+            directory = mkdtemp(prefix=_DIRECTORY, dir=parent)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            if lock_against_removal(descriptor):
+                stack.callback(_remove_directory, directory)
+                return directory
+
+    def _remove_abandoned(parent: str) -> None:
+        """Remove the directories in *parent* that proxies of this user have left behind."""
+        with suppress(OSError), os.scandir(parent) as entries:
+            for name in [each.name for each in entries if each.name.startswith(_DIRECTORY)]:
+                with suppress(OSError):
+                    _remove_if_abandoned(os.path.join(parent, name))
+
+    def _remove_if_abandoned(directory: str) -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_uid != os.geteuid() or not try_lock(descriptor):
+                return
+            with suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.stat(_SOCKET, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    os.unlink(_SOCKET, dir_fd=descriptor)
+            os.rmdir(directory)
+        finally:
+            os.close(descriptor)
 
     def _remove_directory(path: str) -> None:
         with suppress(OSError):
