@@ -79,6 +79,8 @@ def test_an_incomplete_head_stays_in_the_buffer_and_the_next_request_too() -> No
         (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: chunked, identity"], 501),
         (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: \x0bchunked"], 400),
         (["POST / HTTP/1.0", "Host: a", "Transfer-Encoding: chunked"], 400),
+        (["POST / HTTP/1.1", "Host: a", "Transfer_Encoding: chunked"], 400),
+        (["POST / HTTP/1.1", "Host: a", "Content_Length: 1"], 400),
         (["POST / HTTP/1.1", "Host: a", "Expect: something"], 417),
         (["GET / HTTP/1.1", "Host: a", "X: " + "a" * 100_000], 431),
     ],

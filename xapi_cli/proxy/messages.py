@@ -76,9 +76,9 @@ def response_head(head: ResponseHead, request: RequestHead, origin: str, *, clos
 
 def _framing(head: ResponseHead, request: RequestHead) -> bytes:
     """Return the header line that delimits the body; for a HEAD request, with the length of what a GET would return."""
-    length = None if b"transfer-encoding" in head.headers else head.headers.get(b"content-length")
-    if length is not None and head.status != 204:
-        return b"Content-Length: %s\r\n" % length
+    has_length = b"content-length" in head.headers and b"transfer-encoding" not in head.headers
+    if has_length and head.status != 204:
+        return b"Content-Length: %d\r\n" % head.declared_length()
     return _CHUNKED if head.has_body(request.method) and not request.is_http_1_0 else b""
 
 

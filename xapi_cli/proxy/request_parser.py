@@ -107,6 +107,8 @@ def _parse(text: bytes) -> RequestHead:
         names.append(field[1])
         fields.append((field[1].lower(), field[2]))
         at = field.end()
+    if any(b"_" in name and name.replace(b"_", b"-") in _SINGLE for name, _ in fields):
+        raise InvalidRequest("a header name has an underscore that a server may read as a hyphen")
     for name in _SINGLE:
         if sum(each == name for each, _ in fields) > 1:
             raise InvalidRequest(f"the header {name.decode('ascii').title()} is repeated")

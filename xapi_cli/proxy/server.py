@@ -456,6 +456,7 @@ class Server:
         step = call.step
         self._connections.release(exchange, is_reusable=False)
         if call.is_responding:
+            call.client.send()
             self._drop(call.client)  # so that the client does not regard the response as complete
         elif call.rejection is not None and call.response is not None:
             self._resume(call, call.response)
