@@ -103,12 +103,16 @@ REPLIES = [
 OWN = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nown"
 
 
-def read_all(data: bytes, methods: list[str]) -> tuple[list[tuple[int, list[tuple[bytes, bytes]], bytes]], bytes]:
+Response = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
+def read_all(data: bytes, methods: list[str]) -> tuple[list[Response], bytes]:
     """Return the status, headers and body of each of the responses in *data*, and what follows them.
 
     The last one is omitted if it is truncated.
     """
-    client, found = h11.Connection(h11.CLIENT), []
+    client = h11.Connection(h11.CLIENT)
+    found: list[Response] = []
     client.receive_data(data)
     client.receive_data(b"")
     for method in methods:
