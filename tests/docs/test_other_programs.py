@@ -1,0 +1,107 @@
+"""The recipes of docs/other-programs.md, with the programs, or with their files where a program cannot run in a test.
+
+VS Code and Postman have no command line for this, and a kubectl of Debian does not support the version of the plugins.
+So the requests of their files are sent by httpx, with the variables that the programs would insert, and the plugin is
+run as the kubeconfig says. The shell examples of the page are run by test_docs.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.proxy.running import Proxy, proxy
+from tests.support.pages import TEXTS, blocks_of, with_sandbox
+from tests.support.program import REAL, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
+
+TEXT = TEXTS["docs/other-programs.md"]
+
+
+def recipe(title: str) -> str:
+    """Return the first block of the recipe *title*."""
+    section = TEXT[TEXT.index(f"\n### {title}\n") :]
+    return blocks_of(section)[0].text
+
+
+@pytest.mark.parametrize(
+    "title, command", [("Python", (sys.executable, "-c")), ("Node", ("node", "--input-type=module", "-e"))]
+)
+def test_the_program_of_a_recipe_runs(xapi: Xapi, sandbox: Sandbox, title: str, command: tuple[str, ...]) -> None:
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not installed")
+
+    outcome = xapi("proxy", "--quiet", "--", *command, recipe(title), env=sandbox.settings, timeout=60)
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert MASTER.email in outcome.out
+
+
+def test_the_plugin_of_the_kubeconfig_prints_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    config: dict[str, Any] = yaml.safe_load(with_sandbox(sandbox, recipe("kubectl")))
+    (context,), (cluster,), (user,) = config["contexts"], config["clusters"], config["users"]
+    plugin = user["user"]["exec"]
+    assert (config["kind"], config["current-context"]) == ("Config", context["name"])
+    assert context["context"] == {"cluster": cluster["name"], "user": user["name"]}
+    assert cluster["cluster"]["server"] == sandbox.base_url
+    assert plugin["command"] == Path(REAL[0]).name
+
+    outcome = xapi(*plugin["args"], env=sandbox.settings)
+
+    credential = json.loads(outcome.out)
+    assert (credential["kind"], credential["apiVersion"]) == ("ExecCredential", plugin["apiVersion"])
+    assert sandbox.user_of(credential["status"]["token"]) is not None
+
+
+def filled_in(text: str, values: dict[str, str]) -> str:
+    """Return *text* with each `{{name}}` replaced by its value."""
+    return re.sub(r"\{\{(.*?)\}\}", lambda found: values[found[1]], text)
+
+
+def sent(text: str) -> httpx.Response:
+    """Send *text*, a request of a file of REST Client: a request line with a URL, headers, and a body."""
+    head, _, body = text.strip().partition("\n\n")
+    line, *fields = head.splitlines()
+    method, url = line.split()
+    headers = dict(field.split(": ", 1) for field in fields)
+    return httpx.request(method, url, headers=headers, content=body, trust_env=False, timeout=60)
+
+
+def test_the_requests_for_rest_client(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings) as running:
+        values = {f"$processEnv {name}": value for name, value in running.settings.items()}
+        me, echo = [sent(each) for each in filled_in(recipe("VS Code REST Client"), values).split("###\n")]
+
+    assert me.json()["email"] == MASTER.email
+    assert echo.json()["json"] == {"name": "test"}
+
+
+def test_the_collection_for_postman(xapi: Xapi, sandbox: Sandbox) -> None:
+    def enter(running: Proxy, text: str) -> str:
+        variables = {each["key"]: each["value"] for each in json.loads(text)["variable"]}
+        assert variables == {"baseUrl": "http://127.0.0.1:8765", "key": ""}
+        return filled_in(text, {"baseUrl": running.url, "key": running.settings["XAPI_TOKEN"]})
+
+    with proxy(xapi, sandbox.settings) as running:
+        collection = json.loads(enter(running, recipe("Postman")))
+        (parameter,), (item,) = collection["auth"]["bearer"], collection["item"]
+        found = httpx.request(
+            item["request"]["method"],
+            item["request"]["url"],
+            headers={"Authorization": f"{collection['auth']['type'].title()} {parameter['value']}"},
+            trust_env=False,
+        )
+
+    assert found.json()["email"] == MASTER.email
+
+
+def test_the_page_is_short_and_names_each_way() -> None:
+    assert len(TEXT.split()) < 1800
+    for way in ("token show", "exec", "credential-helper", "open_client", "proxy"):
+        assert re.search(rf"─ {re.escape(way)}", TEXT), way
