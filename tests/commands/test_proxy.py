@@ -216,6 +216,19 @@ def test_only_allowed_calls_are_forwarded(xapi: Xapi, sandbox: Sandbox) -> None:
     assert sandbox.requests == 1
 
 
+def test_read_only_mode_of_a_profile_applies_unless_write_is_given(xapi: Xapi, sandbox: Sandbox) -> None:
+    write_config(xapi, "[profiles.default]\nread_only = true\n")
+    with proxy(xapi, sandbox.settings) as running, running.client() as client:
+        refusal = client.post("/x-api/echo", content=b"x")
+        assert client.get("/x-api/me").status_code == 200
+    with proxy(xapi, sandbox.settings, "--port", "0", "--write") as running, running.client() as client:
+        assert client.post("/x-api/echo", content=b"x").json()["text"] == "x"
+
+    assert (refusal.status_code, refusal.json()["error"]) == (403, "read-only")
+    assert "start the proxy with --write" in refusal.json()["message"]
+    assert sandbox.requests == 2
+
+
 def test_redirects_and_links_lead_to_the_proxy_and_cookies_are_dropped(xapi: Xapi) -> None:
     script: list[Step] = [request()]
     with Server(script) as server:
@@ -277,6 +290,7 @@ def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> N
     env = {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": TOKEN}
     with proxy(xapi, env) as running, running.client() as client:
         unreachable = client.get("/")
+    request_error = xapi("request", "/", env=env).err
     with (
         Server([request(), sleep(60)]) as server,
         proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
@@ -285,6 +299,7 @@ def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> N
         late = client.get("/")
 
     assert (unreachable.status_code, unreachable.json()["error"]) == (502, "network")
+    assert unreachable.json()["message"] == request_error.strip().replace("xapi: error:", "xapi proxy:")
     assert (late.status_code, late.json()["error"]) == (504, "timeout")
     assert "within 1 s" in late.json()["message"]
 

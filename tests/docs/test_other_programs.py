@@ -39,7 +39,7 @@ def test_the_program_of_a_recipe_runs(xapi: Xapi, sandbox: Sandbox, title: str, 
 
     outcome = xapi("proxy", "--quiet", "--", *command, recipe(title), env=sandbox.settings, timeout=60)
 
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0, outcome.err  # some versions of Node warn that fetch is experimental
     assert MASTER.email in outcome.out
 
 

@@ -1,7 +1,9 @@
 """A web page, in a real browser, gets nothing through `xapi proxy`: not by fetch, a form or DNS rebinding."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -122,7 +124,7 @@ def browser(url: str, directory: Path, *args: str) -> Iterator[None]:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
         yield
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def rebound(page: bytes, port: int) -> Step:
