@@ -194,6 +194,7 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
     (directory / "report.py").write_text("import os; assert os.environ['XAPI_TOKEN']\n")
     (directory / "project.json").write_text('{"name": "Demo"}')
     (directory / "openapi.yaml").write_text("openapi: 3.1.0\npaths: {/me: {get: {}}}\n")
+    (directory / "new.json").write_text('{"openapi": "3.1.0", "paths": {"/me": {"get": {}}}}')
     (directory / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
     path = f"{stubs}:{xapi.environment()['PATH']}"
     env = xapi.environment({"PATH": path, "XAPI_PASSWORD": MASTER.password, "XAPI_USERNAME": MASTER.email})

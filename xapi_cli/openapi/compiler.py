@@ -5,8 +5,7 @@ from itertools import islice
 from typing import Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.openapi.fields import FieldList, FieldLister
-from xapi_cli.openapi.operations import Body, Operation, Parameter, Response
+from xapi_cli.openapi.operations import Body, DescribedParameter, Details, Operation, Parameter, Response
 from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
 from xapi_cli.openapi.servers import DescribedServer, normalized, server
@@ -41,8 +40,7 @@ class Compiler:
 
     *location* is the path of the document's URL, if it came from the API. `skipped` counts references to other
     documents, and `truncated` operations whose schemas are too complex. With `is_partial`, the document has paths that
-    are not compiled, because they are in other documents or too long. Messages call the document *name*. If it
-    *lists_fields*, `fields` are those of the bodies of each operation, by the status; that of the request has none.
+    are not compiled, because they are in other documents or too long. Messages call the document *name*.
     """
 
     def __init__(
@@ -52,32 +50,29 @@ class Compiler:
         *,
         location: str | None = None,
         name: str = "the document",
-        lists_fields: bool = False,
     ) -> None:
         self._name = name
         self._document, self._base_url = document, base_url or ""
         self._base_path = normalized(self._base_url.partition("://")[2].partition("/")[2])
         self._location = location or f"{self._base_path}/"
         self._is_swagger = _is_swagger(document, name)
-        self._references = References(document)
+        self.references = References(document)
         self._left, self._characters, self._long = _BUDGET, _CHARACTERS, _LONG
         self._servers = [] if self._is_swagger else self._servers_of(document)
         self._other_servers: list[DescribedServer] = []
-        self._lister = FieldLister(self._references) if lists_fields else None
-        self.fields: dict[tuple[str, str], dict[str, FieldList]] = {}
-        self._fields_of_operation: dict[str, FieldList] = {}
+        self._nodes: dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # path item and operation
         self.truncated = 0
         self.is_partial = False
 
     @property
     def skipped(self) -> int:
         """The number of references that lead to other documents or to nothing; known after `operations`."""
-        return len(self._references.skipped)
+        return len(self.references.skipped)
 
     @property
     def title(self) -> str:
         """The title and the version of the API."""
-        info = self._references.resolve(self._document.get("info"))
+        info = self.references.resolve(self._document.get("info"))
         return " ".join(filter(None, (clean_name(info.get("title")), clean_name(info.get("version")))))
 
     def server_path(self) -> str:
@@ -100,7 +95,7 @@ class Compiler:
 
     def _servers_of(self, node: Mapping[str, Any]) -> list[DescribedServer]:
         listed = _list(node.get("servers"))[:_MAX_SERVERS]
-        return [server(self._references.resolve(each), self._location) for each in listed]
+        return [server(self.references.resolve(each), self._location) for each in listed]
 
     def operations(self) -> list[Operation]:
         """Return all operations, in the order of the document."""
@@ -119,7 +114,7 @@ class Compiler:
         for path, value in paths.items() if isinstance(paths, dict) else ():
             if path.startswith("x-"):
                 continue
-            item = self._references.resolve(value)
+            item = self.references.resolve(value)
             if len(path) > _MAX_PATH or (isinstance(value, dict) and "$ref" in value and not item):
                 self.is_partial = True
                 continue
@@ -142,13 +137,13 @@ class Compiler:
     def _operation(self, method: str, path: str, item: Mapping[str, Any], node: Mapping[str, Any]) -> Operation:
         allowed, characters = min(self._left, _BUDGET_OF_OPERATION), min(self._characters, _CHARACTERS_OF_OPERATION)
         long = min(self._long, _LONG_OF_OPERATION)
-        schemas = Schemas(self._references, allowed, characters, long)
+        schemas = Schemas(self.references, allowed, characters, long)
         summary = schemas.text(node.get("summary"), _MAX_SUMMARY) or clean(node.get("description"), _MAX_SUMMARY)
         summary = summary or schemas.text(item.get("summary"), _MAX_SUMMARY)
         if node.get("deprecated") is True:
             summary = f"(deprecated) {summary}".rstrip()
         operation = Operation(method, path, summary)
-        self._fields_of_operation = self.fields[method, path] = {}
+        self._nodes[method, path] = item, node
         try:
             text = schemas.text(node.get("description"))
             schemas.store(text)
@@ -165,15 +160,8 @@ class Compiler:
     def _with_details(
         self, operation: Operation, schemas: Schemas, item: Mapping[str, Any], node: Mapping[str, Any]
     ) -> Operation:
-        written = [value for each in (item, node) for value in _list(each.get("parameters"))[:_MAX_PARAMETERS]]
-        schemas.spend(len(written))
-        nodes = {
-            _key(each): each
-            for value in written
-            if isinstance((each := self._references.resolve(value)).get("name"), str)
-            and isinstance(each.get("in"), str)
-        }
-        listed = list(nodes.values())[:_MAX_PARAMETERS]
+        schemas.spend(sum(len(_list(each.get("parameters"))) for each in (item, node)))
+        listed = self._listed_parameters(item, node)
         parameters = [self._parameter(each, schemas) for each in listed if _is_parameter(each)]
         if self._is_swagger:
             body, fields = self._swagger_body(listed, node, schemas)
@@ -185,26 +173,40 @@ class Compiler:
             responses=list(self._responses(node.get("responses"), schemas)),
         )
 
+    def _listed_parameters(self, item: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        written = [value for each in (item, node) for value in _list(each.get("parameters"))[:_MAX_PARAMETERS]]
+        nodes = {
+            _key(each): each
+            for value in written
+            if isinstance((each := self.references.resolve(value)).get("name"), str) and isinstance(each.get("in"), str)
+        }
+        return list(nodes.values())[:_MAX_PARAMETERS]
+
+    def _schema_of(self, parameter: Mapping[str, Any]) -> object:
+        if self._is_swagger:
+            return parameter
+        if (schema := parameter.get("schema")) is not None:
+            return schema
+        return self.references.resolve(_first(parameter.get("content"))).get("schema")  # it has a media type
+
     def _parameter(self, node: Mapping[str, Any], schemas: Schemas) -> Parameter:
-        schema, content = node if self._is_swagger else node.get("schema"), node.get("content")
-        is_json = schema is None and isinstance(content, dict) and list(islice(content, 1)) == ["application/json"]
-        if schema is None:  # a parameter with a media type
-            schema = self._references.resolve(_first(content)).get("schema")
+        schema, content = self._schema_of(node), node.get("content")
+        has_own = self._is_swagger or node.get("schema") is not None
+        is_json = not has_own and isinstance(content, dict) and list(islice(content, 1)) == ["application/json"]
         location = node["in"]
         required = node.get("required") is True or location == "path"
         found = schemas.parameter(node["name"], location, schema, required=required, text=node.get("description"))
         return found._replace(type=f"JSON ({found.type})", values=()) if is_json else found
 
     def _body(self, value: object, schemas: Schemas) -> tuple[Body | None, list[Parameter]]:
-        node = self._references.resolve(value)
+        node = self.references.resolve(value)
         content = node.get("content")
         if not isinstance(content, dict) or not content:
             return None, []
         media_type = _preferred(list(islice(content, _MAX_MEDIA_TYPES)))
-        schema = self._references.resolve(content[media_type]).get("schema")
+        schema = self.references.resolve(content[media_type]).get("schema")
         is_required = node.get("required") is True
         fields = schemas.fields(schema)
-        self._list_fields("", schema)
         return Body(clean_name(media_type), is_required, schemas.type_of(schema)), fields
 
     def _swagger_body(
@@ -216,7 +218,6 @@ class Compiler:
             if each.get("in") == "body":
                 schema, required = each.get("schema"), each.get("required") is True
                 media_type = clean_name(_preferred(types or ["application/json"]))
-                self._list_fields("", schema)
                 return Body(media_type, required, schemas.type_of(schema)), schemas.fields(schema)
         forms = [each for each in listed if each.get("in") == "formData"]
         if not forms:
@@ -230,20 +231,75 @@ class Compiler:
         media_type = "multipart/form-data" if any(each.is_file for each in fields) else _PREFERRED[1]
         return Body(media_type, any(each.required for each in fields), "object"), fields
 
-    def _list_fields(self, place: str, schema: object) -> None:
-        if self._lister is not None:
-            self._fields_of_operation[place] = self._lister.of(schema, is_request=not place)
+    def details(self) -> dict[tuple[str, str], Details]:
+        """Return the schemas of the operations by method and path; call `operations` before."""
+        return {key: self._details(*nodes) for key, nodes in self._nodes.items()}
+
+    def _details(self, item: Mapping[str, Any], node: Mapping[str, Any]) -> Details:
+        listed = self._listed_parameters(item, node)
+        parameters = [
+            DescribedParameter(clean_name(each["name"]), each["in"], self._is_needed(each), self._schema_of(each))
+            for each in listed
+            if _is_parameter(each)
+        ]
+        written = node.get("responses")
+        responses = {
+            _status(name): self._response_schemas(node, each)
+            for name, each in (islice(written.items(), _MAX_RESPONSES) if isinstance(written, dict) else ())
+        }
+        return Details(parameters, *self._body_schemas(listed, node), responses)
+
+    def _is_needed(self, parameter: Mapping[str, Any]) -> bool:
+        schema = self._schema_of(parameter)
+        parts = (schema, self.references.resolve(schema))  # the default value may be beside the reference
+        has_default = any(isinstance(each, dict) and "default" in each for each in parts)
+        return parameter["in"] == "path" or (parameter.get("required") is True and not has_default)
+
+    def _body_schemas(self, listed: list[Mapping[str, Any]], node: Mapping[str, Any]) -> tuple[dict[str, object], bool]:
+        """Return the schemas of the body of the operation *node* by their media types, and whether it is required."""
+        if not self._is_swagger:
+            body = self.references.resolve(node.get("requestBody"))
+            return self._content(body), body.get("required") is True
+        for each in listed:
+            if each.get("in") == "body":
+                types = self._declared(node, "consumes")
+                return dict.fromkeys(types, each.get("schema")), each.get("required") is True
+        forms = {each["name"]: each for each in listed if each.get("in") == "formData"}
+        if not forms:
+            return {}, False
+        needed = [name for name, each in forms.items() if self._is_needed(each)]
+        is_file = any(each.get("type") == "file" for each in forms.values())
+        schema = {"type": "object", "properties": forms, "required": needed}
+        return {"multipart/form-data" if is_file else _PREFERRED[1]: schema}, bool(needed)
+
+    def _response_schemas(self, node: Mapping[str, Any], value: object) -> dict[str, object]:
+        response = self.references.resolve(value)
+        if not self._is_swagger:
+            return self._content(response)
+        schema = response.get("schema")
+        return {} if schema is None else dict.fromkeys(self._declared(node, "produces"), schema)
+
+    def _declared(self, node: Mapping[str, Any], name: str) -> list[str]:
+        """Return the media types that the operation *node* or else the document lists under *name*."""
+        listed = _list(node.get(name)) or _list(self._document.get(name)) or ["application/json"]
+        return [_essence(each) for each in listed[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
+
+    def _content(self, node: Mapping[str, Any]) -> dict[str, object]:
+        content = node.get("content")
+        return {
+            _essence(name): self.references.resolve(each).get("schema")
+            for name, each in (islice(content.items(), _MAX_MEDIA_TYPES) if isinstance(content, dict) else ())
+        }
 
     def _responses(self, value: object, schemas: Schemas) -> Iterator[Response]:
         for status, each in islice(value.items(), _MAX_RESPONSES) if isinstance(value, dict) else ():
-            node = self._references.resolve(each)
+            node = self.references.resolve(each)
             schema = node.get("schema")
             content = node.get("content")
             if isinstance(content, dict) and content:
                 media_type = _preferred(list(islice(content, _MAX_MEDIA_TYPES)))
-                schema = self._references.resolve(content[media_type]).get("schema")
+                schema = self.references.resolve(content[media_type]).get("schema")
             kind = "" if schema is None else schemas.type_of(schema)
-            self._list_fields(clean_name(status), schema)
             response = Response(clean_name(status), schemas.text(node.get("description")), kind)
             schemas.store(*response)
             yield response
@@ -265,6 +321,17 @@ def _is_swagger(document: Mapping[str, Any], name: str) -> bool:
     else:
         what = "is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field"
     raise UsageError(f"{name} {what}", hint="load an OpenAPI 3 or Swagger 2 document")
+
+
+def _essence(media_type: str) -> str:
+    """Return *media_type* without its parameters."""
+    return clean_name(media_type.partition(";")[0]).lower()
+
+
+def _status(name: object) -> str:
+    """Return the status or the range *name*: `200`, `2XX` or `default`; YAML has numbers."""
+    text = clean_name(name if isinstance(name, str) else str(name))
+    return text if text == "default" else text.upper()
 
 
 def _is_parameter(node: Mapping[str, Any]) -> bool:

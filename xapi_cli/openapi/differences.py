@@ -5,16 +5,21 @@ response to a success. So a request may require less and allow more, and such a 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from xapi_cli.openapi.fields import Field, FieldList
-from xapi_cli.openapi.operations import Operation
+from xapi_cli.openapi.fields import Field
+from xapi_cli.openapi.operations import Details, Operation
+from xapi_cli.openapi.references import References
+from xapi_cli.openapi.schema_changes import SchemaChange, SchemaComparison
 
 DEPRECATED = "(deprecated)"  # what the summary of a deprecated operation begins with
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-_SUCCESS = re.compile(r"2..|default", re.IGNORECASE)
-_BODY = ""  # where the fields of the body of a request are in `Description.fields`
+ALL = "*"  # the method of a change that concerns all operations
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_SUCCESS = re.compile(r"2..")
+_DEFAULT = "default"
+_PATH = "path parameter "
+_Key = tuple[str, str]  # the method and the path
 
 
 class Change(NamedTuple):
@@ -28,30 +33,117 @@ class Change(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The operations of a document, and the *fields* of each: for a status, or for the empty text, the body."""
+    """The operations of a document, the *details* of each, and the *references* in them."""
 
-    operations: list[Operation]
-    fields: Mapping[tuple[str, str], Mapping[str, FieldList]]
+    operations: Sequence[Operation]
+    details: Mapping[_Key, Details]
+    references: References
     server_path: str = ""
 
 
-def compare(old: Description, new: Description) -> list[Change]:
-    """Return the changes from *old* to *new*, sorted by path and method."""
-    before, after = _by_key(old), _by_key(new)
-    changes = []
-    for key, operation in before.items():
-        if key not in after:
-            changes.append(_change(old, operation, "removed", breaking=True))
-        else:
-            comparison = _Comparison(old, new, operation, after[key])
-            changes += [_change(new, after[key], "changed", *each) for each in comparison.changes()]
-    changes += [_change(new, operation, "added") for key, operation in after.items() if key not in before]
-    return sorted(changes, key=lambda each: (each.path, each.method))
+class Comparison:
+    """The comparison of the descriptions *old* and *new*; `is_complete` is known after `changes`."""
+
+    def __init__(self, old: Description, new: Description) -> None:
+        self._old, self._new = old, new
+        self._requests = SchemaComparison(old.references, new.references, is_request=True)
+        self._responses = SchemaComparison(old.references, new.references, is_request=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all schemas were compared completely; some may be too complex."""
+        return self._requests.is_complete and self._responses.is_complete
+
+    def changes(self) -> list[Change]:
+        """Return the changes, sorted by path and method."""
+        old, new = self._old, self._new
+        before, after = _by_key(old, old.server_path), _by_key(new, new.server_path)
+        changes = []
+        if old.server_path != new.server_path and before.keys().isdisjoint(after):
+            text = f"server path changed from {old.server_path or '/'} to {new.server_path or '/'}"
+            changes.append(Change(ALL, old.server_path or "/", "changed", text, breaking=True))
+            before, after = _by_key(old), _by_key(new)
+        for key, operation in before.items():
+            if key not in after:
+                changes.append(_change(old, operation, "removed", breaking=True))
+            else:
+                found = self._of_operation(operation, after[key])
+                changes += [_change(new, after[key], "changed", *each) for each in dict.fromkeys(found)]
+        changes += [_change(new, operation, "added") for key, operation in after.items() if key not in before]
+        return sorted(changes, key=lambda each: (each.method != ALL, each.path, each.method))
+
+    def _of_operation(self, old: Operation, new: Operation) -> Iterator[tuple[str, bool]]:
+        """Yield each change of an operation as a text, and whether it is breaking."""
+        was, is_ = (each.summary.startswith(DEPRECATED) for each in (old, new))
+        if was != is_:
+            yield ("deprecated" if is_ else "no longer deprecated"), False
+        before, after = self._old.details[old.method, old.path], self._new.details[new.method, new.path]
+        one, other = _parameters(before, old), _parameters(after, new)
+        # the path of an operation, by which it was found, has the same parameters, whether they are described or not
+        one, other = (
+            {name: each for name, each in these.items() if name in those or not name.startswith(_PATH)}
+            for these, those in ((one, other), (other, one))
+        )
+        yield from _labeled(self._requests.of_fields(one, other))
+        yield from self._of_body(before, after)
+        yield from self._of_responses(before, after)
+
+    def _of_body(self, old: Details, new: Details) -> Iterator[tuple[str, bool]]:
+        if not old.body or not new.body:
+            if new.body:
+                how = "required" if new.is_body_required else "optional"
+                yield f"body added, {how}", new.is_body_required
+            elif old.body:
+                yield "body removed", True
+            return
+        if old.is_body_required != new.is_body_required:
+            yield f"body became {'required' if new.is_body_required else 'optional'}", new.is_body_required
+        changes = [*_of_media_types(old.body, new.body, lambda each: not _is_in(each, new.body))]
+        for before, after in _common(old.body, new.body):
+            changes += _labeled(self._requests.changes(before, after), "field ")
+        yield from ((f"body {text}", breaking) for text, breaking in changes)
+
+    def _of_responses(self, old: Details, new: Details) -> Iterator[tuple[str, bool]]:
+        has_success = any(map(_SUCCESS.fullmatch, old.responses))
+        for status, before in old.responses.items():
+            is_success = bool(_SUCCESS.fullmatch(status)) or (status == _DEFAULT and not has_success)
+            after = new.responses.get(status)
+            if after is None:
+                after = new.responses.get(f"{status[:1]}XX")
+            if after is None:
+                yield f"response {status} removed", is_success
+                continue
+            for text, breaking in self._of_response(before, after):
+                yield f"response {status} {text}", breaking and is_success
+        yield from ((f"response {status} added", False) for status in new.responses if status not in old.responses)
+
+    def _of_response(self, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
+        """Yield the changes of the body of a response; whether they are breaking holds for a success."""
+        if not old or not new:
+            if old or new:
+                yield ("body removed", True) if old else ("body added", False)
+            return
+        yield from _of_media_types(old, new, lambda each: not any(_is_in(other, [each]) for other in new))
+        for before, after in _common(old, new):
+            yield from _labeled(self._responses.changes(before, after), "field ")
 
 
-def _by_key(description: Description) -> dict[tuple[str, str], Operation]:
+def _parameters(details: Details, operation: Operation) -> dict[str, Field]:
+    """Return the parameters outside the body; those of the path by their position, as names do not matter."""
+    names = _PLACEHOLDER.findall(operation.path)
+    found = {}
+    for each in details.parameters:
+        name = each.name
+        if each.location == "path":
+            name = str(names.index(name) + 1) if name in names else name
+        elif each.location == "header":
+            name = name.lower()
+        found[f"{each.location} parameter {name}"] = Field(each.schema, each.required)
+    return found
+
+
+def _by_key(description: Description, start: str = "") -> dict[_Key, Operation]:
     """Return the operations by method and path; the names of path parameters do not matter to a client."""
-    start = description.server_path
     return {(each.method, _PLACEHOLDER.sub("{}", start + each.path)): each for each in description.operations}
 
 
@@ -59,152 +151,27 @@ def _change(of: Description, operation: Operation, kind: str, text: str = "", br
     return Change(operation.method, of.server_path + operation.path, kind, text, breaking)
 
 
-class _Comparison:
-    """The comparison of the operation *before* in the description *old* with *after* in *new*."""
-
-    def __init__(self, old: Description, new: Description, before: Operation, after: Operation) -> None:
-        self._before, self._after = before, after
-        self._old = old.fields.get((before.method, before.path), {})
-        self._new = new.fields.get((after.method, after.path), {})
-
-    def changes(self) -> Iterator[tuple[str, bool]]:
-        """Yield each change as a text, and whether it is breaking."""
-        was, is_ = (each.summary.startswith(DEPRECATED) for each in (self._before, self._after))
-        if was != is_:
-            yield ("deprecated" if is_ else "no longer deprecated"), False
-        yield from _of_request(_parameters(self._before), _parameters(self._after), "", "")
-        yield from self._of_body()
-        yield from self._of_responses()
-
-    def _of_body(self) -> Iterator[tuple[str, bool]]:
-        old, new = self._before.body, self._after.body
-        if old is None or new is None:
-            if new is not None:
-                yield f"body added, {'required' if new.required else 'optional'}", new.required
-            elif old is not None:
-                yield "body removed", True
-            return
-        if old.media_type != new.media_type:
-            yield f"body changed from {old.media_type} to {new.media_type}", True
-        pair = Field(old.type, old.required), Field(new.type, new.required)
-        yield from (("body " + text, breaking) for text, breaking in _of_field(*pair))
-        before = self._old.get(_BODY) or _fields_of_form(self._before)
-        after = self._new.get(_BODY) or _fields_of_form(self._after)
-        yield from _of_request(before, after, "body field ", ".[")
-
-    def _of_responses(self) -> Iterator[tuple[str, bool]]:
-        old = {each.status: each for each in self._before.responses}
-        new = {each.status: each for each in self._after.responses}
-        for status, response in old.items():
-            is_success = bool(_SUCCESS.fullmatch(status))
-            if status not in new:
-                yield f"response {status} removed", is_success
-                continue
-            label, kind = f"response {status} ", new[status].type
-            if response.type != kind:
-                breaking = is_success and bool(kind) and not _includes(response.type, kind)
-                yield f"{label}{_changed('type', response.type, kind)}", breaking
-            found = _of_fields_received(self._old.get(status), self._new.get(status))
-            yield from ((f"{label}field {text}", breaking and is_success) for text, breaking in found)
-        yield from ((f"response {status} added", False) for status in new if status not in old)
+def _labeled(changes: Iterable[SchemaChange], kind: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield *changes* as texts; *kind* is what their paths denote."""
+    for each in changes:
+        yield (f"{kind}{each.path} {each.text}" if each.path else each.text), each.breaking
 
 
-def _parameters(operation: Operation) -> FieldList:
-    """Return the parameters outside the body; those of the path by their position."""
-    position = 0
-    found = {}
-    for each in operation.parameters:
-        name = each.name
-        if each.location == "body":
-            continue
-        if each.location == "path":
-            position += 1
-            name = str(position)
-        elif each.location == "header":
-            name = name.lower()
-        found[f"{each.location} parameter {name}"] = Field(each.type, each.required, tuple(each.values))
-    return FieldList(found)
+def _common(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
+    """Yield the schemas for each media type that both have."""
+    for media_type, schema in old.items():
+        if media_type in new and schema is not None and new[media_type] is not None:
+            yield schema, new[media_type]
 
 
-def _fields_of_form(operation: Operation) -> FieldList:
-    return FieldList(
-        {each.name: Field(each.type, each.required, tuple(each.values)) for each in operation.parameters_in("body")}
-    )
+def _of_media_types(
+    old: Collection[str], new: Collection[str], is_breaking: Callable[[str], bool]
+) -> Iterator[tuple[str, bool]]:
+    """Yield the media types that were removed, with what *is_breaking* says about each, and those that were added."""
+    yield from ((f"media type {each} removed", is_breaking(each)) for each in old if each not in new)
+    yield from ((f"media type {each} added", False) for each in new if each not in old)
 
 
-def _of_request(old: FieldList, new: FieldList, label: str, separators: str) -> Iterator[tuple[str, bool]]:
-    """Yield the changes of what a client sends; below a field that was added or removed, there are none."""
-    if old.is_complete and new.is_complete:
-        for path in _outermost(old.fields, new.fields, separators):
-            yield f"{label}{path} removed", True
-        for path in _outermost(new.fields, old.fields, separators):
-            is_required = new.fields[path].required
-            yield f"{label}{path} added, {'required' if is_required else 'optional'}", is_required
-    for path in (each for each in old.fields if each in new.fields):
-        found = _of_field(old.fields[path], new.fields[path])
-        yield from ((f"{label}{path} {text}", breaking) for text, breaking in found)
-
-
-def _of_field(old: Field, new: Field) -> Iterator[tuple[str, bool]]:
-    if old.required != new.required:
-        yield ("became required" if new.required else "became optional"), new.required
-    if old.type != new.type:
-        yield _changed("type", old.type, new.type), not _includes(new.type, old.type)
-        return
-    yield from _of_values(old, new, "allows")
-
-
-def _of_fields_received(old: FieldList | None, new: FieldList | None) -> Iterator[tuple[str, bool]]:
-    """Yield the changes of what a client receives; whether they are breaking holds for a success."""
-    if old is None or new is None:
-        return
-    if old.is_complete and new.is_complete:
-        yield from ((f"{path} removed", True) for path in _outermost(old.fields, new.fields, ".["))
-        yield from ((f"{path} added", False) for path in _outermost(new.fields, old.fields, ".["))
-    for path in (each for each in old.fields if each in new.fields):
-        before, after = old.fields[path], new.fields[path]
-        if before.required != after.required:
-            text = "is always present now" if after.required else "may be missing now"
-            yield f"{path} {text}", before.required
-        if before.type != after.type:
-            yield f"{path} {_changed('type', before.type, after.type)}", not _includes(before.type, after.type)
-        else:
-            yield from ((f"{path} {text}", False) for text, _ in _of_values(before, after, "may have"))
-
-
-def _of_values(old: Field, new: Field, verb: str) -> Iterator[tuple[str, bool]]:
-    """Yield the changes of the allowed values, of which there are none if all are allowed."""
-    if old.values == new.values:
-        return
-    if not old.values or not new.values:
-        yield f"{verb} " + (f"only {', '.join(new.values)}" if new.values else "any value"), bool(new.values)
-        return
-    added, removed = (
-        [each for each in one if each not in other]
-        for one, other in ((new.values, old.values), (old.values, new.values))
-    )
-    if added:
-        yield f"{verb} {', '.join(added)} too", False
-    if removed:
-        yield f"no longer {verb} {', '.join(removed)}", True
-
-
-def _outermost(fields: Mapping[str, Field], other: Mapping[str, Field], separators: str) -> Iterator[str]:
-    """Yield the paths of *fields* that *other* does not have, without those below another one."""
-    for path in fields:
-        if path not in other:
-            above = [path[:at] for at, character in enumerate(path) if character in separators and at]
-            if all(each in other or each not in fields for each in above):
-                yield path
-
-
-def _includes(wide: str, narrow: str) -> bool:
-    """Return whether each value of the type *narrow* is one of the type *wide*."""
-    allowed = set(wide.split(" or "))
-    if "number" in allowed:
-        allowed.add("integer")
-    return "any" in allowed or set(narrow.split(" or ")) <= allowed
-
-
-def _changed(what: str, old: str, new: str) -> str:
-    return f"{what} changed from {old or 'none'} to {new or 'none'}"
+def _is_in(media_type: str, ranges: Iterable[str]) -> bool:
+    """Return whether *media_type* is one of *ranges*, such as `text/*`."""
+    return not {media_type, f"{media_type.partition('/')[0]}/*", "*/*"}.isdisjoint(ranges)

@@ -1,75 +1,209 @@
-"""List the fields of a schema, at any depth, to compare them with those of another version."""
+"""What a schema says about a value, as far as versions of it are compared: types, allowed values, fields, elements.
 
-from collections.abc import Mapping
+A schema can consist of others. With `allOf`, all of them apply; with `oneOf` and `anyOf`, one of them, so that a field
+is required only if each alternative requires it, and has the types of all alternatives.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from xapi_cli.openapi.references import References
-from xapi_cli.openapi.schemas import Schemas, TooComplex, clean_name
+from xapi_cli.openapi.schemas import TooComplex, clean_name
 
-_MAX_DEPTH, _MAX_FIELDS = 8, 1000
-_BUDGET = 50_000  # steps for one schema
-_UNLIMITED = 2**62  # nothing is stored in an index
+ANY, NULL = "any", "null"
+_MAX_DEPTH = 16  # of schemas that consist of others
+_ALTERNATIVES = ("oneOf", "anyOf")
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
 class Field(NamedTuple):
-    """A field of a body, or a parameter; *values* are those that are allowed, if they are few."""
+    """A field of an object, with its *schema*."""
 
-    type: str
+    schema: object
     required: bool
-    values: tuple[str, ...] = ()
 
 
-class FieldList(NamedTuple):
-    """Fields by their path, such as `items[].id`. If the schema is too complex, the list *is_complete* not."""
+class SchemaReader:
+    """Reads schemas with *references* as they are for what a client sends, if it *is_request*, or what it receives.
 
-    fields: Mapping[str, Field]
-    is_complete: bool = True
+    Raises TooComplex after *budget* steps for a schema, or *total* steps for all.
+    """
 
+    def __init__(self, references: References, budget: int, total: int, *, is_request: bool) -> None:
+        self._references, self._budget, self._total = references, budget, total
+        self._excluded = "readOnly" if is_request else "writeOnly"
+        self._is_request = is_request
+        self._combined: dict[tuple[str, int, int], dict[str, Any]] = {}  # by the keyword and the parts
+        self._allowed = self._left = 0
 
-class FieldLister:
-    """Lists the fields of schemas with *references*."""
+    def begin(self) -> None:
+        """Begin to read another schema, with the whole budget."""
+        self._total -= self._allowed - max(0, self._left)
+        self._allowed = self._left = min(self._budget, self._total)
 
-    def __init__(self, references: References) -> None:
-        self._references = references
-
-    def of(self, schema: object, *, is_request: bool) -> FieldList:
-        """Return the fields that a client can send with *schema* if it *is_request*, otherwise those it receives."""
-        listing = _Listing(self._references, is_request)
-        try:
-            listing.add(schema, "", ())
-        except TooComplex:
-            return FieldList(listing.found, is_complete=False)
-        return FieldList(listing.found)
-
-
-class _Listing:
-    """The fields that were *found* in one schema."""
-
-    def __init__(self, references: References, is_request: bool) -> None:
-        self.found: dict[str, Field] = {}
-        self._references, self._is_request = references, is_request
-        self._schemas = Schemas(references, _BUDGET, _UNLIMITED, 0)
-
-    def add(self, schema: object, path: str, above: tuple[int, ...]) -> None:
-        """Add the fields below *path*, whose schema is *schema*; *above* are the schemas that contain it.
-
-        Raises TooComplex. A schema that contains itself is listed once.
-        """
-        node = self._references.resolve(schema)
-        if id(node) in above or len(above) == _MAX_DEPTH:
-            return
-        above = (*above, id(node))
-        if "items" in node:
-            self.add(node["items"], f"{path}[]", above)
-        properties, required = self._schemas.properties(schema, is_request=self._is_request)
-        for name, value in properties.items():
-            self._add_field(f"{path}.{clean_name(name)}", value, name in required, above)
-        if isinstance(node.get("additionalProperties"), dict):
-            self._add_field(f"{path}.*", node["additionalProperties"], False, above)
-
-    def _add_field(self, path: str, schema: Any, is_required: bool, above: tuple[int, ...]) -> None:
-        if len(self.found) == _MAX_FIELDS:
+    def node(self, schema: object) -> Mapping[str, Any]:
+        """Return the object *schema*, after its references; the same object each time."""
+        self._left -= 1
+        if self._left < 0:
             raise TooComplex
-        path = path.removeprefix(".")
-        self.found[path] = Field(self._schemas.type_of(schema), is_required, self._schemas.values_of(schema))
-        self.add(schema, path, above)
+        return self._references.resolve(schema)
+
+    def types(self, schema: object, depth: int = 0) -> tuple[str, ...]:
+        """Return the types of *schema*; null is the last one. A string has its format: `string (date)`."""
+        node = self.node(schema)
+        found = dict.fromkeys(self._declared(node) or self._implied(node, depth))
+        if node.get("nullable") is True or node.get("x-nullable") is True:  # OpenAPI 3.0, and Swagger 2
+            found[NULL] = None
+        if NULL in found and len(found) > 1:
+            del found[NULL]
+            found[NULL] = None
+        return (ANY,) if ANY in found else tuple(found)
+
+    @staticmethod
+    def _declared(node: Mapping[str, Any]) -> list[str]:
+        if node.get("format") == "binary" or node.get("contentMediaType") == "application/octet-stream":
+            return ["file"]
+        declared = node.get("type")
+        names = [clean_name(each) for each in (declared if isinstance(declared, list) else [declared])]
+        kind = clean_name(node.get("format"))
+        return [f"{each} ({kind})" if each == "string" and kind else each for each in names if each]
+
+    def _implied(self, node: Mapping[str, Any], depth: int) -> Iterator[str]:
+        """Yield the types of *node*, which declares none."""
+        listed = _listed(node)
+        if isinstance(node.get("properties"), dict):
+            yield "object"
+        elif listed is not None:
+            yield from (_JSON_TYPES.get(type(each), NULL) for each in listed)
+        elif "items" in node:
+            yield "array"
+        elif depth < _MAX_DEPTH and (parts := _list(node.get("allOf"))):
+            all_types = [types for each in parts if (types := self.types(each, depth + 1)) != (ANY,)]
+            for kind in all_types[0] if all_types else (ANY,):
+                if kind != NULL or all(NULL in types for types in all_types):
+                    yield kind
+        elif depth < _MAX_DEPTH and (alternatives := _alternatives(node)):
+            for each in alternatives:
+                yield from self.types(each, depth + 1)
+        else:
+            yield ANY
+
+    def values(self, schema: object, depth: int = 0) -> tuple[str, ...] | None:
+        """Return the values that *schema* allows, without null; None if they are not listed."""
+        node = self.node(schema)
+        if (listed := _listed(node)) is not None:
+            self._left -= len(listed)
+            return tuple(dict.fromkeys(_text(each) for each in listed if each is not None))
+        if depth == _MAX_DEPTH:
+            return None
+        for each in _list(node.get("allOf")):
+            if (found := self.values(each, depth + 1)) is not None:
+                return found
+        parts = [self.values(each, depth + 1) for each in _alternatives(node) if self.types(each) != (NULL,)]
+        known = [each for each in parts if each is not None]
+        return tuple(dict.fromkeys(chain(*known))) if known and len(known) == len(parts) else None
+
+    def fields(self, schema: object) -> dict[str, Field]:
+        """Return the fields of the object *schema* by their names."""
+        found = self._fields(schema, 0)
+        return {name: each for name, each in found.items() if not self._is_excluded(each.schema)}
+
+    def _fields(self, schema: object, depth: int) -> dict[str, Field]:
+        node = self.node(schema)
+        own, names = node.get("properties"), _names(node.get("required"))
+        self._left -= len(names) + (len(own) if isinstance(own, dict) else 0)
+        found = {
+            clean_name(name): Field(each, self._is_required(name, each, names))
+            for name, each in (own.items() if isinstance(own, dict) else ())
+        }
+        if depth == _MAX_DEPTH:
+            return found
+        for each in _list(node.get("allOf")):
+            for name, field in self._fields(each, depth + 1).items():
+                found[name] = self._both(found[name], field) if name in found else field
+        alternatives = [each for each in _alternatives(node) if self.types(each) != (NULL,)]
+        for name, field in self._of_alternatives([self._fields(each, depth + 1) for each in alternatives]).items():
+            found[name] = self._both(found[name], field) if name in found else field
+        for name in names:  # one that a part of the schema describes
+            if (described := found.get(clean_name(name))) and self._is_required(name, described.schema, names):
+                found[clean_name(name)] = described._replace(required=True)
+        return found
+
+    def _is_required(self, name: str, schema: object, names: set[str]) -> bool:
+        """Return whether *name* is required; a client can omit a field that has a default value."""
+        return name in names and not (self._is_request and self.has_default(schema))
+
+    def has_default(self, schema: object) -> bool:
+        """Return whether *schema* has a default value, maybe beside its reference."""
+        return "default" in self.node(schema) or (isinstance(schema, dict) and "default" in schema)
+
+    def _both(self, one: Field, other: Field) -> Field:
+        return Field(self._combination("allOf", one.schema, other.schema), one.required or other.required)
+
+    def _of_alternatives(self, alternatives: list[dict[str, Field]]) -> dict[str, Field]:
+        found: dict[str, Field] = {}
+        for fields in alternatives:
+            for name, field in fields.items():
+                known = found.get(name)
+                if known is None:
+                    found[name] = field._replace(required=all(name in each for each in alternatives) and field.required)
+                elif known.schema is not field.schema:
+                    schema = self._combination("anyOf", known.schema, field.schema)
+                    found[name] = Field(schema, known.required and field.required)
+                else:
+                    found[name] = known._replace(required=known.required and field.required)
+        return found
+
+    def _combination(self, keyword: str, one: object, other: object) -> object:
+        """Return a schema of two others, the same object each time."""
+        if one is other:
+            return one
+        return self._combined.setdefault((keyword, id(one), id(other)), {keyword: [one, other]})
+
+    def _is_excluded(self, schema: object, depth: int = 0) -> bool:
+        """Return whether only the other side sends *schema*: the keyword is there, beside its `$ref`, or in `allOf`."""
+        beside = isinstance(schema, dict) and schema.get(self._excluded) is True
+        node = self.node(schema)
+        if beside or node.get(self._excluded) is True:
+            return True
+        return depth < _MAX_DEPTH and any(self._is_excluded(each, depth + 1) for each in _list(node.get("allOf")))
+
+    def below(self, schema: object, keyword: str, depth: int = 0) -> object | None:
+        """Return the schema of the elements (*keyword* `items`) or the other members (`additionalProperties`)."""
+        node = self.node(schema)
+        if isinstance(node.get(keyword), dict):
+            found: object = node[keyword]
+            return found
+        if depth == _MAX_DEPTH:
+            return None
+        result = None
+        for name in ("allOf", *_ALTERNATIVES):
+            for each in _list(node.get(name)):
+                part = self.below(each, keyword, depth + 1)
+                if part is not None:
+                    result = part if result is None else self._combination(name, result, part)
+        return result
+
+
+def _listed(node: Mapping[str, Any]) -> list[Any] | None:
+    listed = node.get("enum", [node["const"]] if "const" in node else None)
+    return listed if isinstance(listed, list) else None
+
+
+def _alternatives(node: Mapping[str, Any]) -> list[Any]:
+    return [each for keyword in _ALTERNATIVES for each in _list(node.get(keyword))]
+
+
+def _names(value: object) -> set[str]:
+    return {each for each in _list(value) if isinstance(each, str)}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return clean_name(value if isinstance(value, str) else repr(value))

@@ -1,6 +1,6 @@
 """What a document describes: operations with their parameters, bodies and responses, as plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _JSON_TYPES = ("integer", "number", "boolean", "object")
@@ -88,6 +88,24 @@ class Response(NamedTuple):
     status: str
     text: str
     type: str
+
+
+class DescribedParameter(NamedTuple):
+    """A parameter outside the body, as the document describes it."""
+
+    name: str
+    location: str
+    required: bool
+    schema: object
+
+
+class Details(NamedTuple):
+    """The schemas of an operation, as the document has them: of the body, and of each response, by the media type."""
+
+    parameters: Sequence[DescribedParameter]
+    body: Mapping[str, object]
+    is_body_required: bool
+    responses: Mapping[str, Mapping[str, object]]
 
 
 class Operation(NamedTuple):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi import index_file, stored_document
-from xapi_cli.openapi.differences import Change, Description, compare
+from xapi_cli.openapi.differences import Change, Comparison, Description
 from xapi_cli.openapi.stored_document import InvalidDocument, StoredDocument
 from xapi_cli.system.layout import Cell, columns
 from xapi_cli.system.render import printable
@@ -27,7 +27,10 @@ def diff(runtime: "Runtime", source: str | None, *, as_json: bool) -> int:
     current = api_document.read_again(runtime, loaded) if source is None else api_document.read(runtime, source)
     changes = []
     if current.data != loaded.data:
-        changes = compare(_description(runtime, loaded), _description(runtime, current))
+        comparison = Comparison(_description(runtime, loaded), _description(runtime, current))
+        changes = comparison.changes()
+        if not comparison.is_complete:
+            runtime.terminal.warn("some schemas are too complex to be compared completely")
     _print(runtime, changes, as_json=as_json)
     return _CHANGED if changes else 0
 
@@ -47,11 +50,8 @@ def _loaded(runtime: "Runtime") -> StoredDocument:
 
 
 def _description(runtime: "Runtime", document: StoredDocument) -> Description:
-    compiler, operations = api_document.compiled(runtime, document, lists_fields=True)
-    listed = (each for fields in compiler.fields.values() for each in fields.values())
-    if compiler.truncated or not all(each.is_complete for each in listed):
-        runtime.terminal.warn("some schemas are too complex to be compared completely")
-    return Description(operations, compiler.fields, compiler.server_path())
+    compiler, operations = api_document.compiled(runtime, document)
+    return Description(operations, compiler.details(), compiler.references, compiler.server_path())
 
 
 def _print(runtime: "Runtime", changes: list[Change], *, as_json: bool) -> None:

@@ -48,9 +48,7 @@ def read_again(runtime: "Runtime", loaded: StoredDocument) -> StoredDocument:
     raise UsageError(f"the API description was loaded {where}", hint="name the FILE or PATH to compare it with")
 
 
-def compiled(
-    runtime: "Runtime", document: StoredDocument, *, lists_fields: bool = False
-) -> "tuple[Compiler, list[Operation]]":
+def compiled(runtime: "Runtime", document: StoredDocument) -> "tuple[Compiler, list[Operation]]":
     """Return the compiler of *document*, and its operations.
 
     Raises UsageError if it is not an OpenAPI document, and NetworkError if the API has sent it.
@@ -58,7 +56,7 @@ def compiled(
     try:
         parsed = redacted(parse(document.data, document.name), runtime.terminal.redactor.redact)
         name, base_url = printable(document.name), runtime.settings.base_url
-        compiler = Compiler(parsed, base_url, location=document.location, name=name, lists_fields=lists_fields)
+        compiler = Compiler(parsed, base_url, location=document.location, name=name)
         return compiler, compiler.operations()
     except UsageError as error:
         if document.location is None:
@@ -103,7 +101,7 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
     """
     from xapi_cli.http.content_coding import decode
     from xapi_cli.request.calls import Call, displayed
-    from xapi_cli.request.send import Sender, status_error
+    from xapi_cli.request.send import Sender, concern, status_error
 
     url = urls.resolve(runtime.base_url, path)
     tokens = runtime.tokens(once=True)
@@ -120,7 +118,9 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
             note(f"a redirect led to {shown}, to which the token is not sent")
         if response.status_code not in _WITH_CONTENT:
             what = f"{shown} responded with {response.status_code} instead of a complete document"
-            raise NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
+            error = NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
+            concern(error, response)
+            raise error
         data = _limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), path)
     finally:
         response.close()
