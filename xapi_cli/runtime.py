@@ -249,7 +249,10 @@ class Runtime:
         from xapi_cli.auth.token_source import TokenSource
 
         return TokenSource(
-            self._supplied_credentials() or self.stored_token(automatic=automatic), once=once, serves=serves
+            self._supplied_credentials() or self.stored_token(automatic=automatic),
+            once=once,
+            serves=serves,
+            redact=self.terminal.redactor.add,
         )
 
     def _supplied_credentials(self) -> "Credentials | None":

@@ -8,9 +8,14 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import httpx
 import pytest
@@ -18,6 +23,7 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, close, free_port, hang, request, send
+from tests.support.skips import IMPOSSIBLE
 from xapi_cli.http.connection import Route
 from xapi_cli.http.exchange import Exchange
 from xapi_cli.http.request_log import RequestLog
@@ -179,6 +185,125 @@ def test_the_library_logs_its_requests(
     ]
 
 
+@pytest.mark.parametrize(
+    "encode",
+    [str, quote, partial(quote, safe=""), lambda text: quote(text, safe="").lower(), quote_plus,
+     lambda text: quote(quote(text, safe=""), safe="")],
+    ids=["as it is", "path", "percent", "lower case", "form", "twice"],
+)  # fmt: skip
+def test_a_password_in_a_path_is_not_in_the_log_however_it_is_encoded(
+    xapi: Xapi, sandbox: Sandbox, log: Path, encode: Callable[[str], str]
+) -> None:
+    encoded = encode(MASTER.password)
+    outcome = xapi("request", f"/x-api/{encoded}/a", env=logging(log, sandbox.settings))
+
+    assert lines(log)[-1]["path"] == "/x-api/***/a"
+    assert "/x-api/***/a responded with 404" in outcome.err
+
+
+@pytest.mark.parametrize("path", ["/a?hunter2", "/a?b=hunter2&hunter2", "/a;token=hunter2/b"])
+def test_a_value_without_a_name_is_not_in_the_log(xapi: Xapi, log: Path, path: str) -> None:
+    with Server([request(), send(response(body=b"{}"))]) as server:
+        assert xapi("request", path, env=logging(log, bearing(server))).code == 0
+
+    assert "hunter2" not in log.read_text()
+
+
+@pytest.mark.parametrize("command", ["proxy", "library"])
+def test_the_stored_token_is_not_in_the_log(
+    xapi: Xapi, sandbox: Sandbox, log: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {**sandbox.settings, "XAPI_STORAGE": "file"}
+    token = xapi("token", "show", env=env).out.strip()
+    if command == "proxy":
+        script = f'curl -s -H "Authorization: Bearer $XAPI_TOKEN" "$XAPI_BASE_URL/x-api/{token}"'
+        assert xapi("proxy", "--", "sh", "-c", script, env=logging(log, env)).code == 0
+    else:
+        for name, value in {**xapi.environ, **env}.items():
+            monkeypatch.setenv(name, str(value))
+        with open_client(log=log) as client:
+            client.get(f"/x-api/{token}")
+
+    assert [line["path"] for line in lines(log)] == ["/x-api/***"]
+
+
+def test_threads_share_a_client_and_its_log(
+    xapi: Xapi, sandbox: Sandbox, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**xapi.environ, **sandbox.settings}.items():
+        monkeypatch.setenv(name, str(value))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with open_client(log=log) as client, ThreadPoolExecutor(16) as pool:
+            statuses = list(pool.map(lambda number: client.get(f"/x-api/{number}").status_code, range(400)))
+    finally:
+        sys.setswitchinterval(before)
+
+    assert statuses == [404] * 400
+    found = [line["path"] for line in lines(log) if not line["login"]]
+    assert sorted(found) == sorted(f"/x-api/{number}" for number in range(400))
+
+
+def test_a_fork_logs_its_own_requests_only(tmp_path: Path) -> None:
+    log = RequestLog(str(tmp_path / "log"), {"pid": os.getpid()}, ("http", "api.test", 80), str, print)
+    exchange = Exchange(Route("http", "api.test", 80, None), "GET")
+    exchange.offer(b"GET /a HTTP/1.1\r\n\r\n", is_last=True)
+    exchange.sent(19)
+    log.begin(exchange)
+    child = os.fork()
+    if child == 0:
+        log.close()  # the exchange of the parent
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert lines(tmp_path / "log") == []
+
+    log.close()
+    assert [line["pid"] for line in lines(tmp_path / "log")] == [os.getpid()]
+
+
+def test_a_program_may_change_its_directory(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**xapi.environ, **sandbox.settings, "XAPI_LOG": "requests.log"}.items():
+        monkeypatch.setenv(name, str(value))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with open_client() as client:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        client.get("/x-api/me")
+
+    assert len(lines(tmp_path / "requests.log")) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_symbolic_link_of_another_user_is_not_followed(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip(f"{IMPOSSIBLE}only root can give files away")
+    target = xapi.home / "target"
+    target.touch()
+    log.symlink_to(target)
+    os.chown(log, 12345, 12345, follow_symlinks=False)
+
+    outcome = xapi("request", "/x-api/me", env=logging(log, sandbox.settings))
+
+    assert (outcome.code, target.read_text()) == (14, "")
+    assert outcome.err == (
+        f"xapi: error: the log {log} cannot be opened: the symbolic link {log} belongs to another user;"
+        " choose another file\n"
+    )
+
+
+def test_a_symbolic_link_of_the_user_is_followed(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:
+    target = xapi.home / "target"
+    log.symlink_to(target)
+
+    assert xapi("request", "/x-api/me", env=logging(log, sandbox.settings)).code == 0
+
+    assert log.is_symlink()
+    assert len(lines(target)) == 2
+
+
 def test_no_secret_is_in_the_log(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:
     env = logging(log, sandbox.settings)
     token = xapi("token", "show", env=env).out.strip()
@@ -237,12 +362,13 @@ def test_a_rotated_file_is_found_again(xapi: Xapi, log: Path, how: str) -> None:
         assert [line["path"] for line in lines(old)] == ["/1"]
 
 
-def test_logrotate_loses_no_line(xapi: Xapi, log: Path) -> None:
+@pytest.mark.parametrize("how", ["create", "copytruncate"])
+def test_logrotate_loses_no_line(xapi: Xapi, log: Path, how: str) -> None:
     logrotate = shutil.which("logrotate", path="/usr/sbin:/usr/bin:/sbin:/bin")
     if logrotate is None:
         pytest.skip("logrotate is not installed")
     config, state = xapi.home / "logrotate.conf", xapi.home / "logrotate.state"
-    config.write_text(f"{log} {{\n  rotate 9\n  create\n}}\n")
+    config.write_text(f"{log} {{\n  rotate 9\n  {how}\n}}\n")
     config.chmod(0o600)
 
     def rotate(peer: object) -> None:

@@ -39,7 +39,9 @@ def test_a_method_that_only_reads_is_sent(xapi: Xapi, method: str) -> None:
         assert xapi("request", method, "/a", env={**bearing(server), **ON}).code == 0
 
 
-@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override"])
+@pytest.mark.parametrize(
+    "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override"]
+)
 @pytest.mark.states(
     "With any other method, xapi exits with code 2 before anything is sent, and so does a header that selects "
     "another method, such as X-HTTP-Method-Override."

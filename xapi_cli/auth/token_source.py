@@ -24,6 +24,7 @@ class TokenSource:
 
     With *once*, for a single call, a 401 is final if the token is fresh or has been renewed. If it *serves* other
     programs, for as long as they run, no failed login is final: the user may correct the password meanwhile.
+    *redact* gets each token, which is then removed from messages and logs.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class TokenSource:
         *,
         once: bool = False,
         serves: bool = False,
+        redact: Callable[[str], None] = lambda token: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._credentials, self._once, self._serves, self._clock = credentials, once, serves, clock
+        self._redact = redact
         self._lock = Lock()
         self._token: Token | None = None
         self._is_accepted = False
@@ -76,7 +79,9 @@ class TokenSource:
             with self._lock:
                 if self._token is None:
                     with self._shared_failure():
-                        self._token = self._credentials.current()
+                        token = self._credentials.current()
+                    self._redact(token.access_token)
+                    self._token = token
         return self._token
 
     def accepted(self, token: Token, status: int) -> None:
@@ -109,6 +114,7 @@ class TokenSource:
                 with self._shared_failure():
                     newer = self._credentials.renew(rejected)
             if newer is not None:
+                self._redact(newer.access_token)
                 self._token, self._is_accepted, self._is_rejection_recorded = newer, False, False
             return newer
 

@@ -8,14 +8,17 @@ import os
 import re
 import stat
 import time
+from _thread import allocate_lock
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import OutputError
+from xapi_cli.system import forks
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import json_line, printable
+from xapi_cli.system.safe_paths import anchored_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,18 +28,23 @@ if TYPE_CHECKING:
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO that nobody reads would block
-_PLAIN = re.compile(rb"/[!#-;=@-\[\]^_a-z{|}~]*")  # a target without a query that JSON writes as it is
+# A target without a query and without secret parameters that JSON writes as it is.
+_PLAIN = re.compile(rb"/[!#-:@-\[\]^_a-z{|}~]*")
 _NOT_A_FILE = "it is not a regular file"
-_QUERY = re.compile(r"([?&][^=&]*=)[^&]*")
+_QUERY = re.compile(r"([?&])(?:([^=&]*=)[^&]*|[^=&]+)")  # without an equals sign, all of it may be a value
 _ORIGIN = re.compile(rb"https?://[^/?]*")
+
+
+def _encoded(common: Mapping[str, object]) -> bytes:
+    return json_line(common)[1:-1].encode().replace(b"%", b"%%")
 
 
 class RequestLog:
     """The log in the file *path*; *common* are the members that all lines of this process have.
 
     *origin* is the scheme, host and port of the API; for a request to another one, `path` is the whole URL. *redact*
-    removes known secrets from a path. *warn* reports, once, that a line could not be written. Raises OutputError if the
-    file cannot be opened.
+    removes known secrets from a path. *warn* reports, once, that a line could not be written. The threads of a program
+    may share the log. Raises OutputError if the file cannot be opened.
     """
 
     _file = -1  # its descriptor
@@ -50,22 +58,35 @@ class RequestLog:
         redact: "Callable[[str], str]",
         warn: "Callable[[str], None]",
     ) -> None:
+        self._shown_path = printable(path)
+        with suppress(FileNotFoundError):  # the current directory was deleted
+            path = os.path.abspath(path)  # the program may change its directory
         self._path, self._origin, self._redact, self._warn = path, origin, redact, warn
+        self._lock = allocate_lock()
         self._api_route: Route | None = None
-        self._common = json_line(common)[1:-1].encode().replace(b"%", b"%%")
+        self._members_of_process = common
+        self._common = _encoded(common)
         self._second = -2.0  # of the last line: when its second began, by the monotonic clock
         self._members = b""  # of all lines of that second
         self._templates: dict[tuple[str, int | None, str | None, int, bool], bytes] = {}
         self._ended: list[tuple[Exchange, float]] = []  # and when, by the monotonic clock
         self._has_failed = False
         self._open_exchanges: set[Exchange] = set()
+        forks.register(self)
         try:
             self._open()
         except OSError as error:
             raise OutputError(
-                f"the log {printable(path)} cannot be opened: {error.strerror or _NOT_A_FILE}",
+                f"the log {self._shown_path} cannot be opened: {error.strerror or _NOT_A_FILE}",
                 hint="choose another file",
             ) from error
+
+    def after_fork(self) -> None:
+        """Leave the exchanges of the parent process to it."""
+        self._lock = allocate_lock()
+        self._ended, self._open_exchanges = [], set()
+        self._common = _encoded({**self._members_of_process, "pid": os.getpid()})
+        self._second = -2.0
 
     def begin(self, exchange: "Exchange") -> None:
         """Take *exchange*, whose request is about to be sent; `close` records it if `end` does not."""
@@ -74,8 +95,9 @@ class RequestLog:
     def end(self, exchange: "Exchange") -> None:
         """Append the line for *exchange*, which has ended, if any part of its request was sent."""
         self._open_exchanges.discard(exchange)
-        self.add(exchange)
-        self.flush()
+        with self._lock:
+            self.add(exchange)
+            self.flush()
 
     def add(self, exchange: "Exchange") -> None:
         """Take *exchange*, which has ended, for the next `flush`, if any part of its request was sent."""
@@ -97,20 +119,25 @@ class RequestLog:
             reason = error.strerror or _NOT_A_FILE
         if reason and not self._has_failed:
             self._has_failed = True
-            self._warn(f"the log {printable(self._path)} cannot be written: {reason}")
+            self._warn(f"the log {self._shown_path} cannot be written: {reason}")
 
     def close(self) -> None:
         """Append the lines for the exchanges that nobody has ended, which may have been sent, and close the file."""
-        self._ended += [(each, monotonic()) for each in self._open_exchanges if each.request]
-        self._open_exchanges.clear()
-        self.flush()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with self._lock:
+            self._ended += [(each, monotonic()) for each in self._open_exchanges if each.request]
+            self._open_exchanges.clear()
+            self.flush()
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
 
     def _open(self) -> None:
-        """Open the file, which must be a regular one; raises OSError."""
-        self._file = os.open(self._path, _FLAGS | _NON_BLOCKING, 0o600)
+        """Open the file, which must be a regular one, without following a symbolic link of another user.
+
+        Raises OSError.
+        """
+        with anchored_path(self._path, follow=True) as place:
+            self._file = place.open(_FLAGS | _NON_BLOCKING, 0o600)
         self._status = os.fstat(self._file)
         if not stat.S_ISREG(self._status.st_mode):
             os.close(self._file)
@@ -184,7 +211,7 @@ class RequestLog:
         """Return *target* as the text of a JSON string, without secrets and without the values of its query."""
         if found := _ORIGIN.match(target):  # as sent to a proxy
             target = target[found.end() :] or b"/"
-        text = _QUERY.sub(r"\1…", redact_url(self._redact(target.decode("ascii", "replace"))))
+        text = _QUERY.sub(r"\1\2…", redact_url(self._redact(target.decode("ascii", "replace"))))
         if not self._is_to_api(route):
             host = f"[{route.host}]" if ":" in route.host else route.host
             text = f"{route.scheme}://{host}:{route.port}{text}"

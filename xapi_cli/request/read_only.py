@@ -19,7 +19,7 @@ def check(method: str, headers: Iterable[str], *, remedy: str = "add --write") -
             f"{method} was not sent: read-only mode allows only GET, HEAD and OPTIONS", hint=f"{remedy} to send it"
         )
     for name in headers:
-        if name.lower() in _OVERRIDES:
+        if name.lower().replace("_", "-") in _OVERRIDES:  # CGI and WSGI do not distinguish these characters
             raise UsageError(
                 f"the request was not sent: the header {name} selects another method, in read-only mode",
                 hint=f"remove the header, or {remedy}",

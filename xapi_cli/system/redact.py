@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Collection
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
 REDACTED = "***"
 
+_BEGINNING = 128  # characters of a secret that identify it
+_MAX_ENCODED = 100_000  # characters of a text; a longer one is no URL, and searching it takes long
 _MIN_LENGTH = 4  # characters; redacting a shorter secret would change unrelated text and reveal the secret
 
 
@@ -15,7 +17,7 @@ class Redactor:
     """A set of known secrets, which a server or a backend may echo."""
 
     def __init__(self) -> None:
-        self._secrets: set[str] = set()
+        self._secrets: frozenset[str] = frozenset()  # replaced, never changed: another thread may iterate over it
 
     def add(self, secret: str | None) -> None:
         """Redact *secret* from now on, as it is and percent-encoded; None and very short secrets are ignored."""
@@ -23,10 +25,34 @@ class Redactor:
             self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
     def redact(self, text: str) -> str:
-        """Return *text* with all known secrets replaced by `***`."""
+        """Return *text* with all known secrets replaced by `***`; in a short one, however their characters are encoded.
+
+        A URL can be encoded in many ways, and more than once.
+        """
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
+        if ("%" in text or "+" in text) and len(text) <= _MAX_ENCODED:
+            for secret in self._secrets:
+                text = _encoded_pattern(secret).sub(REDACTED, text)
         return text
+
+
+@lru_cache(maxsize=64)  # compiling one takes a millisecond
+def _encoded_pattern(secret: str) -> re.Pattern[str]:
+    """Return a pattern for *secret* with any of its characters percent-encoded, several times, or a space as `+`.
+
+    Of a long secret, it finds the beginning.
+    """
+    beginning, rest = secret[:_BEGINNING], len(secret) - _BEGINNING
+    pattern = "".join(map(_encoded_character, beginning))
+    return re.compile(f"{pattern}(?:%(?:25)*[0-9A-Fa-f]{{2}}|[^%]){{0,{rest}}}" if rest > 0 else pattern)
+
+
+def _encoded_character(character: str) -> str:
+    octets = character.encode("utf-8", "surrogateescape")
+    encoded = "".join(f"%(?:25)*(?i:{octet:02x})" for octet in octets)
+    other = r"|\+|%(?:25)*2[Bb]" if character == " " else ""
+    return f"(?:{re.escape(character)}|{encoded}{other})"
 
 
 def redact_header(name: str, value: str) -> str:

@@ -331,8 +331,6 @@ class Batch:
 
     def _on_login(self, begins: bool) -> None:
         self._terminal.pause_progress(begins)
-        if not begins and self._tokens.cached is not None:
-            self._terminal.redactor.add(self._tokens.cached.access_token)
 
     def _show_progress(self) -> None:
         progress = self._progress
