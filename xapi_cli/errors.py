@@ -1,7 +1,10 @@
 """Every failure of xapi, with its exit code and its kind, a word for programs.
 
     XapiError                      1  unexpected failure of xapi itself
-    ├── FilterError                1  the filter of --jq failed on the data
+    ├── AgentError                 1  there is no usable agent
+    ├── ChecksFailed               1  a check of `xapi doctor` failed
+    ├── FilterError                1  a jq filter failed on the data
+    ├── MergeFailed                1  the output of `batch --merge` is incomplete or ambiguous
     ├── UsageError                 2  invalid usage or settings; nothing was sent
     ├── RedirectError              3  the final response is a redirect
     ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
@@ -66,9 +69,27 @@ class XapiError(Exception):
 
 
 class FilterError(XapiError):
-    """The filter of --jq failed on the data."""
+    """A jq filter, such as that of --jq, failed on the data."""
 
     kind = "filter"
+
+
+class AgentError(XapiError):
+    """There is no usable agent."""
+
+    kind = "agent"
+
+
+class ChecksFailed(XapiError):
+    """A check of `xapi doctor` failed."""
+
+    kind = "check"
+
+
+class MergeFailed(XapiError):
+    """The output of `batch --merge` is incomplete or ambiguous."""
+
+    kind = "merge"
 
 
 class UsageError(XapiError):

@@ -1,7 +1,9 @@
 """`--error-format json`: each message on stderr is one line of JSON, and nothing else is written there."""
 
 import json
+import os
 import signal
+import subprocess
 import threading
 from typing import Any
 
@@ -51,14 +53,18 @@ def test_an_error_has_the_same_text_and_exit_code_in_both_formats(xapi: Xapi, sa
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", [], 11, "network", {}),
         (b"nonsense\r\n\r\n", [], 11, "network", {}),
         (response(body=b'{"a":1}'), ["--expect", ".b"], 6, "expectation", {"status": 200}),
-        (response(body=b'{"a":1}'), ["--jq", ".a.b"], 1, "filter", None),
+        (response(body=b'{"a":1}'), ["--jq", ".a.b"], 1, "filter", {"status": 200}),
+        (response(body=b'{"a":1}'), ["--until", ".a.b"], 1, "filter", {"status": 200}),
+        (response(body=b'{"a":1}'), ["--until", ".b", "--max-time", "2"], 12, "timeout", {"status": 200}),
+        (response(body=b"[1"), ["--paginate"], 11, "network", {"status": 200}),
         (b"", ["--timeout", "0.3"], 12, "timeout", {}),
+        (b"", ["--until", ".", "--max-time", "1"], 12, "timeout", {}),
     ],
 )
 def test_the_message_names_the_request_and_the_status(
-    xapi: Xapi, reply: bytes, args: list[str], code: int, kind: str, more: dict[str, object] | None
+    xapi: Xapi, reply: bytes, args: list[str], code: int, kind: str, more: dict[str, object]
 ) -> None:
-    if {"--expect", "--jq"} & {*args}:
+    if {"--expect", "--jq", "--until"} & {*args}:
         pytest.importorskip("jq", reason="libjq is not installed")
     with Server([request(), send(reply)] if reply else [hang()]) as server:
         given = ("request", "/a?token=hunter2&page=2", "--error-format", "json", "--error-body", "none", *args)
@@ -68,7 +74,70 @@ def test_the_message_names_the_request_and_the_status(
     assert (outcome.code, message["code"], message["kind"]) == (code, code, kind)
     names = {"level", "code", "kind", "message", "hint"}
     found = {name: value for name, value in message.items() if name not in names}
-    assert found == ({} if more is None else {"method": "GET", "url": f"{server.url}/a", **more})
+    assert found == {"method": "GET", "url": f"{server.url}/a", **more}
+
+
+@pytest.mark.parametrize(
+    "args, status, kind",
+    [
+        (["login", "--storage", "none"], "200 OK", "network"),  # the response is no token response
+        (["token", "status", "--check", "/a?b=c"], "503 Busy", "server"),
+        (["api", "load", "/a?b=c"], "206 Partial Content", "network"),
+    ],
+)
+def test_the_message_of_any_command_names_the_request(xapi: Xapi, args: list[str], status: str, kind: str) -> None:
+    with Server([request(), send(response(status, b"{}"))]) as server:
+        supplied = {} if args[0] == "login" else {"XAPI_TOKEN": "abc"}
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "hunter2", **supplied}
+        outcome = xapi(*args, env={**env, **JSON})
+
+    message = messages(outcome)[-1]
+    method, path = ("POST", "/x-api/token") if args[0] == "login" else ("GET", "/a")
+    found = [message[name] for name in ("kind", "status", "method", "url")]
+    assert found == [kind, int(status[:3]), method, server.url + path]
+
+
+@pytest.mark.parametrize("option", [["--jq", "."], ["--paginate"]])
+def test_the_body_of_an_error_is_on_stderr_only_if_the_user_asks_for_it(xapi: Xapi, option: list[str]) -> None:
+    if "--jq" in option:
+        pytest.importorskip("jq", reason="libjq is not installed")
+    for more, is_shown in (([], False), (["--error-body", "stderr"], True)):
+        with Server([request(), send(response("404 Not Found", b"body"))]) as server:
+            outcome = xapi("request", "/a", *option, *more, env=bearing(server) | JSON)
+
+        assert (outcome.code, outcome.out, "body\n" in outcome.err) == (4, "", is_shown)
+        assert json.loads(outcome.err.splitlines()[-1])["status"] == 404
+
+
+def test_failures_of_commands_that_report_more_have_kinds_of_their_own(xapi: Xapi) -> None:
+    (xapi.home / "part").write_text('{"id": null, "line": 2, "status": 200}\n')
+    for args, kind in (
+        (["agent", "status"], "agent"),
+        (["batch", "--merge", "part"], "merge"),
+        (["doctor"], "check"),
+    ):
+        env = {**JSON, "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": "abc"}
+        outcome = xapi(*args, env=env, cwd=xapi.home)
+
+        message = messages(outcome)[-1]
+        assert (outcome.code, message["code"], message["kind"]) == (1, 1, kind)
+
+
+def test_64_processes_share_stderr_without_torn_lines(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": "abc", **JSON}
+    path = f"/{'x' * 1500}"  # a line of almost 4,096 bytes (PIPE_BUF): a longer one may be torn in a pipe
+    reader, writer = os.pipe()
+    processes = [
+        xapi.start("request", path, "--error-body", "none", env=env, stderr=writer, stdout=subprocess.DEVNULL)
+        for _ in range(64)
+    ]
+    os.close(writer)
+    with open(reader, "rb") as stream:
+        lines = stream.read().splitlines()
+
+    assert [process.wait(60) for process in processes] == [4] * 64
+    assert {json.loads(line)["kind"] for line in lines} == {"client"}
+    assert len(lines) == 64
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,8 @@ def test_a_large_body_is_checked(xapi: Xapi) -> None:
 
 INVALID = {
     "a syntax error": (["--expect", ".["], "the filter of --expect cannot be compiled"),
+    "an empty filter": (["--expect", ""], "--expect is empty; give a filter, or omit the option"),
+    "a blank filter": (["--expect", ".", "--expect", " "], "--expect is empty"),
     "an option of jq": (["--expect", "-r"], "--expect takes a filter, not an option of jq such as -r"),
     "--paginate": (["--expect", ".", "--paginate"], "--expect cannot be combined with --paginate"),
     "--continue": (["--expect", ".", "--continue", "-o", "f"], "--expect cannot be combined with --continue"),

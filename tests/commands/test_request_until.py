@@ -160,8 +160,10 @@ def test_every_requires_until_and_the_filter_is_compiled_first(xapi: Xapi) -> No
     with Server(script(DONE)) as server:
         alone = xapi("request", "/", "--every", "1s", env=bearing(server))
         invalid = xapi("request", "/", "--until", ".[", env=bearing(server))
+        empty = xapi("request", "/", "--until", "", env=bearing(server))
 
-    assert (alone.code, invalid.code, server.received) == (2, 2, [])
+    assert (alone.code, invalid.code, empty.code, server.received) == (2, 2, 2, [])
+    assert "--until is empty" in empty.err
     assert "--every requires --until" in alone.err
     assert "the filter of --until cannot be compiled" in invalid.err
 

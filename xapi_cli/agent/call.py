@@ -264,7 +264,7 @@ def _end_lost(forwarded: int) -> "NoReturn":
 
     line = f"xapi: error: {_LOST}; {_LOST_HINT}"
     if message_format.is_json(sys.argv[1:], os.environ):
-        line = message_format.line("error", "unexpected", _LOST, code=_FAILED, hint=_LOST_HINT)
+        line = message_format.line("error", "agent", _LOST, code=_FAILED, hint=_LOST_HINT)
     try:
         os.write(2, line.encode() + b"\n")
     except OSError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import listener, protocol
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import AgentError, UsageError
 from xapi_cli.settings import paths
 from xapi_cli.system import agent_socket
 from xapi_cli.system.private_files import StateDirectory
@@ -21,7 +21,7 @@ _TIMEOUT = 10.0  # seconds
 _CHANGE_TIMEOUT = 60.0  # seconds until an agent that is starting or ending must be ready or have ended
 
 
-class _NoResponse(XapiError):
+class _NoResponse(AgentError):
     """The agent does not respond."""
 
     def __init__(self, directory: str) -> None:
@@ -57,7 +57,7 @@ def new_directory(environ: Mapping[str, str]) -> str:
 
 
 def status(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the status of the agent, None if none runs; raises XapiError if it does not respond."""
+    """Return the status of the agent, None if none runs; raises AgentError if it does not respond."""
     return _ask(environ, b"I")
 
 
@@ -73,7 +73,7 @@ def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] 
     """Return the status of the agent, None if none runs.
 
     Waits until *deadline* for one that is starting or ending; after an upgrade, the old agent ends. If a service
-    manager listens for the agent, it starts one. Raises XapiError if it does not, or if the agent belongs to another
+    manager listens for the agent, it starts one. Raises AgentError if it does not, or if the agent belongs to another
     installation or does not respond.
     """
     while True:
@@ -81,7 +81,7 @@ def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] 
             if _is_current(environ):
                 return found
             if time.monotonic() > deadline:
-                raise XapiError(
+                raise AgentError(
                     "the running agent does not serve this process",
                     hint="run `xapi agent stop`, or start the agent outside the container",
                 )
@@ -91,17 +91,17 @@ def find_current(environ: Mapping[str, str], deadline: float) -> dict[str, Any] 
 
 
 def _is_changing(environ: Mapping[str, str], deadline: float) -> bool:
-    """Return whether an agent is starting or ending; raises XapiError after *deadline*."""
+    """Return whether an agent is starting or ending; raises AgentError after *deadline*."""
     holder = listener.holder(Path(directory(environ)))
     if holder is not None and time.monotonic() > deadline:
-        raise XapiError("the agent has neither become ready nor ended in time", hint=_how_to_kill(holder))
+        raise AgentError("the agent has neither become ready nor ended in time", hint=_how_to_kill(holder))
     return holder is not None
 
 
 def _is_activated(environ: Mapping[str, str], deadline: float) -> bool:
     """Return whether another process listens at the agent's socket; if so, it has started an agent, unless that failed.
 
-    Raises XapiError if it has not done so before *deadline*.
+    Raises AgentError if it has not done so before *deadline*.
     """
     path = os.path.join(directory(environ), "agent")
     connection = agent_socket.connect(path)
@@ -116,7 +116,7 @@ def _is_activated(environ: Mapping[str, str], deadline: float) -> bool:
         connection.settimeout(left)
         protocol.receive(connection)
     except TimeoutError:
-        raise XapiError(
+        raise AgentError(
             f"another process listens at {printable(path)}, but has not started an agent",
             hint="run `systemctl --user status xapi-agent.socket xapi-agent.service`",
         ) from None
@@ -142,7 +142,7 @@ def _is_current(environ: Mapping[str, str]) -> bool:
     finally:
         connection.close()
     if build != protocol.build_id():
-        raise XapiError(
+        raise AgentError(
             "the running agent belongs to another installation of xapi",
             hint="run `xapi agent stop`, which erases its tokens, then `xapi agent start`",
         )
@@ -152,7 +152,7 @@ def _is_current(environ: Mapping[str, str]) -> bool:
 def stop(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Request the end of the agent, after the commands in progress; return `pid` and `running_commands`.
 
-    An agent that is starting becomes ready before. Returns None if none runs; raises XapiError if it does not respond.
+    An agent that is starting becomes ready before. Returns None if none runs; raises AgentError if it does not respond.
     """
     deadline = time.monotonic() + _CHANGE_TIMEOUT
     while (reply := _ask(environ, b"E")) is None and _is_changing(environ, deadline):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from xapi_cli import errors
 from xapi_cli.agent import control, listener, master, protocol, services
-from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.errors import AgentError, StoreError, XapiError
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
 from xapi_cli.system import own_process
 from xapi_cli.system.render import printable
@@ -26,7 +26,7 @@ _KEEPER_TIMEOUT = 1.0  # seconds
 _FIRST_PASSED = 3  # the first descriptor that a service manager passes, as in sd_listen_fds(3)
 
 
-class Changed(XapiError):
+class Changed(AgentError):
     """The agent would have loaded the modules of two versions."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def start(environ: Mapping[str, str], directory: str, idle: float) -> Started:
     """Return an agent that is ready; start one in the background, unless it runs or another process starts one.
 
     The new one ends when it is idle for *idle* seconds. It is ready when its first worker and its services run. It
-    becomes ready even if this process is killed. Raises the errors of the agent's start, XapiError if it takes longer
+    becomes ready even if this process is killed. Raises the errors of the agent's start, AgentError if it takes longer
     than START_TIMEOUT, and OSError.
     """
     deadline = time.monotonic() + START_TIMEOUT
@@ -86,7 +86,7 @@ def _start(directory: str, idle: float, deadline: float) -> int:
             if message is None:
                 _kill(process)
                 listener.remove_unfinished(Path(directory))
-                raise XapiError(
+                raise AgentError(
                     f"the agent did not start within {START_TIMEOUT:g} s",
                     hint="run `xapi agent start --foreground` to see why",
                 )
@@ -94,13 +94,13 @@ def _start(directory: str, idle: float, deadline: float) -> int:
             process.returncode = 0  # it is not waited for
     if not message:
         listener.remove_unfinished(Path(directory))
-        raise XapiError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
+        raise AgentError("the agent failed to start", hint="run `xapi agent start --foreground` to see why")
     report: dict[str, Any] = json.loads(message)
     if "error" in report:
         for each in _RETRIED:
             if report["error"] == each.__name__:
                 raise each
-        kind = getattr(errors, report["error"], XapiError)
+        kind = getattr(errors, report["error"], AgentError)
         raise kind(report["message"], hint=report["hint"])
     return int(report["pid"])
 
@@ -155,7 +155,7 @@ def run(
 
     Waits *wait* seconds for another one that is starting or ending. *ready* is called when the first worker and the
     services run and other processes can connect, *warn* with a message about each process that fails later. Raises
-    AlreadyRunning, Changed, OSError, and XapiError if a process fails before.
+    AlreadyRunning, Changed, OSError, and AgentError if a process fails before.
     """
     own_process.protect()
     passed = _passed_sockets(os.environ)
@@ -188,13 +188,13 @@ def run(
 def _listen(directory: str, names: Sequence[str], wait: float) -> listener.Presence:
     """Return the lock of *directory*, with the new sockets *names*.
 
-    Raises AlreadyRunning, UsageError for files that cannot be replaced, and XapiError; no socket is left then.
+    Raises AlreadyRunning, UsageError for files that cannot be replaced, and AgentError; no socket is left then.
     """
     try:
         held = listener.lock(Path(directory), timeout=wait)
         return listener.Presence(held, listener.Listeners(Path(directory), names))
     except OSError as error:
-        raise XapiError(
+        raise AgentError(
             f"the agent cannot create its sockets in {printable(directory)}: {error.strerror}",
             hint="check the owner, the mode and the free space of the directory",
         ) from error
@@ -230,4 +230,4 @@ def _described(error: XapiError | OSError) -> dict[str, Any]:
         kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__) or each in _RETRIED)
         return {"error": kind.__name__, "message": error.message, "hint": error.hint}
     hint = "run `xapi agent start --foreground` to see why"
-    return {"error": "XapiError", "message": f"the agent failed to start: {error.strerror}", "hint": hint}
+    return {"error": "AgentError", "message": f"the agent failed to start: {error.strerror}", "hint": hint}

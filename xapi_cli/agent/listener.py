@@ -21,7 +21,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import AgentError, UsageError, XapiError
 from xapi_cli.system import agent_socket
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.system.render import printable
@@ -35,7 +35,7 @@ _BACKLOG = 128  # calls that wait for a worker; further ones run without the age
 _UNFINISHED = re.compile(r"\.[a-z-]+\.[0-9a-f]{16}\.new")  # what is replaced or removed soon
 
 
-class AlreadyRunning(XapiError):
+class AlreadyRunning(AgentError):
     """Another process holds the lock of the agent."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from xapi_cli.agent.activity import Activity, ProcessFailures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.listener import Presence
 from xapi_cli.agent.services import Services
-from xapi_cli.errors import XapiError
+from xapi_cli.errors import AgentError
 from xapi_cli.system import agent_socket, own_process
 from xapi_cli.system.render import printable
 
@@ -133,7 +133,7 @@ class Master:
     def run(self) -> None:
         """Serve until the end: `stop`, a signal, an upgrade, or idleness; running commands end first.
 
-        Raises XapiError if a process fails before the agent is ready.
+        Raises AgentError if a process fails before the agent is ready.
         """
         self._signals.catch()
         try:
@@ -143,7 +143,7 @@ class Master:
         finally:
             self._stop()
         if self._announce is not None and self._failures.last is not None:
-            raise XapiError(f"the agent failed to start: {self._failures.last}")
+            raise AgentError(f"the agent failed to start: {self._failures.last}")
 
     def _step(self) -> None:
         ready = self._wait()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import control
-from xapi_cli.errors import StoreError, XapiError
+from xapi_cli.errors import AgentError, StoreError
 from xapi_cli.http.relay import loans
 from xapi_cli.settings import durations
 from xapi_cli.store.agent.client import KeeperClient
@@ -18,7 +18,7 @@ _KEEPER_TIMEOUT = 3.0  # seconds
 
 
 def show(runtime: "Runtime", *, as_json: bool) -> None:
-    """Print the status of the agent, as lines or as JSON; raises XapiError if it is not running."""
+    """Print the status of the agent, as lines or as JSON; raises AgentError if it is not running."""
     found = control.status(runtime.environ)
     report = {
         "running": found is not None,
@@ -32,8 +32,8 @@ def show(runtime: "Runtime", *, as_json: bool) -> None:
         runtime.terminal.print("\n".join(_lines(report)))
     if found is None:
         if report["state"] == "stopped":
-            raise XapiError("the agent is not running", hint="run `xapi agent start`")
-        raise XapiError(f"the agent is {report['state']}", hint="run `xapi agent start` to wait until one is ready")
+            raise AgentError("the agent is not running", hint="run `xapi agent start`")
+        raise AgentError(f"the agent is {report['state']}", hint="run `xapi agent start` to wait until one is ready")
 
 
 def _report(found: dict[str, Any], directory: str) -> dict[str, Any]:

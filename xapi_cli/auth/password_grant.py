@@ -115,12 +115,16 @@ def request_token(
                 error = _error(response, identity, password)
                 wait = retry.requested_wait(response.headers.raw)
                 raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
-            body = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), url)
+            try:
+                body = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), url)
+                return parse(body, requested_at, url)
+            except InvalidTokenResponse as error:
+                error.concerning(status=response.status_code, method="POST", url=url)
+                raise
     except (httpx.HTTPError, httpx.InvalidURL) as error:  # from a client or transport that is not xapi's
         raise InvalidTokenResponse(
             f"no usable response from the token endpoint {printable(url)}: {type(error).__name__}"
         ) from error
-    return parse(body, requested_at, url)
 
 
 def parse(body: bytes, requested_at: datetime, url: str) -> Token:

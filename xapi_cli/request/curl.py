@@ -84,7 +84,7 @@ class CurlCommand:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token
             yield "--verbose"
-        error_body = self.options.error_body
+        error_body = self.options.error_body()
         if (error_body == "stderr" and self.options.pages is None and self.options.filter is None) or (
             error_body == "none" and not self.options.check_status
         ):
@@ -170,7 +170,7 @@ class CurlCommand:
 
     def _output_options(self) -> list[str]:
         """Return the options that write the body as xapi does: an error response does not change FILE."""
-        drops_errors = self._output_path or self.options.error_body == "none"
+        drops_errors = self._output_path or self.options.error_body() == "none"
         fail = ["--fail" if drops_errors else "--fail-with-body"] if self.options.check_status else []
         if self._method == "HEAD":  # curl writes the response headers as the body
             return fail if self.options.include else [*fail, "--output", "/dev/null"]

@@ -219,10 +219,13 @@ class RequestOptions(NamedTuple):
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
 
-    @property
-    def error_body(self) -> ErrorBody:
-        """Where to write the body of a 4xx or 5xx response."""
-        return self.errors_to or ("stderr" if self.paginate or self.filter is not None else "stdout")
+    def error_body(self, *, has_json_messages: bool = False) -> ErrorBody:
+        """Return where to write the body of a 4xx or 5xx response; with JSON messages, to stderr only if requested."""
+        if self.errors_to:
+            return self.errors_to
+        if self.paginate or self.filter is not None:  # stdout contains items or results
+            return "none" if has_json_messages else "stderr"
+        return "stdout"
 
     @property
     def pages(self) -> PageOptions | None:

@@ -216,6 +216,14 @@ def status_error(
     return error
 
 
+def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
+    """Record in *error* that it concerns the last response to *call*, *outcome*, or the call if there was none."""
+    if outcome is not None:
+        concern(error, outcome.response)
+    else:
+        error.concerning(method=call.method, url=displayed(call.url.partition("?")[0]))
+
+
 def concern(error: XapiError, response: httpx.Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
     method, wait = response.request.method, retry.requested_wait(response.headers.raw)

@@ -10,7 +10,7 @@ from xapi_cli.batch.merge.files import open_sorted
 from xapi_cli.batch.merge.lines import Damage
 from xapi_cli.batch.merge.merge import LineNumbers, Merge
 from xapi_cli.batch.source_files import open_input
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import MergeFailed, UsageError
 from xapi_cli.system.render import escape_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _BUFFER_SIZE = 256 * 1024  # bytes
 def run(runtime: "Runtime", names: Sequence[str], input_name: str | None) -> None:
     """Print the lines of the outputs *names* in the order of the input, which is in the file *input_name* if given.
 
-    Raises XapiError if lines are missing or duplicated, or are not in the input, or if a file is truncated or damaged.
+    Raises MergeFailed if lines are missing or duplicated, or are not in the input, or if a file is truncated or
+    damaged.
     """
     if not names:
         raise UsageError("--merge requires at least one FILE", hint="name the outputs to merge")
@@ -83,7 +84,7 @@ def _numbers(source: BinaryIO) -> Iterator[int]:
 
 
 def _report(terminal: "Terminal", merge: Merge, damage: Damage, *, files: int, has_input: bool) -> None:
-    """Report the number of lines; raise XapiError if the output is incomplete or ambiguous."""
+    """Report the number of lines; raise MergeFailed if the output is incomplete or ambiguous."""
     problems = [
         *_problem(merge.missing, "missing"),
         *_problem(merge.duplicates, "duplicated"),
@@ -97,7 +98,7 @@ def _report(terminal: "Terminal", merge: Merge, damage: Damage, *, files: int, h
     hint = "check that each shard ran exactly once and completed"
     if merge.missing.count and not has_input:
         hint += ". Without --input, blank input lines count as missing"
-    raise XapiError(f"{summary}: {', '.join(problems)}", hint=hint)
+    raise MergeFailed(f"{summary}: {', '.join(problems)}", hint=hint)
 
 
 def _problem(numbers: LineNumbers, what: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.runtime import Runtime
 
+_CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
 _METHOD_REJECTED = frozenset({405, 501})
 _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give another METHOD before PATH"
 
@@ -54,11 +55,13 @@ class Request:
             from xapi_cli.request.jq.engine import check_text
 
             check_text(options.filter)  # after an option of jq, its filter would be reported as an ITEM
-        for name, texts in (("--expect", options.expect), ("--until", [options.until] if options.until else [])):
-            for text in texts:
-                from xapi_cli.request.jq.engine import check_text
+        conditions = [("--expect", text) for text in options.expect]
+        if options.until is not None:
+            conditions.append(("--until", options.until))
+        for name, text in conditions:
+            from xapi_cli.request.jq.engine import check_text
 
-                check_text(text, name)
+            check_text(text, name)
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
@@ -117,6 +120,8 @@ class Request:
 
     def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None, ResponseOutput]":
         """Send the request and write the response; return it, the source of the token, and the output."""
+        from xapi_cli.request.send import concern_call
+
         with ExitStack() as stack:
             tokens = self._tokens()
             if tokens is not None:
@@ -140,6 +145,8 @@ class Request:
                 else:
                     self._paginate(sender, output, call, meta, tokens)
             except BaseException as error:
+                if isinstance(error, _CONCERNS_RESPONSE):
+                    concern_call(error, call, meta.outcome)
                 self._write_meta_of_failure(meta, meta_file)
                 self._report_unfinished(error, output, file)
                 raise
@@ -390,7 +397,7 @@ class Request:
             self._runtime.terminal,
             file,
             include=options.include,
-            error_body=options.error_body,
+            error_body=options.error_body(has_json_messages=self._runtime.terminal.has_json_messages),
             writes_errors_to_file=not options.check_status,
             filter=jq,
         )

@@ -67,14 +67,16 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "Toke
     from xapi_cli.auth.credentials import SuppliedToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.request.calls import Call
-    from xapi_cli.request.send import Sender
+    from xapi_cli.request.send import Sender, concern
 
     tokens = TokenSource(SuppliedToken(token.access_token))
     sender = Sender(runtime.http_client, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
     response = sender.send(Call("GET", url)).response
     response.close()
     if response.status_code >= 500:
-        raise ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
+        error = ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
+        concern(error, response)
+        raise error
     is_accepted = response.status_code != 401
     if repository is not None:
         if is_accepted:

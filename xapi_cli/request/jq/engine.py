@@ -92,7 +92,12 @@ def compile_filter(
 
 
 def check_text(text: str, option: str = "--jq") -> None:
-    """Raise UsageError if the filter *text*, the value of *option*, is an option of the program jq, such as `-r`."""
+    """Raise UsageError if the filter *text*, the value of *option*, is an option of the program jq, such as `-r`.
+
+    An empty filter yields its input, which meets every condition: a shell variable may be unset.
+    """
+    if option != "--jq" and not text.strip():
+        raise UsageError(f"{option} is empty", hint="give a filter, or omit the option")
     if _OPTION_OF_JQ.fullmatch(text):
         raise UsageError(
             f"{option} takes a filter, not an option of jq such as {text}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import XapiError
+from xapi_cli.errors import ChecksFailed, XapiError
 from xapi_cli.usecases.doctor import installation, network, tokens
 from xapi_cli.usecases.doctor.check import Check, NotChecked
 from xapi_cli.usecases.doctor.findings import Findings
@@ -38,7 +38,7 @@ _LAST_OF_SETTINGS = "profile"
 def doctor(runtime: "Runtime", *, as_json: bool, further: Sequence[_Row] = ()) -> None:
     """Print the result of each check as soon as it is available; *further* are the checks of higher layers.
 
-    Raises XapiError if a check failed.
+    Raises ChecksFailed if a check failed.
     """
     checks, report = [], _Report(runtime.terminal)
     for check in _results(runtime, (*_CHECKS, *further)):
@@ -50,7 +50,7 @@ def doctor(runtime: "Runtime", *, as_json: bool, further: Sequence[_Row] = ()) -
     if as_json:
         runtime.terminal.print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
     if failed:
-        raise XapiError(
+        raise ChecksFailed(
             f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}",
             hint="follow the hints of the failed checks",
         )
