@@ -141,8 +141,7 @@ ERRORS = {
     ),
     "a password command that fails": Error(
         "login --password-command false", HERE, 10,
-        "password_command 'false' failed with exit code 1; run the command yourself to see why; no other password"
-        " source was tried",
+        "password_command 'false' failed with exit code 1; run the command yourself to see why",
     ),
     "an empty stdin": Error(
         "login --password-stdin", HERE, 2,
@@ -161,8 +160,8 @@ ERRORS = {
     ),
     "TLS to a plain http server": Error(
         "login --base-url https://{name}", PASSWORD, 11,
-        "no TLS connection to {name}: the server does not use TLS on this port; is it an http:// server, or on"
-        " another port?",
+        "no TLS connection to {name}: the server does not use TLS on this port; check the scheme and"
+        " the port of the base URL",
     ),
     "a base URL with a wrong path": Error(
         "login --base-url {base}/v2", PASSWORD, 4,
@@ -321,8 +320,8 @@ def test_the_error_for_a_sign_in_page_suggests_checking_the_base_url(xapi: Xapi)
         11,
         "",
         f"xapi: error: invalid token response from {server.url}/x-api/token: "
-        "the body is not valid JSON (6 bytes); check the base URL"
-        " The response may come from a proxy or a sign-in page\n",
+        "the body is not valid JSON (6 bytes); check the base URL,"
+        " or whether a proxy or a sign-in page responded\n",
     )
 
 

@@ -1,5 +1,6 @@
 """Help pages fit the terminal, their examples work, and mistyped arguments get a suggestion."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from xapi_cli import errors
 from xapi_cli.cli import help_format, main, usage_errors
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.cli.main import COMMANDS
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.sandbox import MASTER, Sandbox, description
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.store import registry
 
@@ -194,7 +195,7 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
     (directory / "report.py").write_text("import os; assert os.environ['XAPI_TOKEN']\n")
     (directory / "project.json").write_text('{"name": "Demo"}')
     (directory / "openapi.yaml").write_text("openapi: 3.1.0\npaths: {/me: {get: {}}}\n")
-    (directory / "new.json").write_text('{"openapi": "3.1.0", "paths": {"/me": {"get": {}}}}')
+    (directory / "new.json").write_text(json.dumps(description.DOCUMENT))
     (directory / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
     path = f"{stubs}:{xapi.environment()['PATH']}"
     env = xapi.environment({"PATH": path, "XAPI_PASSWORD": MASTER.password, "XAPI_USERNAME": MASTER.email})

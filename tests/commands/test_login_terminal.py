@@ -83,7 +83,7 @@ def test_an_unreachable_base_url_from_a_flag_ends_the_login_before_the_password_
         (response("503 Busy"), "/x-api/token responds with 503; try again later"),
         (
             response("200 OK", b"<p>", "Content-Type: text/html"),
-            "/x-api/token responds with a web page; is the base URL",
+            "/x-api/token responds with a web page; check the base URL",
         ),
         (
             response("302 Found", b"", "Location: https://api.test/x-api/token"),
@@ -188,7 +188,7 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
 @pytest.mark.states("That output is never logged.")
 def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi: Xapi, sandbox: Sandbox) -> None:
     args = ("login", *_where(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
-    failed = "xapi: error: password_command 'sh' failed with exit code 2; run the command yourself to see why; no other"
+    failed = "xapi: error: password_command 'sh' failed with exit code 2; run the command yourself to see why"
 
     with xapi.on_terminal(*args, columns=200) as terminal:
         assert terminal.wait() == 10
