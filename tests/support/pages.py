@@ -10,7 +10,7 @@ from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
 
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in PAGES}
 
 
