@@ -16,9 +16,14 @@ exclude_patterns = ["man"]
 myst_heading_anchors = 3  # the anchors that GitHub and GitLab create
 myst_url_schemes = ["https"]
 nitpicky = True
+smartquotes = False  # they turn the dashes of --help into another character
 
 html_theme = "furo"
-html_title = "xapi"
+html_title = f"xapi {version}"
+html_static_path = ["_static"]
+html_css_files = ["xapi.css"]
+html_js_files = ["copy.js"]
+html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 
