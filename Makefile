@@ -154,7 +154,7 @@ pictures: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" $(VENV)/bin/python -m tests.tools.pictures
 	@$(VENV)/bin/python -m tests.benchmarks.charts
 	@$(VENV)/bin/python -m tests.tools.layers
-	@$(VENV)/bin/python -m tests.tools.agent_picture
+	@$(VENV)/bin/python -m tests.tools.diagrams
 
 docs man completions surface: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.tools.documents $@

@@ -16,7 +16,7 @@ _CAPTIONS = {
     "library": "open_client, the Python API",
     "runtime": "wiring, created on first use",
     "batch": "many requests in flight",
-    "proxy": "forwards the requests of other programs",
+    "proxy": "the API for other programs",
     "request": "one request: arguments, body, output",
     "auth": "tokens: login, renewal, lock, failed logins",
     "store": "where records are stored: keyring, file, memory",
@@ -28,7 +28,7 @@ _CAPTIONS = {
     "errors": "failures and exit codes",
     "tokens": "account, token, record",
 }
-_WIDTH, _LEFT, _TOP = 860, 70, 54  # pixels
+_WIDTH, _LEFT, _TOP = 1060, 70, 54  # pixels
 _ROW, _GAP = 36, 8
 
 

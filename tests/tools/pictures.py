@@ -15,12 +15,14 @@ from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 PICTURES = ROOT / "docs" / "pictures"
 _COLUMNS = 100
 _PROMPT = "$ "
+_IMPORTANT = "not dim bold on #1f4568"  # dim text is hard to read in a picture
 
 # Text that differs between runs, and its replacement.
 _STABLE: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]] = (
-    (r"127\.0\.0\.1:\d+", "127.0.0.1:48765"),
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:8765"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-12-21 09:00"),
-    (r"\bin \d+ days\b", "in 29 days"),
+    (r"/\S+/config/config\.toml", "~/.config/xapi/config.toml"),
+    (r"\bin \d+(\s+)days\b", r"in 30\1days"),
     (r" {2,}\d+ ms\b", lambda found: f"{'12 ms':>{len(found[0])}}"),  # a column of a table
     (r"\b\d+ (ms)\b", r"12 \1"),
     (r"in \d\.\d s \([\d,]+/s\)", "in 0.1 s (40/s)"),
@@ -35,18 +37,22 @@ class Typed(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A picture: its *title* and the input of a shell, in which BASE is replaced by the address of the server."""
+    """A picture: its *title* and the input of a shell, in which BASE is replaced by the address of the server.
+
+    The message that starts with *important* has another background.
+    """
 
     title: str
     typed: Sequence[Typed]
     logged_in: bool = True
+    important: str | None = None
 
 
 SCENES = {
     "login": Scene(
         "The first login",
         (
-            Typed(_PROMPT, "xapi login"),
+            Typed(_PROMPT, "xapi login --storage file"),
             Typed("ase URL", "BASE"),
             Typed("mail", MASTER.email),
             Typed("assword", MASTER.password),
@@ -55,12 +61,13 @@ SCENES = {
         logged_in=False,
     ),
     "token-renewal": Scene(
-        "xapi renews an invalid token",
+        "A rejected token, replaced automatically",
         (
             Typed(_PROMPT, "xapi request /x-api/me"),
             Typed(_PROMPT, "curl -X POST BASE/sandbox/kill-tokens"),
             Typed(_PROMPT, "xapi request /x-api/me | jq -r .name"),
         ),
+        important="xapi: logged in as ",
     ),
     "tables": Scene(
         "Accounts and calls at a glance",
@@ -92,7 +99,7 @@ def picture(name: str) -> str:
         try:
             if scene.logged_in:
                 assert xapi("login", env=sandbox.settings).code == 0
-            return _drawn(scene.title, _played(scene, xapi, sandbox))
+            return _drawn(scene, _played(scene, xapi, sandbox))
         finally:
             xapi.end()
 
@@ -121,7 +128,7 @@ def _played(scene: Scene, xapi: Xapi, sandbox: Sandbox) -> str:
         return terminal.seen.decode()
 
 
-def _drawn(title: str, seen: str) -> str:
+def _drawn(scene: Scene, seen: str) -> str:
     """Return the output of a terminal as SVG that uses the fonts of the reader's system."""
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.ansi import AnsiDecoder
@@ -133,13 +140,19 @@ def _drawn(title: str, seen: str) -> str:
     console = Console(
         width=_COLUMNS + 1, file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor"
     )
+    is_important = False
     for line in AnsiDecoder().decode(lines):
+        starts = bool(scene.important) and line.plain.startswith(scene.important or "")
+        is_important = starts or (is_important and line.plain.startswith("  "))  # a wrapped line is indented
+        if is_important:
+            line.pad_right(_COLUMNS - len(line))
+            line.stylize(_IMPORTANT)
         assert not set(line.plain) & {"\x1b", "\r", "\b"}, f"more than colors: {line.plain!r}"
         for row in line.divide(range(_COLUMNS, len(line), _COLUMNS)):  # a terminal wraps lines at any character
             console.print(row, highlight=False)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = re.sub(r"font-family: [^;]*;", "font-family: Menlo, Consolas, 'DejaVu Sans Mono', monospace;", form)
-    return console.export_svg(title=title, code_format=form, unique_id="xapi") + "\n"
+    return console.export_svg(title=scene.title, code_format=form, unique_id="xapi") + "\n"
 
 
 def write_pictures() -> None:
