@@ -38,11 +38,38 @@ def test_it_logs_in_if_necessary_and_reports_the_reason(xapi: Xapi, sandbox: San
         (("--format", "header"), "Authorization: Bearer {}\n"),
         (("--header",), "Authorization: Bearer {}\n"),
         (("--header", "--format", "header"), "Authorization: Bearer {}\n"),
-        (("--format", "env"), "export XAPI_TOKEN='{}'\n"),
     ],
 )
 def test_the_text_formats(xapi: Xapi, token: str, args: tuple[str, ...], shown: str) -> None:
     assert xapi("token", "show", *args) == Outcome(0, shown.format(token), "")
+
+
+def test_the_env_format_binds_the_token_to_its_base_url(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
+    assert xapi("token", "show", "--format", "env") == Outcome(
+        0,
+        f"export XAPI_TOKEN='{token}'\n"
+        f"export XAPI_BASE_URL='{sandbox.base_url}'\n"
+        f"export XAPI_TOKEN_BASE_URL='{sandbox.base_url}'\n",
+        "",
+    )
+
+
+def test_a_shell_that_evaluates_the_env_format_calls_the_api_without_a_profile(xapi: Xapi, token: str) -> None:
+    script = """
+        eval "$(xapi token show --format env)"
+        export XAPI_CONFIG_DIR=/nonexistent
+        xapi request /x-api/me
+        xapi request /x-api/me --base-url http://127.0.0.1:9
+    """
+    out, err = xapi.start(script, argv=("sh", "-c")).communicate(timeout=60)
+
+    assert b"master@example.com" in out
+    assert err.startswith(b"xapi: error: XAPI_TOKEN is for http://127.0.0.1:"), err
+    assert token.encode() not in out + err
+
+
+def test_the_env_format_of_a_supplied_token_without_a_base_url_is_one_line(xapi: Xapi) -> None:
+    assert xapi("token", "show", "--format", "env", env={"XAPI_TOKEN": "abc"}).out == "export XAPI_TOKEN='abc'\n"
 
 
 @pytest.mark.parametrize("args", [("--json",), ("--format", "json")])

@@ -109,7 +109,10 @@ def _formatted(
         case "json":
             return json_line({"access_token": token.access_token} | metadata(token, subject, now))
         case "env":
-            return f"export XAPI_TOKEN={shell_quoted(token.access_token)}"
+            values = {"XAPI_TOKEN": token.access_token}
+            if subject.base_url:  # both, as `exec` sets them
+                values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
+            return "\n".join(f"export {name}={shell_quoted(value)}" for name, value in values.items())
         case "exec-credential":
             return json_line(_exec_credential(token))
         case _:
