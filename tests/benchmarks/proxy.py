@@ -6,6 +6,7 @@ all requests. The programs take turns, and the best of three runs counts, becaus
 
 import os
 import selectors
+import shlex
 import socket
 import statistics
 import subprocess
@@ -103,7 +104,8 @@ def xapi_proxy(home: Path, api: int) -> Iterator[Mapping[str, str]]:
     ) as process:
         assert process.stdout
         try:
-            yield dict(process.stdout.readline().strip().split("=", 1) for _ in range(2))
+            lines = [shlex.split(process.stdout.readline())[1] for _ in range(2)]
+            yield dict(line.split("=", 1) for line in lines)
         finally:
             process.terminate()
 

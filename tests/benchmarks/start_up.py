@@ -106,7 +106,7 @@ def _sandbox(environ: Mapping[str, str]) -> Iterator[str]:
     ) as process:
         assert process.stdout is not None
         try:
-            line = next(line for line in process.stdout if line.startswith("XAPI_BASE_URL="))
+            line = next(line for line in process.stdout if line.startswith("export XAPI_BASE_URL="))
             yield line.strip().partition("=")[2].strip("'")
         finally:
             process.terminate()

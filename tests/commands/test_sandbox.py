@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -12,11 +13,14 @@ import pytest
 from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
+EXPLANATION = b"xapi: serving until Ctrl-C; to use it in another shell, run the lines above there\n"
+
 
 def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     assert process.stdout
     lines = [process.stdout.readline().decode().rstrip("\n") for _ in range(5)]
-    return dict(shlex.split(line)[0].split("=", 1) for line in lines)
+    assert all(line.startswith("export ") for line in lines)
+    return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
 
 def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
@@ -37,7 +41,7 @@ def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
     script = """
         xapi sandbox >settings 2>/dev/null & server=$!
         until [ "$(wc -l <settings)" -eq 5 ]; do sleep 0.1; done
-        set -a; . ./settings; set +a
+        eval "$(cat settings)"
         xapi login && xapi request /x-api/me
         XAPI_USERNAME=$XAPI_SANDBOX_MEMBER_USERNAME XAPI_PASSWORD=$XAPI_SANDBOX_MEMBER_PASSWORD xapi request /x-api/me
         echo $?
@@ -60,6 +64,36 @@ def test_the_examples_log_in_and_export_nothing(xapi: Xapi) -> None:
 
     assert b"master@example.com" in out, err
     assert b"XAPI_PASSWORD" not in out
+
+
+def test_any_keyboard_can_type_the_credentials() -> None:
+    texts = [text for user in (MASTER, MEMBER) for text in (user.email, user.password)]
+
+    assert all(text.isascii() and text.isprintable() for text in texts)
+    assert all("'" not in text for text in texts)  # which the shell assignments would show as other characters
+
+
+def test_the_default_port_is_8765(xapi: Xapi) -> None:
+    process = xapi.start("sandbox")
+    base_url = assignments_of(process)["XAPI_BASE_URL"]
+    assert process.stderr
+    first = process.stderr.readline()
+
+    assert (base_url == "http://127.0.0.1:8765") == (first == EXPLANATION)  # another process may use that port
+
+
+def test_if_the_default_port_is_in_use_a_free_one_is_selected(xapi: Xapi) -> None:
+    with socket.socket() as other:
+        with suppress(OSError):  # another process uses it already
+            other.bind(("127.0.0.1", 8765))
+            other.listen()
+        process = xapi.start("sandbox")
+        settings = assignments_of(process)
+
+        assert process.stderr
+        assert process.stderr.readline() == b"xapi: port 8765 is in use: listening on another one\n"
+        assert settings["XAPI_BASE_URL"] != "http://127.0.0.1:8765"
+        assert httpx.get(f"{settings['XAPI_BASE_URL']}/x-api/me", trust_env=False).status_code == 401
 
 
 def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
@@ -95,7 +129,7 @@ def test_ctrl_c_on_a_terminal_stops_the_sandbox_immediately(xapi: Xapi) -> None:
 
 def test_a_terminal_shows_the_paths_and_each_response(xapi: Xapi) -> None:
     with xapi.on_terminal("sandbox", columns=120) as terminal:
-        base_url = terminal.expect("XAPI_USERNAME").split("=")[1].split("\r")[0]
+        base_url = terminal.expect("XAPI_USERNAME").split("'")[1]
         terminal.expect("xapi: GET   /x-api/me             the user of the token\r\n")
         terminal.expect("xapi: POST  /sandbox/kill-tokens  invalidates all tokens\r\n")
         httpx.get(f"{base_url}/x-api/me?access_token=hunter2", trust_env=False)
@@ -115,7 +149,7 @@ def test_nothing_is_logged_in_a_pipe_or_if_it_is_quiet(xapi: Xapi, how: str) -> 
     env = {"XAPI_QUIET": "1"} if how == "variable" else {}
     stderr = subprocess.PIPE if how == "pipe" else None
     with xapi.on_terminal("sandbox", *args, env=env, stderr=stderr) as terminal:
-        base_url = terminal.expect("XAPI_USERNAME").split("=")[1].split("\r")[0]
+        base_url = terminal.expect("XAPI_USERNAME").split("'")[1]
         httpx.get(f"{base_url}/x-api/me", trust_env=False)
         terminal.expect("MEMBER_PASSWORD")
         terminal.interrupt()
@@ -123,7 +157,8 @@ def test_nothing_is_logged_in_a_pipe_or_if_it_is_quiet(xapi: Xapi, how: str) -> 
         assert "/x-api/me" not in terminal.text
         assert ("xapi: " in terminal.text) is False
         if terminal.process.stderr is not None:
-            assert len(terminal.process.stderr.read().splitlines()) == 7
+            lines = terminal.process.stderr.read().splitlines()
+            assert len([line for line in lines if b"8765" not in line]) == 7  # another process may use that port
 
 
 def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:

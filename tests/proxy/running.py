@@ -68,6 +68,6 @@ def start(xapi: Xapi, env: Mapping[str, str], *args: str) -> tuple[subprocess.Po
     assert process.stdout
     settings = {}
     for _ in range(2 if "--port" in args else 1):
-        name, _, value = shlex.split(process.stdout.readline().decode())[0].partition("=")
+        name, _, value = shlex.split(process.stdout.readline().decode())[1].partition("=")
         settings[name] = value
     return process, settings

@@ -226,7 +226,8 @@ def _of_programs(xapi: Xapi) -> Iterator[str]:
     yield from _variables("exec", set(xapi("exec", "--", "env").out.splitlines()), xapi.environ)
     sandbox = xapi.start("sandbox")
     assert sandbox.stdout is not None
-    yield from _variables("sandbox", os.read(sandbox.stdout.fileno(), 65536).decode().splitlines())
+    lines = os.read(sandbox.stdout.fileno(), 65536).decode().splitlines()
+    yield from _variables("sandbox", [line.removeprefix("export ") for line in lines])
     for command in (str(xapi.home / "none"), str(xapi.home)):
         yield f"exit-code {xapi('exec', '--', command).code}"
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.options import MESSAGES, settings_flags
+from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,8 +14,17 @@ if TYPE_CHECKING:
     from xapi_cli.sandbox import Sandbox
     from xapi_cli.system.terminal import Terminal
 
+_PORT = 8765  # by default, so that a base URL that a profile contains remains valid
+
 Port = Annotated[
-    int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0 selects a free port.")
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help=f"Port to listen on; 0 selects a free port.  [default: {_PORT}, or a free port if it is in use]",
+    ),
 ]
 ExpiresIn = Annotated[
     int, typer.Option("--expires-in", min=1, metavar="SECONDS", help="Lifetime of the tokens that it issues.")
@@ -22,12 +32,12 @@ ExpiresIn = Annotated[
 
 
 @settings_flags(*MESSAGES)
-def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_000) -> None:
+def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592_000) -> None:
     """Run a local test server that behaves like the API.
 
-    Prints the base URL and test credentials on stdout, as shell assignments,
-    and serves until Ctrl-C. Lists its paths on stderr and, on a terminal, each
-    request. The second user has no master rights. POST /sandbox/kill-tokens
+    Prints the base URL and test credentials on stdout, as `export` lines of a
+    shell, and serves until Ctrl-C. Lists its paths on stderr and, on a
+    terminal, each request. The second user has no master rights. POST /sandbox/kill-tokens
     invalidates all tokens.
 
     Examples:
@@ -36,8 +46,7 @@ def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_00
       xapi sandbox
       xapi sandbox --port 8080 --expires-in 60
       xapi sandbox >sandbox.env & sleep 1
-      (set -a; . ./sandbox.env
-       xapi login -p sandbox --storage file)
+      (. ./sandbox.env; xapi login -p sandbox --storage file)
       xapi request /x-api/me -p sandbox
     """
     from contextlib import suppress
@@ -46,20 +55,33 @@ def sandbox(ctx: typer.Context, port: Port = 0, expires_in: ExpiresIn = 2_592_00
 
     runtime: Runtime = ctx.obj
     log = _log(runtime.terminal)
-    with suppress(KeyboardInterrupt), Sandbox(port, expires_in, log) as server:  # Ctrl-C is the normal way to stop it
+
+    def listen(port: int) -> Sandbox:
+        return Sandbox(port, expires_in, log)
+
+    with suppress(KeyboardInterrupt), _listening(runtime.terminal, port, listen) as server:  # Ctrl-C is the usual end
         _print_settings(server, runtime.terminal)
         _wait()
 
 
-def _print_settings(server: "Sandbox", terminal: "Terminal") -> None:
-    from shlex import quote
+def _listening(terminal: "Terminal", port: int | None, listen: "Callable[[int], Sandbox]") -> "Sandbox":
+    """Return the server on *port*; without one, on the default port, or on a free one if that is in use."""
+    if port is not None:
+        return listen(port)
+    try:
+        return listen(_PORT)
+    except UsageError:
+        terminal.note(f"port {_PORT} is in use: listening on another one")
+        return listen(0)
 
+
+def _print_settings(server: "Sandbox", terminal: "Terminal") -> None:
     from xapi_cli.sandbox import MEMBER, PATHS
+    from xapi_cli.system.render import exports
 
     member = {"XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email, "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password}
-    assignments = [f"{name}={quote(value)}" for name, value in (server.settings | member).items()]
-    terminal.print("\n".join(assignments))
-    terminal.note("serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
+    terminal.print(exports(server.settings | member))
+    terminal.note("serving until Ctrl-C; to use it in another shell, run the lines above there")
     for method, path, purpose in PATHS:
         terminal.note(f"{method:<4}  {path:<20}  {purpose}")
 

@@ -19,9 +19,9 @@ class User:
     password: str = field(repr=False)
 
 
-# Each password contains characters that fail unless they are percent-encoded.
-MASTER = User(1, "master@example.com", "Mara Master", master=True, password="correct horse + b%20ttery & stäple=1")
-MEMBER = User(2, "member@example.com", "Mika Member", master=False, password="ein Träger & 100% + mehr=?#")
+# Any keyboard can type the passwords, and each contains characters that fail unless they are percent-encoded.
+MASTER = User(1, "master@example.com", "Mara Master", master=True, password="correct horse + b%20ttery & staple=1")
+MEMBER = User(2, "member@example.com", "Mika Member", master=False, password="one more & 100% + mika=?#")
 
 
 class Accounts:

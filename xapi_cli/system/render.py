@@ -4,6 +4,10 @@ import json
 import re
 from datetime import datetime, timedelta
 
+TYPE_CHECKING = False  # importing `typing` takes longer than this module
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
 _SHELL_WORD = r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+"
@@ -105,3 +109,8 @@ def pasteable(text: str) -> str:
 def shell_quoted(text: str) -> str:
     """Return *text* as one word for a POSIX shell, always in single quotes."""
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def exports(variables: "Mapping[str, str]") -> str:
+    """Return lines with which a POSIX shell exports *variables*."""
+    return "\n".join(f"export {name}={shell_quoted(value)}" for name, value in variables.items())

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.render import instant, json_line, shell_quoted
+from xapi_cli.system.render import exports, instant, json_line
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _formatted(
             values = {"XAPI_TOKEN": token.access_token}
             if subject.base_url:  # both, as `exec` sets them
                 values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
-            return "\n".join(f"export {name}={shell_quoted(value)}" for name, value in values.items())
+            return exports(values)
         case "exec-credential":
             return json_line(_exec_credential(token))
         case _:

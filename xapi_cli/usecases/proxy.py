@@ -13,7 +13,7 @@ from xapi_cli.proxy import listeners
 from xapi_cli.proxy.rules import Allowed, Rules
 from xapi_cli.proxy.server import Server
 from xapi_cli.system import programs, signals
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import exports, printable
 from xapi_cli.usecases import child_command
 
 if TYPE_CHECKING:
@@ -86,10 +86,8 @@ def _settings(base_path: str, port: int | None, key: str, path: str | None) -> d
 
 
 def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
-    from shlex import quote
-
-    terminal.print("\n".join(f"{name}={quote(value)}" for name, value in settings.items()))
-    terminal.note("serving until Ctrl-C; to use it in another shell, put `export` before the lines above")
+    terminal.print(exports(settings))
+    terminal.note("serving until Ctrl-C; to use it in another shell, run the lines above there")
 
 
 # until the end
