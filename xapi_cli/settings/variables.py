@@ -30,7 +30,7 @@ VARIABLES: tuple[Setting, ...] = (
     ),
     Setting(
         "",
-        "true: `xapi token show` makes the runner mask the token in its logs",
+        "true: errors and warnings are annotations too, and `xapi token show` masks the token in the log",
         variables=("GITHUB_ACTIONS",),
     ),
     Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),

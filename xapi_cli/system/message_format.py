@@ -1,6 +1,7 @@
 """The format of messages on stderr: text, or with --error-format json one line of JSON for each.
 
-The format is known before the command line is parsed, because its errors are messages too.
+The format is known before the command line is parsed, because its errors are messages too. On GitHub Actions, errors
+and warnings as text are also commands of the runner, which shows them as annotations.
 """
 
 FLAG, VARIABLE = "--error-format", "XAPI_ERROR_FORMAT"
@@ -32,3 +33,15 @@ def line(level: str, kind: str, message: str, **members: object) -> str:
     code = {"code": members.pop("code")} if "code" in members else {}
     found = {"level": level, **code, "kind": kind, "message": message, **members}
     return dumps({name: value for name, value in found.items() if value is not None}, ensure_ascii=False)
+
+
+def is_github_runner(environ: "Mapping[str, str]") -> bool:
+    """Return whether a runner of GitHub Actions reads the messages."""
+    return environ.get("GITHUB_ACTIONS") == "true"
+
+
+def workflow_command(command: str, data: str) -> str:
+    """Return the *command* of the runner of GitHub Actions with *data*, as a line."""
+    # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
+    escaped = data.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{command}::{escaped}"

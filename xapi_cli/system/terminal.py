@@ -57,6 +57,7 @@ class Terminal:
         self.has_json_messages = False  # whether stderr gets a line of JSON for each message, and nothing else
         self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
         self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
+        self._has_open_line = False  # on stdout: what was written last does not end with a newline
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
@@ -92,6 +93,8 @@ class Terminal:
         try:
             with self._progress.interrupted() if self._progress and self.stdout_is_terminal else nullcontext():
                 standard_streams.write_all(self._stdout.fileno(), data)
+            if data:
+                self._has_open_line = data[-1:] != b"\n"
         except OSError as error:
             if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stdout was closed early") from error
@@ -172,12 +175,17 @@ class Terminal:
         if style.enabled:
             line = style.commands(line).replace(label, style(color, label), 1) if label else style(color, line)
         self.print_stderr(line)
+        if level != "note" and message_format.is_github_runner(self._environ):
+            self.print_stderr(message_format.workflow_command(f"{level} title=xapi", self._shown(text)))
 
     def _shown(self, text: str) -> str:
         return printable(self.redactor.redact(text))
 
     def _write_stderr(self, data: bytes) -> None:
-        """Write *data* to stderr, in place of the progress."""
+        """Write *data* to stderr, in place of the progress, and on a line of its own."""
+        if self._has_open_line and self._shares_stdout:
+            data = b"\n" + data
+        self._has_open_line = False
         if self._progress is None:
             standard_streams.write_all(self._stderr, data)
             return
@@ -230,6 +238,18 @@ class Terminal:
     def stderr_is_terminal(self) -> bool:
         """Whether stderr is a terminal."""
         return standard_streams.is_terminal(2)
+
+    @cached_property
+    def _shares_stdout(self) -> bool:
+        """Whether stdout and stderr are the same file, pipe or terminal, as in a log of both."""
+        if self._stdout is None:
+            return False
+        if self.stdout_is_terminal and self.stderr_is_terminal:
+            return True
+        with suppress(OSError):  # stderr may be closed
+            out, err = os.fstat(self._stdout.fileno()), os.fstat(self._stderr)
+            return out.st_ino != 0 and os.path.samestat(out, err)  # Windows has no such number for a pipe
+        return False
 
     @cached_property
     def shows_progress(self) -> bool:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UsageError
+from xapi_cli.system import message_format
 from xapi_cli.system.render import exports, instant, json_line
 from xapi_cli.tokens import Token
 
@@ -40,8 +41,8 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
         other = runtime.settings.token_variable if automatic else "--no-login"
         raise UsageError(f"--fresh and {other} cannot be used together", hint="use only one of them")
     token, subject = usable_token(runtime, min_ttl=seconds, fresh=fresh, automatic=automatic)
-    if runtime.environ.get("GITHUB_ACTIONS") == "true":
-        runtime.terminal.print_stderr(f"::add-mask::{_escaped_for_runner(token.access_token)}")
+    if message_format.is_github_runner(runtime.environ):
+        runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
     runtime.terminal.print(_formatted(token, subject, format, runtime.now()))
 
 
@@ -138,8 +139,3 @@ def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
 def _subject(runtime: "Runtime", account: "StoredToken") -> Subject:
     base_url, username = account.repository.identity
     return Subject(base_url, username, runtime.settings.profile, account.repository.storage, account.source)
-
-
-def _escaped_for_runner(data: str) -> str:
-    # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
-    return data.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,90 @@
+"""What a log of a CI system shows: annotations on GitHub Actions, and messages on lines of their own."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import TOKEN, bearing, response
+from tests.support.program import Xapi
+from tests.support.servers import Server, free_port, request, send
+
+GITHUB = {"GITHUB_ACTIONS": "true"}
+BUSY = response("503 Busy", b'{"error": "busy"}', "Content-Type: application/json")
+ERROR = "xapi: error: GET {}/a responded with 503 Busy; server error; try again later\n"
+
+
+def test_a_github_runner_gets_an_annotation_for_an_error(xapi: Xapi) -> None:
+    with Server([request(), send(BUSY)]) as server:
+        outcome = xapi("request", "/a", env=bearing(server) | GITHUB)
+
+    error = ERROR.format(server.url)
+    annotation = error.replace("xapi: error: ", "::error title=xapi::")
+    assert (outcome.code, outcome.out, outcome.err) == (5, '{"error": "busy"}', error + annotation)
+
+
+def test_a_warning_is_a_warning_and_a_note_is_none(xapi: Xapi) -> None:
+    env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_USERNAME": "me@example.com"}
+    outcome = xapi("logout", env=env | GITHUB)
+
+    shown = [line for line in outcome.err.splitlines() if line.startswith("::")]
+    (warning,) = (line for line in outcome.err.splitlines() if line.startswith("xapi: warning: "))
+    assert shown == [warning.replace("xapi: warning: ", "::warning title=xapi::")]
+    assert "xapi: nothing was stored for me@example.com" in outcome.err
+
+
+def test_an_annotation_is_escaped_as_the_runner_requires_and_contains_no_secret(xapi: Xapi) -> None:
+    with Server([request(), send(BUSY)]) as server:
+        outcome = xapi("request", f"/a%20b?token={TOKEN}", env=bearing(server) | GITHUB)
+
+    error, annotation = outcome.err.splitlines()
+    assert "/a%20b" in error
+    assert annotation == error.replace("xapi: error: ", "::error title=xapi::").replace("%", "%25")
+    assert TOKEN not in outcome.err
+
+
+@pytest.mark.parametrize("env", [{"GITHUB_ACTIONS": "1"}, {}, GITHUB | {"XAPI_ERROR_FORMAT": "json"}], ids=str)
+def test_there_are_no_annotations_elsewhere_or_with_json(xapi: Xapi, env: dict[str, str]) -> None:
+    outcome = xapi("token", "show", "stray", env=env)
+
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "::" not in outcome.err
+
+
+@pytest.mark.parametrize("body", [b"busy", b"busy\n", b""])
+def test_an_error_in_the_same_log_as_the_body_begins_a_line(xapi: Xapi, tmp_path: Path, body: bytes) -> None:
+    log = tmp_path / "job.log"
+    with Server([request(), send(response("503 Busy", body))]) as server, log.open("wb") as file:
+        process = xapi.start("request", "/a", stdout=file, stderr=subprocess.STDOUT, env=bearing(server))
+        assert process.wait(30) == 5
+
+    first = "busy\n" if body else ""
+    assert log.read_text() == first + ERROR.format(server.url)
+
+
+def test_an_error_in_the_same_pipe_as_the_body_begins_a_line(xapi: Xapi) -> None:
+    truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbusy"
+    with Server([request(), send(truncated)]) as server:
+        process = xapi.start("request", "/a", "--error-format", "json", stderr=subprocess.STDOUT, env=bearing(server))
+        out, _ = process.communicate(timeout=30)
+
+    assert out.startswith(b'busy\n{"level": "error"')
+
+
+def test_in_two_files_nothing_is_added(xapi: Xapi) -> None:
+    with Server([request(), send(response("503 Busy", b"busy"))]) as server:
+        outcome = xapi("request", "/a", env=bearing(server))
+
+    assert (outcome.out, outcome.err) == ("busy", ERROR.format(server.url))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_on_a_terminal_the_error_begins_a_line(xapi: Xapi, columns: int) -> None:
+    busy = response("503 Busy", b"busy", "Content-Type: text/plain")
+    with (
+        Server([request(), send(busy)]) as server,
+        xapi.on_terminal("request", "/a", env=bearing(server), columns=columns) as terminal,
+    ):
+        assert terminal.wait() == 5
+
+    assert terminal.text.startswith("busy\r\nxapi: error: ")
