@@ -1,5 +1,6 @@
 """`xapi batch` on the network: connections, retries, redirects, proxies, TLS."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,13 @@ def test_a_transient_failure_is_retried_only_with_retry(xapi: Xapi) -> None:
 
     assert (plain[0], tried[0]) == (5, 5)
     assert sorted((each["line"], each["status"]) for each in tried[1]) == [(1, 200), (2, 503)]
-    assert tried[2].count("retrying in") == 2
+    assert "retrying in" not in tried[2]
+    summary = tried[2].splitlines()[-1]
+    assert re.fullmatch(
+        r"xapi: error: 1 of 2 lines failed in \d\.\d s \([\d,]+/s, 2 retries\): 503: 1; see their lines on stdout; "
+        "--retry repeats POST and PATCH only with --retry-unsafe",
+        summary,
+    )
 
 
 def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
@@ -156,7 +163,7 @@ def test_retry_after_is_respected_and_a_long_one_ends_the_retries(xapi: Xapi) ->
     first, second = received_at["/short"]
     assert second - first >= 1
     assert len(received_at["/long"]) == 1
-    assert "/short responded with 429; retrying in 1.0 s (1 of 5)" in err
+    assert ", 1 retry, 1 pause)" in err
 
 
 def test_a_connection_lost_before_the_headers_is_retried_and_a_timeout_is_not(xapi: Xapi) -> None:
@@ -171,7 +178,7 @@ def test_a_connection_lost_before_the_headers_is_retried_and_a_timeout_is_not(xa
         assert len(server.received) == 1
 
     assert (broken.code, silent.code) == (0, 12)
-    assert broken.err.count("retrying in") == 2
+    assert ", 2 retries)" in broken.err
 
 
 def test_other_lines_continue_during_the_delay_of_a_retry(xapi: Xapi) -> None:

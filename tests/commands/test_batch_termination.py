@@ -152,16 +152,17 @@ def test_requests_in_flight_when_max_time_expires_are_timeouts(xapi: Xapi) -> No
     assert outcome.err.rstrip().rpartition("\n")[2].startswith("xapi: error: the batch did not finish within 5 s")
 
 
-def test_a_signal_cancels_pending_retries(xapi: Xapi) -> None:
+def test_a_signal_cancels_pending_retries(xapi: Xapi, tmp_path: Path) -> None:
     with Api(lambda received: Reply(status=503, headers=(("Retry-After", "200"),))) as api:
-        process = xapi.start("batch", "--retry", "5", stdin=subprocess.PIPE, env=api.settings)
+        log = tmp_path / "requests.log"
+        process = xapi.start("batch", "--retry", "5", "--log", str(log), stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(paths(3).encode())
         process.stdin.flush()
-        stderr = b""
-        while stderr.count(b"retrying in") < 3:
-            stderr += process.stderr.readline()
+        while not log.exists() or log.read_text().count('"status": 503') < 3:
+            assert process.poll() is None
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert b"xapi: stopped early: 0 lines in " in (rest := process.stderr.read())

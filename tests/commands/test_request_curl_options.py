@@ -57,6 +57,14 @@ NO_REPETITION = "curl does not follow redirects here: it would repeat the {} whe
             ["curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"],
         ),
         (["POST", "/a", "--retry", "3", "--no-follow"], "", []),
+        (
+            ["/a", "a=1", "--retry", "3", "--retry-unsafe", "--no-follow", "Idempotency-Key:mine"],
+            "--retry 3 --retry-connrefused",
+            [
+                "the command for curl contains an Idempotency-Key: change it for another request",
+                "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt",
+            ],
+        ),
         (["/a", "-o", "it's"], "--output 'it'\\''s'", [PARTIAL]),
         (["/a", "-i"], "--include", []),
         (["/a", "--error-body", "none"], "--fail", []),

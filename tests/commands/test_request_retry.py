@@ -1,7 +1,10 @@
 """`xapi request --retry` over real connections."""
 
+import re
+
 import pytest
 
+from tests.batch.server import Api
 from tests.commands.api import bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, hang, request, send, serve
@@ -53,14 +56,148 @@ def test_a_timeout_is_not_retried(xapi: Xapi) -> None:
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 @pytest.mark.states("It honors Retry-After and never resends a POST or PATCH that may have been processed.")
 def test_a_lost_post_is_not_resent_and_the_error_explains_why(xapi: Xapi, method: str) -> None:
-    with Server([request()]) as server:
+    with Server([request()], [request()]) as server:
         outcome = xapi("request", method, "/", "a=1", "--retry", "5", env=bearing(server))
-
-    assert (outcome.code, outcome.out, len(server.received)) == (11, "", 1)
+        assert (outcome.code, outcome.out, len(server.received)) == (11, "", 1)
+        assert "--retry" not in xapi("request", method, "/", "a=1", env=bearing(server)).err  # nothing asked for it
     assert outcome.err == (
         f"xapi: error: {server.name} closed the connection without a response; "
-        f"the {method} may have been processed: check before you send it again\n"
+        f"the {method} may have been processed: check before you send it again; "
+        f"--retry repeats a {method} only with --retry-unsafe\n"
     )
+
+
+@pytest.mark.parametrize(
+    "status, code, hint",
+    [
+        ("503 Busy", 5, "server error; try again in 1 s"),
+        ("429 Slow", 4, "too many requests: wait 1 s"),
+    ],
+)
+def test_the_error_of_a_post_that_is_not_retried_names_the_reason(
+    xapi: Xapi, status: str, code: int, hint: str
+) -> None:
+    busy = response(status, b"", "Retry-After: 1")
+    with Server([serve(busy)]) as server:
+        outcome = xapi("request", "/a", "a=1", "--retry", "3", env=bearing(server))
+        plain = xapi("request", "/a", "a=1", env=bearing(server))
+        got = xapi("request", "/a", "--retry", "0", env=bearing(server))
+
+    error = f"xapi: error: POST {server.url}/a responded with {status}; {hint}"
+    assert (outcome.code, outcome.err) == (code, f"{error}; --retry repeats a POST only with --retry-unsafe\n")
+    assert plain.err == f"{error}\n"
+    assert "--retry-unsafe" not in got.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal_wraps_the_reason(xapi: Xapi, columns: int) -> None:
+    with (
+        Server([request(), send(response("503 Busy", b"", "Retry-After: 1"))]) as server,
+        xapi.on_terminal("request", "/a", "a=1", "--retry", "3", env=bearing(server), columns=columns) as terminal,
+    ):
+        assert terminal.wait() == 5
+
+    lines = terminal.text.splitlines()
+    assert all(len(line) < columns for line in lines)
+    assert " ".join(" ".join(lines).split()).endswith("--retry repeats a POST only with --retry-unsafe")
+
+
+def keys(received: list[bytes]) -> list[str]:
+    """Return the idempotency keys that a server received, one for each request."""
+    found = b"".join(received).decode().lower().split("idempotency-key: ")[1:]
+    return [text.split("\r\n")[0] for text in found]
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_with_retry_unsafe_a_post_is_retried_with_the_same_key(xapi: Xapi, method: str) -> None:
+    busy = response("503 Busy", b"", "Retry-After: 0")
+    with Server([request()], [request(), send(busy), request(), send(OK)], [serve()]) as server:
+        args = ("request", method, "/a", "a=1", "--retry", "2", "--retry-unsafe")
+        outcome = xapi(*args, env=bearing(server))
+        again = xapi(*args, env=bearing(server))
+
+    assert (outcome.code, outcome.out, again.code) == (0, "ok", 0)
+    assert b"".join(server.received).count(b'{"a": "1"}') == 4
+    first, second, third, other = keys(server.received)
+    assert first == second == third
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", first)
+    assert other != first  # another command is another request
+
+
+def test_the_key_stays_the_same_after_a_401(xapi: Xapi) -> None:
+    with Api(lives=1) as api:
+        for _ in range(2):  # the token of the first one is rejected in the second one
+            assert xapi("request", "/a", "a=1", "--retry", "1", "--retry-unsafe", env=api.settings).code == 0
+
+    first, second, third = (each.headers["idempotency-key"] for each in api.requests)
+    assert first != second == third
+
+
+@pytest.mark.parametrize(
+    "args, expected",
+    [
+        (["Idempotency-Key:mine"], ["mine", "mine"]),
+        (["-H", "idempotency-key: mine"], ["mine", "mine"]),
+        (["Idempotency-Key:"], []),
+    ],
+)
+def test_the_key_of_the_user_takes_precedence(xapi: Xapi, args: list[str], expected: list[str]) -> None:
+    busy = response("503 Busy", b"", "Retry-After: 0")
+    with Server([request(), send(busy), request(), send(OK)]) as server:
+        outcome = xapi("request", "/a", "a=1", *args, "--retry", "2", "--retry-unsafe", env=bearing(server))
+
+    assert (outcome.code, keys(server.received)) == (0, expected)
+
+
+@pytest.mark.parametrize("args", [["/a", "--retry-unsafe"], ["/a", "a=1"]])
+def test_a_request_that_needs_no_key_has_none(xapi: Xapi, args: list[str]) -> None:
+    with Server([request(), send(OK)]) as server:
+        assert xapi("request", *args, "--retry", "1", env=bearing(server)).code == 0
+
+    assert keys(server.received) == []
+
+
+def test_the_key_is_not_sent_to_another_origin(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as other:
+        away = response("303 See Other", b"", f"Location: {other.url}/b")
+        with Server([request(), send(away)]) as server:
+            args = ("request", "/a", "a=1", "--retry", "1", "--retry-unsafe")
+            assert xapi(*args, env=bearing(server)).code == 0
+
+    assert len(keys(server.received)) == 1
+    assert keys(other.received) == []
+
+
+@pytest.mark.parametrize("command", [("request", "/a", "a=1"), ("batch",)])
+def test_retry_unsafe_requires_retry(xapi: Xapi, command: tuple[str, ...]) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "abc"}
+    outcome = xapi(*command, "--retry-unsafe", env=env)
+
+    assert (outcome.code, outcome.err) == (2, "xapi: error: --retry-unsafe requires --retry; add --retry N\n")
+
+
+def test_the_setting_retry_applies_unless_the_flag_is_given(xapi: Xapi) -> None:
+    busy = response("503 Busy", b"", "Retry-After: 0")
+    assert xapi("profile", "set", "retry", "2").code == 0
+    with Server([serve(busy)]) as server:
+        counts = []
+        for env, args in (({}, ()), ({"XAPI_RETRY": "1"}, ()), ({"XAPI_RETRY": "1"}, ("--retry", "0"))):
+            before = len(server.received)
+            xapi("request", "/a", *args, env=bearing(server) | env)
+            counts.append(b"".join(server.received[before:]).count(b"GET "))
+
+    assert counts == [3, 2, 1]
+    assert xapi("profile", "show").out.split() == ["name", "default", "retry", "2"]
+
+
+@pytest.mark.parametrize("value", ["101", "-1", "x", "1.5", "²"])
+def test_a_number_of_retries_that_is_not_valid_exits_with_2(xapi: Xapi, value: str) -> None:
+    set_ = xapi("profile", "set", "retry", "--", value)
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "abc", "XAPI_RETRY": value}
+    sent = xapi("request", "/a", env=env)
+
+    assert (set_.code, sent.code) == (2, 2)
+    assert sent.err == f"xapi: error: XAPI_RETRY: {value!r} is not valid; use a number from 0 to 100\n"
 
 
 def test_a_refused_connection_exits_with_11_and_names_the_address(xapi: Xapi) -> None:

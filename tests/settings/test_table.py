@@ -10,6 +10,7 @@ from tests.support.program import Outcome, Xapi
 from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
 from xapi_cli.cli import options
 from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.http import retry
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import (
     LIBRARY_PARAMETERS,
@@ -42,6 +43,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "ca_bundle": ("/ca.pem", "/ca.pem"),
     "error_format": ("json", "json"),
     "read_only": ("1", True),
+    "retry": ("3", 3),
     "log": ("/requests.log", "/requests.log"),
     "agent": ("Auto", "auto"),
     "no_input": ("1", True),
@@ -101,6 +103,7 @@ def test_a_setting_is_set_in_a_profile_and_comes_from_it(xapi: Xapi, name: str) 
 def test_a_flag_is_in_the_help_of_its_commands_with_its_variable_and_its_default(name: str) -> None:
     setting = SETTINGS[name]
     pages = {"all": ["logout", "request"], "network": ["request", "login"], "calls": ["request", "batch"]}
+    pages["sends"] = pages["calls"]
 
     for command in pages.get(setting.commands, [setting.commands]) if setting.flags else ():
         page = " ".join(help_of(command).split())
@@ -139,6 +142,10 @@ def test_the_keys_of_a_profile_complete(xapi: Xapi) -> None:
     env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi profile set ", "COMP_CWORD": "3"}
 
     assert xapi(env=env).out.split() == list(PROFILE_KEYS)
+
+
+def test_the_help_of_retry_names_the_statuses() -> None:
+    assert ", ".join(map(str, retry.STATUSES)) in SETTINGS["retry"].help
 
 
 def test_the_groups_derive_from_the_rows() -> None:

@@ -67,7 +67,7 @@ class Engine:
 
     *on_login* is called with True before a login, which may print messages, and with False after it. With
     *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds. *log* gets each
-    request that is sent.
+    request that is sent. *on_pause* is called with a line about each pause that the API asks for.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Engine:
         on_login: Callable[[bool], None] = lambda begins: None,
         jq: "CompiledFilter | None" = None,
         log: "RequestLog | None" = None,
+        on_pause: Callable[[str], None] | None = None,
     ) -> None:
+        self._on_pause = on_pause or policy.note
         self._network, self._policy, self._tokens = network, policy, tokens
         self._budget, self._is_ordered = budget, ordered
         self._next_entry, self._on_done = next_entry, on_done
@@ -326,7 +328,7 @@ class Engine:
         """Send nothing for as long as the API asks in *reply*."""
         seconds = retry.requested_pause(reply.status, reply.raw_headers)
         if seconds is not None and self._unsent.pause(seconds):
-            self._policy.note(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
+            self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: LineError) -> None:
         step = request.step

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.retry import STATUS_LIST, TOO_MANY_REQUESTS
+from xapi_cli.http.retry import TOO_MANY_REQUESTS
 from xapi_cli.request.options import Flag
+from xapi_cli.settings.table import MAX_RETRIES
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,22 @@ class BatchOptions:
         int, Flag(("--jobs", "-j"), "Maximum number of requests in flight.", metavar="N", min=1, max=500)
     ] = 16
     ordered: Annotated[bool, Flag(("--ordered",), "Print the responses in the order of the input.")] = False
-    retries: Annotated[
-        int,
+    retries: Annotated[int | None, Flag(("--retry",), "", metavar="N", min=0, max=MAX_RETRIES, setting="retry")] = None
+    retry_unsafe: Annotated[
+        bool,
         Flag(
-            ("--retry",),
-            f"Retry a line up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
-            metavar="N",
-            min=0,
-            max=100,
+            ("--retry-unsafe",),
+            "With --retry: also retry POST and PATCH, with an Idempotency-Key that stays the same.",
         ),
-    ] = 0
+    ] = False
     fail_fast: Annotated[bool, Flag(("--fail-fast",), "Stop sending after the first line that fails.")] = False
     journal: Annotated[
         str | None,
         Flag(("--journal",), "Store the responses in FILE, so that the batch can be resumed.", metavar="FILE"),
+    ] = None
+    failed: Annotated[
+        str | None,
+        Flag(("--failed",), "Write the input lines that failed to FILE, ready for another run.", metavar="FILE"),
     ] = None
     shard: Annotated[
         str | None,
@@ -74,6 +77,8 @@ class BatchOptions:
             raise UsageError("--input requires --merge", hint="write `xapi batch FILE`")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
         refused |= {
+            "retry_unsafe": "--retry-unsafe",
+            "failed": "--failed",
             "filter": "--jq",
             "expect": "--expect",
             "shard": "--shard",

@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.batch.input.shards import Shard
 from xapi_cli.batch.journal.journal import Journal
@@ -13,6 +13,9 @@ from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import open_file
 from xapi_cli.system.terminal import Terminal
 from xapi_cli.tokens import Identity
+
+if TYPE_CHECKING:
+    from xapi_cli.request.files.atomic_file import AtomicFile
 
 
 def open_input(name: str | None, terminal: Terminal, stack: ExitStack) -> BinaryIO:
@@ -51,16 +54,37 @@ def open_journal(
 
     Raises UsageError if it belongs to another account, shard or input or to other *filters*, or is the input or stdout.
     """
-    with suppress(OSError, ValueError):  # the file does not exist yet
-        status = os.stat(name)
-        if os.path.samestat(status, os.fstat(source.fileno())):
-            raise UsageError("FILE and --journal are the same file", hint="use two different files")
-        if terminal.stdout_is(status):
-            raise UsageError("stdout and --journal are the same file", hint="use two different files")
+    _check_role(name, "--journal", source, terminal)
     journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, filters=filters))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal
+
+
+def open_failed(name: str, journal: str | None, source: BinaryIO, terminal: Terminal, stack: ExitStack) -> "AtomicFile":
+    """Return the file *name* for the input lines that fail; *stack* closes it.
+
+    Raises UsageError if it is the *journal*, the input or stdout, and OutputError if it cannot be written.
+    """
+    from xapi_cli.request.files.atomic_file import AtomicFile
+
+    if journal is not None and os.path.realpath(name) == os.path.realpath(journal):
+        raise UsageError("--failed and --journal are the same file", hint="use two different files")
+    _check_role(name, "--failed", source, terminal)
+    file = AtomicFile(name)
+    stack.push(file)  # before the file is created: a signal in between would leave a temporary file
+    file.open()
+    return file
+
+
+def _check_role(name: str, option: str, source: BinaryIO, terminal: Terminal) -> None:
+    """Raise UsageError if the file *name* of *option* is the input or stdout."""
+    with suppress(OSError, ValueError):  # the file does not exist yet
+        status = os.stat(name)
+        if os.path.samestat(status, os.fstat(source.fileno())):
+            raise UsageError(f"FILE and {option} are the same file", hint="use two different files")
+        if terminal.stdout_is(status):
+            raise UsageError(f"stdout and {option} are the same file", hint="use two different files")
 
 
 def _open_stdin(terminal: Terminal) -> BinaryIO:

@@ -14,7 +14,8 @@ _BUFFER_SIZE = 1024 * 1024  # bytes to buffer before a write
 class Writer:
     """Pass each line to *write* after it is in *journal*; with *ordered*, in the order of `expect`.
 
-    With *shown*, pass what it returns for the result instead of the line.
+    With *shown*, pass what it returns for the result instead of the line. *failed* gets the input line of each failure
+    that has one, in the same order.
     """
 
     def __init__(
@@ -25,7 +26,9 @@ class Writer:
         *,
         ordered: bool,
         shown: Callable[[Result], bytes] | None = None,
+        failed: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._failed = failed
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
         self._shown = shown
         self._expected: deque[int] = deque()
@@ -91,6 +94,9 @@ class Writer:
 
     def _buffer(self, result: Result) -> None:
         """Buffer *result*; flush if it is long or the buffer is full."""
+        if self._failed is not None and result.source:
+            self._failed(result.source if result.source.endswith(b"\n") else result.source + b"\n")
+            result.source = b""
         self._ready.append(result)
         self._size += result.size
         if result.chunks is not None or self._size > _BUFFER_SIZE:

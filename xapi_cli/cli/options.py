@@ -130,7 +130,7 @@ def _flag(name: str, field: _FlagField) -> inspect.Parameter:
         type_, default = list[str], []
     option = typer.Option(
         *row.names,
-        help=row.help,
+        help=row.help if row.setting is None else _help(row.setting, SETTINGS[row.setting]),
         metavar=row.metavar,
         min=row.min,
         max=row.max,

@@ -104,12 +104,13 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
     """The final response of a call: the last step, unless its result is a `Resume`.
 
     *from_api* is False if the redirects left the API's origin before it. *refused_redirect* is the reason why the
-    response is a redirect that was not followed.
+    response is a redirect that was not followed, *refused_retry* why it is a transient failure that was not retried.
     """
 
     response: AnyResponse
     from_api: bool = True
     refused_redirect: RedirectError | None = None
+    refused_retry: str | None = None
 
 
 class Resume(NamedTuple, Generic[C]):
@@ -131,7 +132,8 @@ class Policy(NamedTuple, Generic[C]):
 
     *replays* is the maximum number of replays after a 401, each with a newer token; retries and redirects reset the
     count. *retries* is the maximum number of retries after transient failures, none of which starts after *deadline*,
-    a time of `time.monotonic`; *note* receives a line about each. *tokens* is None if no call is authenticated.
+    a time of `time.monotonic`; *note* receives a line about each. With *unsafe*, calls whose method is not idempotent
+    are retried too. *tokens* is None if no call is authenticated.
 
     *redirected* returns the call that follows the redirect in a response, or None if the response is not a redirect;
     it raises RedirectError if the redirect is not followed. It also receives the number of consecutive redirects.
@@ -144,6 +146,7 @@ class Policy(NamedTuple, Generic[C]):
     tokens: "Tokens | None" = None
     redirected: "Callable[[C, Response, int], C | None]" = lambda call, response, redirects: None
     note: Callable[[str], None] = lambda text: None
+    unsafe: bool = False
 
     def flow(self, call: C, *, authenticated: bool = True) -> Flow[C, Any]:
         """Yield the steps of *call*; the last one is its final response.
@@ -159,9 +162,11 @@ class Policy(NamedTuple, Generic[C]):
             is_success = not isinstance(result, NetworkError) and result.status < _FIRST_REDIRECT
             delay = None if is_success else attempt.retry_delay(result)
             if delay is None:
+                refused_retry = None if is_success else attempt.refused_retry(result)
                 if isinstance(result, NetworkError):
                     if not to_api and result.hint:
                         result.hint = result.hint.replace(urls.BASE_URL, f"the redirect of {redirect}")
+                    result.hint = "; ".join(filter(None, (result.hint, refused_retry))) or None
                     raise result
                 next_call, refused = None, None
                 if result.status >= _FIRST_REDIRECT:
@@ -170,7 +175,7 @@ class Policy(NamedTuple, Generic[C]):
                     redirect, call, redirects = call.display_url, next_call, redirects + 1
                     to_api = to_api and urls.same_origin(call.url, self.base_url)
                     continue
-                resume: Resume[C] = yield FinalResponse(result, to_api, refused)
+                resume: Resume[C] = yield FinalResponse(result, to_api, refused, refused_retry)
                 call, to_api, redirects = resume.call, True, 1
                 if resume.error is None:
                     continue
@@ -233,6 +238,17 @@ class _Attempt(Generic[C]):
             return self.delay() if retry.is_transient_error(result) else None
         return self.delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
 
+    def refused_retry(self, result: "Response | NetworkError") -> str | None:
+        """Return why the transient failure *result* is not retried, if that is because of the method."""
+        policy, method = self._policy, self._call.method
+        if not policy.retries or retry.is_repeatable(method, unsafe=policy.unsafe):
+            return None
+        if isinstance(result, NetworkError):
+            is_transient = retry.is_transient_error(result)
+        else:
+            is_transient = result.status in retry.STATUSES
+        return retry.refusal(method) if is_transient else None
+
     def failure(self, result: "Response | NetworkError") -> str:
         """Return a description of the transient failure *result*."""
         if isinstance(result, NetworkError):
@@ -258,6 +274,11 @@ class _Attempt(Generic[C]):
         if retry_after not in self._delays:
             policy = self._policy
             self._delays[retry_after] = retry.next_delay(
-                self._call.method, self._retries, policy.retries, retry_after=retry_after, deadline=policy.deadline
+                self._call.method,
+                self._retries,
+                policy.retries,
+                unsafe=policy.unsafe,
+                retry_after=retry_after,
+                deadline=policy.deadline,
             )
         return self._delays[retry_after]

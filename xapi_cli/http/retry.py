@@ -2,28 +2,65 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from xapi_cli.errors import NetworkError, XapiError
 
 TOO_MANY_REQUESTS = 429
 STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
-STATUS_LIST = ", ".join(map(str, STATUSES))  # for messages
 METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
+_KEY = "Idempotency-Key"  # draft-ietf-httpapi-idempotency-key-header
+
+Header = tuple[str, str | None]
+
+
+def is_repeatable(method: str, *, unsafe: bool) -> bool:
+    """Return whether a request with *method* may be sent again: if that is idempotent, or with *unsafe* (RFC 9110)."""
+    return unsafe or method in METHODS
+
+
+REFUSALS = "--retry repeats POST and PATCH only with --retry-unsafe"  # for a summary
+
+
+def refusal(method: str) -> str:
+    """Return why a request with *method* is not retried."""
+    return f"--retry repeats a {method} only with --retry-unsafe"
+
+
+def with_key(method: str, headers: Sequence[Header], key: Callable[[], str]) -> Sequence[Header]:
+    """Return *headers* with an idempotency key, by which the API recognizes a request that it gets again.
+
+    An idempotent *method* needs none, and a key that the user sets or removes takes precedence.
+    """
+    if method in METHODS or any(name.lower() == _KEY.lower() for name, _ in headers):
+        return headers
+    return [*headers, (_KEY, key())]
+
+
+def key_from(data: bytes) -> str:
+    """Return the idempotency key for *data*, 16 random bytes: a UUID of version 4, which all APIs accept."""
+    from uuid import UUID
+
+    return str(UUID(bytes=data, version=4))
 
 
 def next_delay(
-    method: str, retries: int, limit: int, *, retry_after: str | None = None, deadline: float | None = None
+    method: str,
+    retries: int,
+    limit: int,
+    *,
+    unsafe: bool = False,
+    retry_after: str | None = None,
+    deadline: float | None = None,
 ) -> float | None:
     """Return the seconds to wait before the next retry of a request with *method*, or None if it is not retried.
 
-    *retries* is the number of retries so far, *limit* the maximum. A retry that would
-    start after *deadline*, a time of `time.monotonic`, is not made. For *retry_after*,
-    see `delay`.
+    *retries* is the number of retries so far, *limit* the maximum. A retry that would start after *deadline*, a time of
+    `time.monotonic`, is not made. For *unsafe*, see `is_repeatable`, and for *retry_after*, see `delay`.
     """
-    if retries >= limit or method not in METHODS:
+    if retries >= limit or not is_repeatable(method, unsafe=unsafe):
         return None
     seconds = delay(retries, retry_after)
     is_late = seconds is not None and deadline is not None and time.monotonic() + seconds >= deadline

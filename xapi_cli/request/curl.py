@@ -59,6 +59,8 @@ class CurlCommand:
                 yield f"the command for curl contains the value from {printable(path)}"
         if self._output_path:
             yield "curl writes FILE as the body arrives, not atomically"
+        if self.options.retry_unsafe and self._method not in retry.METHODS:
+            yield "the command for curl contains an Idempotency-Key: change it for another request"
         if self._retries:
             yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"
         if self.options.follow and not self._may_follow:
@@ -92,7 +94,8 @@ class CurlCommand:
 
     @property
     def _retries(self) -> int:
-        return self.options.retries if self._method in retry.METHODS else 0
+        is_repeatable = retry.is_repeatable(self._method, unsafe=self.options.retry_unsafe)
+        return self.options.retries or 0 if is_repeatable else 0
 
     @property
     def _output_path(self) -> str | None:

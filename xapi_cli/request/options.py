@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.retry import STATUS_LIST
+from xapi_cli.settings.table import MAX_RETRIES
 
 ErrorBody = Literal["stdout", "stderr", "none"]
 _REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
@@ -27,7 +27,19 @@ class Flag(NamedTuple):
     min: int | None = None
     max: int | None = None
     show_default: bool = True
+    setting: str | None = None  # applies if the option is not given, and has the same help
     once: str | None = None  # the hint of the error if it is given twice; None: the last one applies
+
+
+def retries_of(given: int | None, setting: int, *, unsafe: bool) -> int:
+    """Return the maximum number of retries, which is *given* or else that of the *setting*.
+
+    Raises UsageError if POST and PATCH are to be retried (*unsafe*), but nothing is.
+    """
+    found = setting if given is None else given
+    if unsafe and not found:
+        raise UsageError("--retry-unsafe requires --retry", hint="add --retry N")
+    return found
 
 
 class PageOptions(NamedTuple):
@@ -192,16 +204,16 @@ class RequestOptions(NamedTuple):
         Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", min=1, show_default=False),
     ] = None
     retries: Annotated[
-        int,
+        int | None, Flag(("--retry",), "", _ERRORS, metavar="N", min=0, max=MAX_RETRIES, setting="retry")
+    ] = None
+    retry_unsafe: Annotated[
+        bool,
         Flag(
-            ("--retry",),
-            f"Retry up to N times after {STATUS_LIST} or a lost connection; never POST or PATCH.",
+            ("--retry-unsafe",),
+            "With --retry: also retry POST and PATCH, with an Idempotency-Key that stays the same.",
             _ERRORS,
-            metavar="N",
-            min=0,
-            max=100,
         ),
-    ] = 0
+    ] = False
     check_status: Annotated[
         bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS)
     ] = True

@@ -74,7 +74,7 @@ class Sender:
     """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
 
     Without *tokens*, no token is sent. *retries* is the maximum number of
-    retries after transient failures. *deadline* is a time of `time.monotonic`.
+    retries after transient failures, also of unsafe methods with *unsafe*. *deadline* is a time of `time.monotonic`.
     *uploading* shows the progress of a body.
     """
 
@@ -86,6 +86,7 @@ class Sender:
         *,
         follow: bool = True,
         retries: int = 0,
+        unsafe: bool = False,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         uploading: Uploading = _show_nothing,
@@ -101,6 +102,7 @@ class Sender:
             tokens=tokens,
             redirected=partial(calls.redirected_call, base_url=base_url, follow=follow),
             note=note,
+            unsafe=unsafe,
         )
         self._flow: Flow[Call, HttpxResponse] | None = None  # of the last call
         self._sent = 0  # requests for the last call
@@ -114,8 +116,9 @@ class Sender:
         """
         self.attempts += 1
         self._sent = 0
-        self._flow = self._policy.flow(call)
-        return self._next_outcome(self._flow, None)
+        flow: Flow[Call, HttpxResponse] = self._policy.flow(call)
+        self._flow = flow
+        return self._next_outcome(flow, None)
 
     def resume(self, call: Call, error: NetworkError | None = None) -> Outcome | None:
         """Return the final response to *call*, which requests the body of the last response, or its rest, again.
@@ -143,7 +146,7 @@ class Sender:
             if self._response is not None:
                 self._response.httpx.close()
             raise
-        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect)
+        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect, step.refused_retry)
         if self._tokens is not None and is_rejection(outcome):
             self._tokens.record_rejection()
         return outcome
@@ -253,6 +256,7 @@ def _status_error(
         hint: str | None = "the response has no Location that can be followed"
     else:
         hint = _server_hint(response) if failure is ServerStatusError else _hint(outcome)
+        hint = "; ".join(filter(None, (hint, outcome.refused_retry))) or None
     return None if failure is None else failure(message, hint=hint)
 
 

@@ -41,7 +41,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
 def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
     """Yield each flag in *flags* that `xapi token show` has too, and its value; the value of a switch is None."""
     for name, value in flags.items():
-        if value and SETTINGS[name].commands != "calls":
+        if value and SETTINGS[name].commands not in ("calls", "sends"):
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 

@@ -14,10 +14,12 @@ from xapi_cli.store import registry
 from xapi_cli.system import message_format
 
 DEFAULT_TIMEOUT = 30.0
+MAX_RETRIES = 100
 
 # The commands that have the flag of a setting: all that use an account, those that send requests, those that send
-# requests of the user (calls), or only the named one, which passes the name of the setting to `settings_flags`.
-Commands = Literal["all", "network", "calls", "login", "request"]
+# requests of the user (calls), those that compose them (sends: request and batch, with a row of their options), or only
+# the named one, which passes the name of the setting to `settings_flags`.
+Commands = Literal["all", "network", "calls", "sends", "login", "request"]
 
 
 class Setting(NamedTuple):
@@ -276,6 +278,19 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = False
+    retry: Annotated[
+        int,
+        Setting(
+            "retries",
+            "Retry up to N times after 429, 502, 503, 504 or a lost connection, except POST and PATCH",
+            values.Count(MAX_RETRIES),
+            flags=("--retry",),
+            metavar="N",
+            commands="sends",
+            variables=("XAPI_RETRY",),
+            in_profile=True,
+        ),
+    ] = 0
     log: Annotated[
         str | None,
         Setting(
@@ -365,4 +380,4 @@ def default_text(name: str) -> str:
     value = Settings._field_defaults[name]
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:g}s" if isinstance(value, float) else value or ""
+    return f"{value:g}s" if isinstance(value, float) else "" if value is None else str(value)

@@ -105,6 +105,27 @@ class TimeLimit(Text):
         return int(value) if value.is_integer() else value
 
 
+class Count(Text):
+    """A whole number from 0 to *highest*."""
+
+    toml_types = (int,)
+    toml_description = "a whole number"
+
+    def __init__(self, highest: int) -> None:
+        super().__init__(self._check)
+        self._highest = highest
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return *value*, which must not be too high."""
+        return self._check(str(value))
+
+    def _check(self, text: str) -> int:
+        word = text.strip()
+        if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) <= self._highest):
+            raise UsageError(f"{printable(text)!r} is not valid", hint=f"use a number from 0 to {self._highest}")
+        return int(word)
+
+
 class Switch(Text):
     """On or off. The flag takes no value; of the values of a variable, empty, 0, false, no and off mean off."""
 

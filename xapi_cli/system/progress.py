@@ -110,13 +110,14 @@ class Lines(Activity):
     """The lines of an input of *total* bytes, of which `done` bytes were read; *failed* of the *lines* failed."""
 
     def __init__(self, total: int | None) -> None:
-        self.lines = self.failed = 0
+        self.lines = self.failed = self.retries = 0
         super().__init__(total)
 
     def text(self, now: float) -> str:
         """Return the numbers of lines, their rate and the remaining time."""
         position_rate, rate = self._rates(now)
-        return f"{self.lines:,} lines, {rate:,.0f}/s, {self.failed:,} failed{self._remaining(position_rate)}"
+        retries = f", {self.retries:,} retried" if self.retries else ""
+        return f"{self.lines:,} lines, {rate:,.0f}/s, {self.failed:,} failed{retries}{self._remaining(position_rate)}"
 
     def _counts(self) -> tuple[int, int]:
         return self.done, self.lines

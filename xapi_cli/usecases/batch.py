@@ -1,5 +1,6 @@
 """Run `xapi batch`, from the first input line to the exit code."""
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -23,12 +24,23 @@ from xapi_cli.batch.output import results
 from xapi_cli.batch.output.results import Result
 from xapi_cli.batch.output.tally import Tally
 from xapi_cli.batch.rate_limiter import RateLimiter
-from xapi_cli.batch.source_files import open_input, open_journal, size_of
+from xapi_cli.batch.source_files import open_failed, open_input, open_journal, size_of
 from xapi_cli.batch.writer import Writer
-from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, TokenRejected, UsageError, XapiError
+from xapi_cli.errors import (
+    FilterError,
+    Interrupted,
+    NetworkError,
+    OutputError,
+    TimeoutExpired,
+    TokenRejected,
+    UsageError,
+    XapiError,
+)
+from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request.calls import Call, redirected_call
+from xapi_cli.request.options import retries_of
 from xapi_cli.system import signals
 from xapi_cli.system.progress import Lines
 from xapi_cli.system.render import printable
@@ -36,8 +48,10 @@ from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from xapi_cli.batch.output.call_lines import CallLines
+    from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.runtime import Runtime
 
+_TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 
@@ -47,16 +61,19 @@ class Batch:
 
     def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
+        self._retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        self._key_seed = b""  # with --retry-unsafe: from which the idempotency keys of the lines derive
         self._base_url = runtime.base_url
         self._shard = None if options.shard is None else shards.parse(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
-        self._limiter = RateLimiter(rate, pauses=options.retries > 0 and options.pauses)
+        self._limiter = RateLimiter(rate, pauses=self._retries > 0 and options.pauses)
         self._tokens = runtime.tokens()
         self._jq = line_filter(options.filter, options.expect, runtime.environ)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
         self._has_stopped_early = False
+        self._has_refused_retries = False  # of methods that are not idempotent
         self._lines_taken = 0  # from the input, without blank lines
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
 
@@ -68,15 +85,23 @@ class Batch:
             self._progress = Lines(size_of(source))
             if not source.isatty():
                 stack.enter_context(self._terminal.during(self._progress))
+            self._failed = self._open_failed(source, stack)
             self._journal = self._open_journal(source, stack)
+            if self._options.retry_unsafe:
+                self._key_seed = self._journal.seed() if self._journal is not None else os.urandom(16)
             budget = MemoryBudget()
             shown = self._call_lines.line if self._call_lines else None
             self._writer = Writer(
-                self._terminal.write, self._journal, budget, ordered=self._options.ordered, shown=shown
+                self._terminal.write,
+                self._journal,
+                budget,
+                ordered=self._options.ordered,
+                shown=shown,
+                failed=self._keep_source if self._failed else None,
             )
             self._engine = self._new_engine(budget, stack)
             self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
-            with self._flushing_results(), signals.graceful_stop(self._on_signal):
+            with self._completing_failed(), self._flushing_results(), signals.graceful_stop(self._on_signal):
                 self._lines.start()
                 while self._engine.step(has_more=self._has_more):
                     self._writer.flush()
@@ -92,6 +117,11 @@ class Batch:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
         return open_journal(name, identity, self._shard, source, self._terminal, stack, filters=filters)
+
+    def _open_failed(self, source: BinaryIO, stack: ExitStack) -> "AtomicFile | None":
+        """Open the file for the input lines that fail, or return None without --failed."""
+        name = self._options.failed
+        return None if name is None else open_failed(name, self._options.journal, source, self._terminal, stack)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
@@ -122,6 +152,7 @@ class Batch:
             on_login=self._on_login,
             jq=self._jq,
             log=runtime.request_log,
+            on_pause=self._count_pause,
         )
         stack.callback(engine.close)
         return engine
@@ -130,11 +161,12 @@ class Batch:
         return Policy(
             self._base_url,
             replays=MAX_REPLAYS,
-            retries=self._options.retries,
+            retries=self._retries,
+            unsafe=self._options.retry_unsafe,
             deadline=self._runtime.deadline,
             tokens=self._tokens,
             redirected=partial(redirected_call, base_url=self._base_url),
-            note=self._terminal.note,
+            note=self._count_retry,
         )
 
     @contextmanager
@@ -148,6 +180,32 @@ class Batch:
             raise
         else:
             self._writer.end()
+
+    def _keep_source(self, line: bytes) -> None:
+        """Write *line*, an input line that failed, to the file of --failed, which is completed only if that works."""
+        assert self._failed is not None  # noqa: S101 - see `run`
+        try:
+            self._failed.write(line)
+        except OutputError:
+            self._failed = None
+            raise
+
+    @contextmanager
+    def _completing_failed(self) -> Iterator[None]:
+        """Complete the file of --failed, however the block ends; its failure must not hide another one."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._commit_failed()
+            except OutputError as error:
+                self._terminal.warn(str(error))
+            raise
+        self._commit_failed()
+
+    def _commit_failed(self) -> None:
+        if self._failed is not None:
+            self._failed.commit()
 
     # input
 
@@ -187,22 +245,39 @@ class Batch:
         restored = self._journal.restore(line.number, line.digest) if self._journal else None
         self._writer.expect(line.number)
         self._lines_taken += 1
-        if restored is not None:
-            if self._call_lines is not None:
-                self._parsed(line)
-            self._add_result(restored, is_new=False)
+        entry = self._parsed(line) if restored is None or self._call_lines or restored.kind in _TRANSIENT else None
+        if restored is not None and not self._is_sent_again(restored, entry):
+            self._add_result(restored, line.data, is_new=False)
             return None
-        entry = self._parsed(line)
+        assert entry is not None  # noqa: S101 - it was parsed
         if entry.call is None:
-            self._add_result(results.invalid_line(entry))
+            self._add_result(results.invalid_line(entry), line.data)
             return None
+        if self._options.failed is not None and line.data is not None:
+            entry.source = line.data
+            entry.size += len(line.data)
         return entry
+
+    def _is_sent_again(self, restored: Result, entry: Entry | None) -> bool:
+        """Return whether *entry*, whose result is *restored*, is sent again: what a retry would have repeated."""
+        if restored.kind not in _TRANSIENT or entry is None or entry.call is None:
+            return False
+        return retry.is_repeatable(entry.call.method, unsafe=self._options.retry_unsafe)
 
     def _parsed(self, line: Line) -> Entry:
         entry = entries.parse(line, self._base_url, read_only=self._runtime.settings.read_only)
+        if self._key_seed and entry.call is not None:
+            headers = retry.with_key(entry.call.method, entry.call.headers, lambda: self._key(line.number))
+            entry.call = entry.call._replace(headers=headers)
         if self._call_lines is not None:
             self._call_lines.add(entry)
         return entry
+
+    def _key(self, number: int) -> str:
+        """Return the idempotency key of line *number*, which is the same whenever the line is sent."""
+        import hashlib
+
+        return retry.key_from(hashlib.blake2b(b"%d" % number, digest_size=16, key=self._key_seed).digest())
 
     # output
 
@@ -212,8 +287,9 @@ class Batch:
         if isinstance(outcome, FinalResponse) and outcome.response.status == 401 and outcome.from_api:
             outcome = self._rejection(entry)
         if isinstance(outcome, XapiError):
-            self._add_result(self._failure(entry, outcome))
+            self._add_result(self._failure(entry, outcome), entry.source)
             return None
+        self._has_refused_retries = self._has_refused_retries or outcome.refused_retry is not None
         if self._jq is not None and outcome.response.status < 400:
             return self._add_long_result(
                 entry,
@@ -230,7 +306,7 @@ class Batch:
         except NetworkError as error:  # the body cannot be decoded
             result = self._failure(entry, error)
         if isinstance(result, Result):
-            self._add_result(result)
+            self._add_result(result, entry.source)
             return None
         return self._add_long_result(entry, result)
 
@@ -239,7 +315,7 @@ class Batch:
             result = yield from steps
         except (NetworkError, FilterError) as error:  # for example, the body is too large after decoding
             result = self._failure(entry, error)
-        self._add_result(result)
+        self._add_result(result, entry.source)
 
     def _rejection(self, entry: Entry) -> TokenRejected:
         assert entry.call is not None  # noqa: S101 - it has been sent
@@ -254,7 +330,12 @@ class Batch:
     def _failure(self, entry: Entry, error: XapiError) -> Result:
         return results.error_line(entry, error, self._terminal.redactor.redact(str(error)))
 
-    def _add_result(self, result: Result, *, is_new: bool = True) -> None:
+    def _add_result(self, result: Result, source: bytes | None, *, is_new: bool = True) -> None:
+        """Count and print *result*, which is that of the input line *source*; None if that is too long to keep."""
+        if result.code and self._options.failed is not None:
+            result.source = source or b""
+            if source is None:
+                self._terminal.warn(f"line {result.number:,} is too long, and not in {printable(self._options.failed)}")
         self._writer.add(result, is_new=is_new)
         self._tally.count(result, is_new=is_new)
         if result.code and self._options.fail_fast:
@@ -304,9 +385,16 @@ class Batch:
         if self._stop_reason is not None:
             raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
         if code:
-            hint = "no more lines were sent (--fail-fast)" if self._has_stopped_early else "see their lines on stdout"
-            raise errors.of_exit_code(code)(summary, hint=hint)
+            raise errors.of_exit_code(code)(summary, hint=self._failure_hint())
         self._terminal.note(summary)
+
+    def _failure_hint(self) -> str:
+        """Return what to do about the lines that failed."""
+        if self._has_stopped_early:
+            return "no more lines were sent (--fail-fast)"
+        failed = self._options.failed
+        hint = "see their lines on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
+        return f"{hint}; {retry.REFUSALS}" if self._has_refused_retries else hint
 
     def _damage_note(self) -> str:
         damaged = self._journal.damaged if self._journal else 0
@@ -332,6 +420,17 @@ class Batch:
     def _on_login(self, begins: bool) -> None:
         self._terminal.pause_progress(begins)
 
+    def _count_retry(self, text: str) -> None:
+        """Count a retry; a line about each would hide everything else."""
+        self._tally.retries += 1
+
+    def _count_pause(self, text: str) -> None:
+        """Count a pause; print *text* for the first one only."""
+        self._tally.pauses += 1
+        if self._tally.pauses == 1:
+            self._terminal.note(text)
+
     def _show_progress(self) -> None:
         progress = self._progress
+        progress.retries = self._tally.retries
         progress.done, progress.lines, progress.failed = self._lines.position, self._tally.lines, self._tally.failed

@@ -7,11 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, UsageError, XapiError
-from xapi_cli.http import urls
+from xapi_cli.http import retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
 from xapi_cli.request.meta import Meta
-from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.options import RequestOptions, retries_of
 from xapi_cli.settings import paths
 from xapi_cli.system.render import size
 
@@ -50,6 +50,8 @@ class Request:
     """
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
+        retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        options = options._replace(retries=retries)
         self._runtime, self._options = runtime, options
         if options.filter is not None:
             from xapi_cli.request.jq.engine import check_text
@@ -64,6 +66,7 @@ class Request:
             check_text(text, name)
         self._method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(self._read_value)  # a pipe can be read only once
+        self._key = cache(lambda: retry.key_from(os.urandom(16)))  # stays the same until the end
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self._items, self._method)
         self._every = self._interval()
@@ -77,6 +80,8 @@ class Request:
             before=len(options.arguments) - len(self._item_arguments),
             read=read,
         )
+        if options.retry_unsafe:
+            self._items.headers[:] = retry.with_key(self._sent_method, self._items.headers, self._key)
         self._url = urls.resolve(self._runtime.base_url, self._path, self._items.query)
 
     def _read_value(self, path: str) -> str:
@@ -330,7 +335,8 @@ class Request:
             runtime.base_url,
             tokens,
             follow=self._options.follow,
-            retries=self._options.retries,
+            retries=self._options.retries or 0,
+            unsafe=self._options.retry_unsafe,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
             uploading=self._uploading,

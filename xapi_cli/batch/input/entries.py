@@ -36,6 +36,7 @@ class Entry:
     error: str | None = None
     digest: bytes = b""
     size: int = 0  # bytes in memory
+    source: bytes = b""  # the line itself, if it may be needed again
 
     @property
     def sets_authorization(self) -> bool:

@@ -56,11 +56,12 @@ class Result:
     held: int = 0
     elapsed_ms: int | None = None  # None without a response, or if the result is from a journal
     message: str = ""  # of an error
+    source: bytes = b""  # the input line of a failure, for --failed
 
     @property
     def size(self) -> int:
         """Return the bytes in memory until the line is written."""
-        return self.held + len(self.text)
+        return self.held + len(self.text) + len(self.source)
 
     @property
     def is_notable(self) -> bool:

@@ -7,11 +7,13 @@ from xapi_cli.batch.output.results import Result
 
 
 class Tally:
-    """The number of *lines*, and of *failed* ones; *exit_code* is the highest of all results."""
+    """The number of *lines*, of *failed* ones and of *retries*; *exit_code* is the highest of all results."""
 
     def __init__(self) -> None:
         self.lines = 0
         self.failed = 0
+        self.retries = 0
+        self.pauses = 0
         self.exit_code = 0
         self._restored = 0
         self._notable: Counter[str] = Counter()
@@ -32,6 +34,9 @@ class Tally:
         text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
         if self.failed:
             text = f"{self.failed:,} of {text} failed"
-        restored = f", {self._restored:,} from the journal" if self._restored else ""
+        more = [f"{self._restored:,} from the journal"] if self._restored else []
+        for count, singular, plural in ((self.retries, "retry", "retries"), (self.pauses, "pause", "pauses")):
+            more += [f"{count:,} {singular if count == 1 else plural}"] if count else []
+        rate = ", ".join([f"{self.lines / seconds:,.0f}/s", *more])
         kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(self._notable.items()))
-        return f"{text} in {seconds:.1f} s ({self.lines / seconds:,.0f}/s{restored})" + (f": {kinds}" if kinds else "")
+        return f"{text} in {seconds:.1f} s ({rate})" + (f": {kinds}" if kinds else "")
