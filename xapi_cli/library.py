@@ -1,7 +1,7 @@
 """The Python API: an `httpx.Client` with base URL, token and automatic login built in."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -91,7 +91,7 @@ class _LibraryClient(httpx.Client):
             transport=_SingleOriginTransport(runtime),
             timeout=runtime.settings.timeout,
             trust_env=False,
-            headers={"User-Agent": USER_AGENT, "Accept-Encoding": accepted()},
+            headers=_client_headers(runtime.default_headers),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
             max_redirects=MAX_REDIRECTS,
         )
@@ -109,6 +109,14 @@ class _LibraryClient(httpx.Client):
                 hint="check the base URL",
             )
         return super()._build_redirect_request(request, response)
+
+
+def _client_headers(defaults: Sequence[tuple[str, str]]) -> httpx.Headers:
+    """Return the headers of all requests of a client, with those *defaults* that the profile sets."""
+    headers = httpx.Headers({"User-Agent": USER_AGENT, "Accept-Encoding": accepted()})
+    names = {name.lower() for name, _ in defaults}
+    kept = [(name, value) for name, value in headers.multi_items() if name.lower() not in names]
+    return httpx.Headers([*kept, *defaults], encoding="utf-8")
 
 
 class _SingleOriginTransport(httpx.BaseTransport):

@@ -71,7 +71,20 @@ class Runtime:
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password)
         self.terminal.redactor.add(found.token)
+        if found.headers:
+            from xapi_cli.system.redact import secret_values
+
+            for value in secret_values(found.headers):
+                self.terminal.redactor.add(value)
         return found
+
+    @property
+    def default_headers(self) -> "tuple[tuple[str, str], ...]":
+        """The headers of the profile for each request to the API; warns if they belong to another account."""
+        if reason := self.settings.headers_mismatch:
+            owner = f"profile {self.settings.profile} {reason.removeprefix('it ')}"
+            self.terminal.warn(f"the default headers are not sent: {owner}")
+        return self.settings.headers
 
     def with_profile(self, hint: str | None) -> str | None:
         """Return *hint* with the selected profile added to the commands in it that use a profile."""
@@ -282,7 +295,10 @@ class Runtime:
             return None
         from xapi_cli.request.verbose import VerboseLog
 
-        return VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style)
+        log = VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style)
+        if self.settings.profile != "default":
+            log.trace(f"* profile {self.settings.profile}")
+        return log
 
     @cached_property
     def request_log(self) -> "RequestLog | None":

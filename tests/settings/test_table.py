@@ -43,6 +43,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "ca_bundle": ("/ca.pem", "/ca.pem"),
     "error_format": ("json", "json"),
     "read_only": ("1", True),
+    "headers": ("X-Team: blue\nX-Key:k: 1", (("X-Team", "blue"), ("X-Key", "k: 1"))),
     "retry": ("3", 3),
     "log": ("/requests.log", "/requests.log"),
     "agent": ("Auto", "auto"),
@@ -66,7 +67,10 @@ def test_every_field_of_the_settings_has_a_row_and_an_example_here(name: str) ->
 
 
 def test_only_a_derived_field_has_no_row() -> None:
-    assert [field for field in Settings._fields if field not in SETTINGS] == ["password_command_mismatch"]
+    assert [field for field in Settings._fields if field not in SETTINGS] == [
+        "password_command_mismatch",
+        "headers_mismatch",
+    ]
 
 
 @each_setting

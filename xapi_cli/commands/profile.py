@@ -241,8 +241,8 @@ def _require(name: str, found: config_file.Config) -> None:
 
 
 def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:
-    """Return the settings in *profile*, in the order of the table of settings."""
-    return {key: profile[key] for key in PROFILE_KEYS if key in profile}
+    """Return the settings in *profile* without secrets, in the order of the table of settings."""
+    return {key: SETTINGS[key].type.shown(profile[key]) for key in PROFILE_KEYS if key in profile}
 
 
 def _cell(value: object) -> str:

@@ -1,8 +1,10 @@
-"""The syntax of header sections (RFC 9112): the head of a request as bytes, and the headers of a response as text."""
+"""The syntax of header sections (RFC 9112): the head of a request as bytes, and headers as text."""
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from xapi_cli.errors import UsageError
 
 MAX_HEADER_SIZE = (
     100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
@@ -16,6 +18,11 @@ _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _TARGET = rb"[\x21-\x7e]+"
 _VALUE = rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?"
 _MAX_DIGITS = 20  # of a Content-Length
+_TOKEN_TEXT = _TOKEN.decode()  # RFC 9110, 5.6.2
+_CONTROL_CHARACTER = r"[\x00-\x08\x0a-\x1f\x7f-\x9f]"
+_RESERVED_HEADERS = frozenset({
+    "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 
 
 class RequestHead(NamedTuple):
@@ -52,6 +59,24 @@ def request_head(method: str, target: bytes, headers: Sequence[tuple[bytes, byte
 def chunk(data: bytes) -> bytes:
     """Return *data* as a chunk; b"" if it is empty, because an empty chunk is the last one (RFC 9112, 7.1)."""
     return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
+
+
+def check_field(name: str, value: str, where: str) -> str:
+    """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
+    if not re.fullmatch(_TOKEN_TEXT, name):
+        hint = "a name consists of letters, digits and dashes"
+        raise UsageError(f"{where} is a header with an invalid name", hint=hint)
+    if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
+        raise UsageError(f"the header {name} is set by xapi", hint="omit it")
+    if name.lower() == "host" and not value.strip(" \t"):
+        raise UsageError("the header Host cannot be removed", hint="omit it")
+    if found := re.search(_CONTROL_CHARACTER, value):
+        code = f"U+{ord(found[0]):04X}"
+        raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
+    from xapi_cli.system.encoding import encode_argument
+
+    encode_argument(value, f"the value of the header {name}")
+    return name
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
+from xapi_cli.http.headers import check_field
 from xapi_cli.system.render import printable
 
 STDIN = "-"  # instead of a file name
@@ -24,12 +25,9 @@ _PATH_WITH_SLASH = r"[^=:@/?\[]*\[[^=:@]*[/?]"
 _URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
-_CONTROL_CHARACTER = r"[\x00-\x08\x0a-\x1f\x7f-\x9f]"
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _REJECTED_METHODS = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
-_RESERVED_HEADERS = frozenset({
-    "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
-})  # fmt: skip
+Header = tuple[str, str | None]
 _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
 
 
@@ -143,15 +141,21 @@ def header(text: str) -> tuple[str, str | None]:
     """
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
-        return _header(text[:-1], "", "-H"), ""
+        return check_field(text[:-1], "", "-H"), ""
     if not colon:
         raise UsageError("-H has a header without a colon", hint="write it like -H 'Accept: text/plain'")
-    return _header(name, value, "-H"), value.strip(" \t") or None
+    return check_field(name, value, "-H"), value.strip(" \t") or None
 
 
 def checked_header(name: str, value: str | None) -> tuple[str, str | None]:
     """Validate a header and return it as it is sent; a *value* of None removes it."""
-    return _header(name, value or "", "the line"), None if value is None else value.strip(" \t")
+    return check_field(name, value or "", "the line"), None if value is None else value.strip(" \t")
+
+
+def with_defaults(headers: Sequence[Header], defaults: Sequence[Header]) -> list[Header]:
+    """Return *headers* after those *defaults* that they neither set nor remove."""
+    given = {name.lower() for name, _ in headers}
+    return [*(header for header in defaults if header[0].lower() not in given), *headers]
 
 
 def query_parameter(text: str) -> tuple[str, str]:
@@ -222,7 +226,7 @@ def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] |
             items.query.append((name, value))
         case ":":
             text = value.strip(" \t")  # an empty text removes the header, but not that of a file
-            _add_header(items, _header(name, value, f"argument {position}"), text if text or is_in_file else None)
+            _add_header(items, check_field(name, value, f"argument {position}"), text if text or is_in_file else None)
         case "@":
             items.parts.append(_upload(name, _file_name(value, where)))
         case _:
@@ -255,24 +259,6 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
         if other.lower() != name.lower() or (value is not None and text is not None)
     ]  # fmt: skip
     items.headers.append((name, value))
-
-
-def _header(name: str, value: str, where: str) -> str:
-    """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
-    if not re.fullmatch(_TOKEN, name):
-        hint = "a name consists of letters, digits and dashes"
-        raise UsageError(f"{where} is a header with an invalid name", hint=hint)
-    if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
-        raise UsageError(f"the header {name} is set by xapi", hint="omit it")
-    if name.lower() == "host" and not value.strip(" \t"):
-        raise UsageError("the header Host cannot be removed", hint="omit it")
-    if found := re.search(_CONTROL_CHARACTER, value):
-        code = f"U+{ord(found[0]):04X}"
-        raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
-    from xapi_cli.system.encoding import encode_argument
-
-    encode_argument(value, f"the value of the header {name}")
-    return name
 
 
 def _checked_json(text: str, where: str, name: str) -> str:

@@ -31,7 +31,10 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
     if settings.token and settings.token_file:
         raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
+    headers_mismatch = _mismatch(settings, sources) if settings.headers else None
     return settings._replace(
+        headers=() if headers_mismatch else settings.headers,
+        headers_mismatch=headers_mismatch,
         token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
         redis_password_command=_redis_password_command(settings, sources),
@@ -190,11 +193,19 @@ def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str,
 def _password_command_mismatch(settings: Settings, sources: _Sources) -> str | None:
     """Return why the profile's password_command must not run for the account of *settings*, or None if it may.
 
-    A secret source of a profile belongs to the base URL and the username of that profile, if it sets them: a
-    flag or variable must not send the password elsewhere. A command from a flag is not restricted.
+    A command from a flag is not restricted.
     """
     if sources.flags.get("password_command") or not sources.profile.get("password_command"):
         return None
+    return _mismatch(settings, sources)
+
+
+def _mismatch(settings: Settings, sources: _Sources) -> str | None:
+    """Return why a secret of the profile must not be used for the account of *settings*, or None if it may.
+
+    It belongs to the base URL and the username of that profile, if it sets them: a flag or variable must not send it
+    elsewhere.
+    """
     for key, selected in (("base_url", settings.base_url), ("username", settings.username)):
         own = sources.profile_value(key)
         if own is not None and own != selected:

@@ -278,6 +278,15 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = False
+    headers: Annotated[
+        tuple[tuple[str, str], ...],
+        Setting(
+            "default headers",
+            "Headers of each request to the API, such as 'X-Team: blue'; sent only to the account of the profile",
+            values.Headers(),
+            in_profile=True,
+        ),
+    ] = ()
     retry: Annotated[
         int,
         Setting(
@@ -347,6 +356,7 @@ class Settings(NamedTuple):
         ),
     ] = message_format.TEXT
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
+    headers_mismatch: str | None = None  # why the profile's headers must not be sent
 
     @property
     def token_variable(self) -> str | None:
@@ -380,4 +390,4 @@ def default_text(name: str) -> str:
     value = Settings._field_defaults[name]
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:g}s" if isinstance(value, float) else "" if value is None else str(value)
+    return f"{value:g}s" if isinstance(value, float) else "" if value in (None, ()) else str(value)

@@ -13,6 +13,7 @@ _REDIS_PREFIX = r"[A-Za-z0-9._+@:/-]{1,100}"
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
+_PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-key"})
 _PROFILE_NAME = r"[\w@+.-]{1,100}"
 
 
@@ -43,6 +44,10 @@ class Text:
     def to_profile(self, text: str) -> object:
         """Return what the config file contains for *text*, as given to `xapi profile set`."""
         return self.parse(text)
+
+    def shown(self, value: Any) -> Any:
+        """Return what users see of *value* in the config file."""
+        return value
 
 
 class Choice(Text):
@@ -197,6 +202,35 @@ class Command(Text):
         return (absolute(program) if _is_path(program) else program, *arguments)
 
 
+class Headers(Text):
+    """Header fields, as names and values: an array of `Name: value` in the config file, otherwise one in each line."""
+
+    toml_types = (list,)
+    toml_description = "an array of strings such as 'Name: value'"
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: tuple(_default_header(line) for line in text.splitlines()))
+
+    def accepts(self, value: object) -> bool:
+        """Return whether *value* is an array of strings."""
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+    def from_profile(self, value: Any, directory: Path) -> Any:
+        """Return the names and values in *value*."""
+        return tuple(map(_default_header, value))
+
+    def to_profile(self, text: str) -> object:
+        """Return an array of the lines of *text*."""
+        return [f"{name}: {value}" for name, value in self.parse(text)]
+
+    def shown(self, value: Any) -> Any:
+        """Return *value*, from the config file, without the values of headers whose name denotes a secret."""
+        from xapi_cli.system.redact import redact_header
+
+        pairs = (each.partition(":") for each in value)
+        return [f"{name.strip()}: {redact_header(name.strip(), text.strip())}" for name, _, text in pairs]
+
+
 class RedisUrl(Text):
     """The URL of a Redis server; in the config file, it must not contain a password."""
 
@@ -223,6 +257,20 @@ class RedisUrl(Text):
 
         parse(text)
         return text
+
+
+def _default_header(line: str) -> tuple[str, str]:
+    """Return the name and the value of the header *line*; raise UsageError, without the value, if it is not valid."""
+    from xapi_cli.http.headers import check_field
+
+    name, colon, value = line.partition(":")
+    name, value = name.strip(" \t"), value.strip(" \t")
+    if not colon or not value:
+        raise UsageError("a header is not a name and a value", hint="write Name: value, one header in each line")
+    check_field(name, value, "a line")
+    if name.lower() in _PER_REQUEST:
+        raise UsageError(f"the header {name} cannot be a default", hint="give it with -H, for one request")
+    return name, value
 
 
 def redis_prefix(text: str) -> str:

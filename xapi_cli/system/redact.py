@@ -1,7 +1,7 @@
 """Remove secrets from all output: known secrets from text, and likely ones from headers and URLs."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
@@ -61,6 +61,13 @@ def redact_header(name: str, value: str) -> str:
         return redact_url(value)
     scheme, space, _ = value.partition(" ")
     return f"{scheme} {REDACTED}" if space and name.lower().endswith("authorization") else REDACTED
+
+
+def secret_values(headers: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the values of those *headers* whose name denotes a secret."""
+    for name, value in headers:
+        if _patterns().secret_name.search(name):
+            yield value
 
 
 def redact_url(text: str) -> str:

@@ -101,13 +101,14 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
     """
     from xapi_cli.http.content_coding import decode
     from xapi_cli.request.calls import Call, displayed
+    from xapi_cli.request.items import with_defaults
     from xapi_cli.request.send import Sender, concern, status_error
 
     url = urls.resolve(runtime.base_url, path)
     tokens = runtime.tokens(once=True)
     note = runtime.terminal.note
     sender = Sender(runtime.http_client, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
-    outcome = sender.send(Call("GET", url, (("Accept", _ACCEPT),)))
+    outcome = sender.send(Call("GET", url, with_defaults([("Accept", _ACCEPT)], runtime.default_headers)))
     response = outcome.response
     final = str(response.url).partition("?")[0]
     shown = displayed(final)

@@ -39,7 +39,9 @@ from xapi_cli.errors import (
 from xapi_cli.http import retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
+from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call, redirected_call
+from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
 from xapi_cli.system import signals
 from xapi_cli.system.progress import Lines
@@ -62,6 +64,9 @@ class Batch:
     def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        self._default_headers = runtime.default_headers
+        if runtime.settings.read_only:
+            read_only.check("GET", (name for name, _ in self._default_headers))
         self._key_seed = b""  # with --retry-unsafe: from which the idempotency keys of the lines derive
         self._base_url = runtime.base_url
         self._shard = None if options.shard is None else shards.parse(options.shard)
@@ -266,6 +271,8 @@ class Batch:
 
     def _parsed(self, line: Line) -> Entry:
         entry = entries.parse(line, self._base_url, read_only=self._runtime.settings.read_only)
+        if self._default_headers and entry.call is not None:
+            entry.call = entry.call._replace(headers=with_defaults(entry.call.headers, self._default_headers))
         if self._key_seed and entry.call is not None:
             headers = retry.with_key(entry.call.method, entry.call.headers, lambda: self._key(line.number))
             entry.call = entry.call._replace(headers=headers)

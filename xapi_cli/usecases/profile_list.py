@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for scripts."""
-        settings = {key: self.settings[key] for key in PROFILE_KEYS if key in self.settings}
+        settings = {key: SETTINGS[key].type.shown(self.settings[key]) for key in PROFILE_KEYS if key in self.settings}
         expires_at = instant(self.expires_at) if self.expires_at else None
         return {
             "name": self.name,

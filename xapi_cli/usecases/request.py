@@ -80,9 +80,21 @@ class Request:
             before=len(options.arguments) - len(self._item_arguments),
             read=read,
         )
+        defaults = self._runtime.default_headers
+        if options.curl:  # the values of the others may be secrets
+            defaults = tuple(header for header in defaults if header not in self._secret_headers())
+        self._items.headers[:] = items.with_defaults(self._items.headers, defaults)
         if options.retry_unsafe:
             self._items.headers[:] = retry.with_key(self._sent_method, self._items.headers, self._key)
         self._url = urls.resolve(self._runtime.base_url, self._path, self._items.query)
+
+    def _secret_headers(self) -> "list[tuple[str, str]]":
+        """Return the default headers whose values are secrets."""
+        from xapi_cli.system.redact import secret_values
+
+        headers = self._runtime.settings.headers
+        secrets = set(secret_values(headers))
+        return [header for header in headers if header[1] in secrets]
 
     def _read_value(self, path: str) -> str:
         from xapi_cli.request.body.sources import read_value
@@ -258,6 +270,8 @@ class Request:
             ca_bundle=settings.ca_bundle,
         )
         runtime.terminal.print_command(command.text())
+        if omitted := [name for name, _ in self._secret_headers()]:
+            runtime.terminal.note(f"omitted, because their values are secrets: {', '.join(omitted)}")
         for difference in command.differences():
             runtime.terminal.note(difference)
 

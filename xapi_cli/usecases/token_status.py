@@ -71,7 +71,7 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "Toke
 
     tokens = TokenSource(SuppliedToken(token.access_token))
     sender = Sender(runtime.http_client, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
-    response = sender.send(Call("GET", url)).response
+    response = sender.send(Call("GET", url, runtime.default_headers)).response
     response.close()
     if response.status_code >= 500:
         error = ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
