@@ -17,6 +17,9 @@ LINES = jsonl(
 )
 
 
+HEADER = ["LINE", "STATUS", "METHOD", "PATH", "TIME"]
+
+
 def _reply(received: ReceivedRequest) -> Reply:
     status = {"/missing": 404, "/moved": 304}.get(received.path, 200)
     return Reply(b"" if status == 304 else b'{"t": "\xc2\x9b"}', status=status)
@@ -63,7 +66,8 @@ def test_a_long_path_is_shortened_and_a_long_error_is_wrapped(xapi: Xapi, tmp_pa
 
     with Api() as api, xapi.on_terminal("batch", str(tmp_path / "bad"), env=api.settings, columns=columns) as terminal:
         assert terminal.wait() == 2
-    lines = terminal.text.partition("xapi: ")[0].rpartition("\x1b[K")[2].splitlines()
+    header, *lines = terminal.text.partition("xapi: ")[0].rpartition("\x1b[K")[2].splitlines()
+    assert (header.split(), len(header)) == (HEADER, columns)
     assert len(lines) > 1
     assert [line for line in lines if len(line) > columns] == []
     assert all(line.startswith(" " * 16) for line in lines[1:])
@@ -88,3 +92,41 @@ def test_a_failed_connection_is_an_error_on_the_line_of_the_call(xapi: Xapi, fil
         assert terminal.wait() == 11
 
     assert f"    1  network  GET     /a  no connection to 127.0.0.1:{port}: connection refused" in terminal.text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_failures_are_repeated_after_a_table_that_does_not_fit_the_screen(
+    xapi: Xapi, tmp_path: Path, columns: int
+) -> None:
+    (tmp_path / "in").write_text(jsonl(*({"path": "/missing" if n in (3, 5) else f"/{n}"} for n in range(1, 41))))
+    args = "batch", "--ordered", str(tmp_path / "in")
+    with Api(_reply) as api:
+        with xapi.on_terminal(*args, env=api.settings, columns=columns, rows=24) as terminal:
+            assert terminal.wait() == 4
+        with xapi.on_terminal(*args, env=api.settings, columns=columns, rows=50) as tall:
+            assert tall.wait() == 4
+
+    text = re.sub(r"\r[^\n]*\x1b\[K", "", terminal.text)
+    table, _, rest = text.partition("\r\nfailed lines:\r\n")
+    assert [line.split() for line in table.splitlines() if "LINE" in line] == [HEADER]
+    assert [line.split()[:4] for line in rest.splitlines()[:2]] == [[n, "404", "GET", "/missing"] for n in ("3", "5")]
+    assert rest.splitlines()[2].startswith("xapi: error: 2 of 40 lines failed")
+    assert "failed lines:" not in tall.text
+
+
+def test_only_the_first_failures_are_repeated(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(jsonl(*({"path": "/missing"} for _ in range(1300))))
+    args = "batch", "--ordered", str(tmp_path / "in")
+    with Api(_reply) as api, xapi.on_terminal(*args, env=api.settings, columns=120, rows=24) as terminal:
+        assert terminal.wait() == 4
+
+    rest = terminal.text.partition("\r\nthe first 10 of 1,300 failed lines:\r\n")[2]
+    assert [line.split()[0] for line in rest.splitlines()[:11]] == [*map(str, range(1, 11)), "xapi:"]
+
+
+def test_an_empty_batch_has_no_table(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("\n")
+    with Api(_reply) as api, xapi.on_terminal("batch", str(tmp_path / "in"), env=api.settings) as terminal:
+        assert terminal.wait() == 0
+
+    assert "LINE" not in terminal.text

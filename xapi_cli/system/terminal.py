@@ -272,6 +272,11 @@ class Terminal:
         """The current width of stdout in columns, 80 if it is unknown."""
         return 80 if self._stdout is None else _columns_of(self._stdout.fileno())
 
+    @property
+    def stdout_rows(self) -> int:
+        """The current height of stdout in lines, 24 if it is unknown."""
+        return 24 if self._stdout is None else _rows_of(self._stdout.fileno())
+
     @cached_property
     def style(self) -> "Style":
         """The colors of text for users on stdout; results for programs never have colors."""
@@ -338,6 +343,13 @@ def _columns_of(descriptor: int) -> int:
         return os.get_terminal_size(descriptor).columns or 80
     except OSError:
         return 80
+
+
+def _rows_of(descriptor: int) -> int:
+    try:
+        return os.get_terminal_size(descriptor).lines or 24
+    except OSError:
+        return 24
 
 
 def _wrapped(text: str, width: int) -> str:

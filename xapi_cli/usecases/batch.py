@@ -384,7 +384,12 @@ class Batch:
     # messages
 
     def _report(self) -> None:
-        """Report the outcome in one line; if the batch failed, raise an error with that line."""
+        """Report the outcome in one line; if the batch failed, raise an error with that line.
+
+        On a terminal, the lines that failed may be far above, and are repeated before.
+        """
+        if self._call_lines is not None:
+            self._terminal.write(self._call_lines.failures(self._terminal.stdout_rows))
         summary, code = self._tally.summary() + self._damage_note(), self._tally.exit_code
         if isinstance(self._stop_reason, Interrupted):
             self._terminal.note(f"{self._stopped_early(summary)}; {self._resume_hint()}")

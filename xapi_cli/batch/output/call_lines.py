@@ -1,4 +1,4 @@
-"""Show a batch on a terminal: one line for each call, instead of its JSON."""
+"""Show a batch on a terminal: a table with one line for each call, instead of its JSON, and the failures at its end."""
 
 from collections.abc import Callable
 
@@ -12,6 +12,7 @@ from xapi_cli.system.style import Name, Style, of_status
 _INDENT = " " * 16  # width of the columns before the method
 _OTHERS = 34  # width of all columns but the path
 _PATH = (12, 60)  # least and greatest width of the path
+_MAX_REPEATED = 10  # failures
 
 
 class CallLines:
@@ -20,6 +21,8 @@ class CallLines:
     def __init__(self, base_url: str, columns: Callable[[], int], style: Style) -> None:
         self._base_url, self._columns, self._style = base_url, columns, style
         self._calls: dict[int, tuple[str, str]] = {}  # method and path, by the number of the line
+        self._shown = self._failed = 0  # lines
+        self._failures: list[bytes] = []  # the first lines of those that failed
 
     def add(self, entry: Entry) -> None:
         """Add the call of *entry*, whose result follows."""
@@ -28,14 +31,40 @@ class CallLines:
             self._calls[entry.number] = (entry.call.method, printable(path))
 
     def line(self, result: Result) -> bytes:
-        """Return the line for *result*: number, status, method, path and time, or the error."""
+        """Return the line for *result*: number, status, method, path and time, or the error; the header before it."""
+        line = self._line(result)
+        header = b"" if self._shown else self._header()
+        self._shown += 1
+        if result.code:
+            self._failed += 1
+            if len(self._failures) < _MAX_REPEATED:
+                self._failures.append(line)
+        return header + line
+
+    def failures(self, rows: int) -> bytes:
+        """Return the first lines that failed, if the table does not fit a screen of *rows* lines."""
+        if not self._failed or self._shown < rows:
+            return b""
+        is_cut = self._failed > _MAX_REPEATED
+        title = f"the first {_MAX_REPEATED} of {self._failed:,} failed lines:" if is_cut else "failed lines:"
+        return f"\n{self._style('strong', title)}\n".encode() + b"".join(self._failures)
+
+    def _header(self) -> bytes:
+        room = self._room()
+        text = f"{'LINE':>5}  {'STATUS':<7}  {'METHOD':<6}  {'PATH':<{room}}  {'TIME':>8}"
+        return f"{self._style('strong', text)}\n".encode()
+
+    def _room(self) -> int:
+        """Return the width of the path."""
+        return min(max(self._columns() - _OTHERS, _PATH[0]), _PATH[1])
+
+    def _line(self, result: Result) -> bytes:
         method, path = self._calls.pop(result.number, ("-", "-"))
-        width = self._columns()
         if result.message:
             text = f"{result.number:>5}  {result.kind:<7}  {method:<6}  {path}  {printable(result.message)}"
-            text = wrapped(text, width, indent=_INDENT)
+            text = wrapped(text, self._columns(), indent=_INDENT)
         else:
-            room = min(max(width - _OTHERS, _PATH[0]), _PATH[1])
+            room = self._room()
             shown = _shortened(path, room)
             gap = " " * (room - width_of(shown))
             text = f"{result.number:>5}  {result.kind:<7}  {method:<6}  {shown}{gap}  {_time(result.elapsed_ms):>8}"
