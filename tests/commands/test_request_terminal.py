@@ -13,7 +13,7 @@ from tests.support.program import Xapi
 from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
-INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "\\u00e9",\n    null\n  ]\n}\n'
+INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "é",\n    null\n  ]\n}\n'
 
 
 def _screen(text: str) -> str:
@@ -30,7 +30,7 @@ def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
 
     assert colored == (
         '{\n  \x1b[1;34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[1;34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
-        '    \x1b[32m"\\u00e9"\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n'
+        '    \x1b[32m"é"\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n'
     )
 
 
@@ -187,18 +187,19 @@ def test_stdout_redirected_to_a_file_shows_the_progress_of_a_download(xapi: Xapi
     assert terminal.seen.endswith(b"\r\x1b[K")
 
 
-def test_an_upload_shows_its_progress(xapi: Xapi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_upload_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: Path, columns: int) -> None:
     (tmp_path / "in").write_bytes(b"x" * 50_000_000)  # more than the buffers of a connection
     seen = threading.Event()
     with (
         Server([head(), wait_for(seen), request(), send(OK)]) as server,
-        xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server)) as terminal,
+        xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server), columns=columns) as terminal,
     ):
         terminal.expect("/47.7 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 
-    assert _screen(terminal.text).endswith("\r\x1b[Kok\n")
+    assert re.search(r"\r\x1b\[Kxapi: sent 47\.7 MiB in \d+\.\d s, [\d.]+ [KMG]iB/s\nok\n$", _screen(terminal.text))
 
 
 def test_a_wait_shows_the_elapsed_time_until_the_response_starts(xapi: Xapi) -> None:

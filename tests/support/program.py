@@ -258,6 +258,12 @@ class OnTerminal:
         start, self._expected_to = self._expected_to, found + len(text)
         return self.text[start : self._expected_to]
 
+    def sees_output_within(self, seconds: float) -> bool:
+        """Return whether something is written to the screen within *seconds*."""
+        while self._read(0.05):  # the rest of what is being written
+            pass
+        return self._read(seconds)
+
     def type(self, text: str) -> None:
         """Press the keys of *text*; a newline is the Enter key."""
         os.write(self._keyboard, text.replace("\n", "\r").encode())

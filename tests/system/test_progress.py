@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from xapi_cli.system.progress import Activity, Lines, Progress, Transfer, Waiting
+from xapi_cli.system.progress import Activity, Lines, Pages, Progress, Transfer, Waiting
 from xapi_cli.system.render import size
 
 
@@ -131,6 +131,40 @@ def test_the_innermost_activity_is_shown(screen: Screen) -> None:
         screen.expect(lambda seen: b"waiting for host" in seen)
         with progress.during(_transfer(1, 2)):
             screen.expect(lambda seen: b"received" in seen)
+
+
+def test_the_outer_activity_is_shown_until_the_inner_one_takes_long(screen: Screen) -> None:
+    pages = Pages()
+    pages.done, pages.items = 2, 1
+    progress = _progress(screen)
+    with progress.during(_old(pages)), progress.during(Waiting("host")):
+        screen.expect(lambda seen: b"2 pages, 1 item, " in seen)
+        screen.expect(lambda seen: b"waiting for host" in seen)
+
+
+def test_the_line_of_an_activity_stays_when_one_within_it_ends(screen: Screen) -> None:
+    progress = _progress(screen)
+    with progress.during(_old(Pages())):
+        with progress.during(Waiting("host")):
+            screen.expect(lambda seen: b"0 pages" in seen)
+        assert not screen.seen.endswith(b"\r\x1b[K")
+    assert screen.seen.endswith(b"\r\x1b[K")
+
+
+def test_nothing_is_shown_while_that_is_not_possible(screen: Screen) -> None:
+    is_possible = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def may_show() -> bool:
+        asked.release()
+        return is_possible.is_set()
+
+    progress = Progress(screen.write, lambda: 80, colors=False, may_show=may_show)
+    with progress.during(_transfer(1, 2)):
+        assert all(asked.acquire(timeout=20) for _ in range(3))
+        assert screen.seen == b""
+        is_possible.set()
+        screen.expect(lambda seen: b"received" in seen)
 
 
 def test_the_wait_begins_when_the_upload_has_ended(screen: Screen) -> None:

@@ -68,7 +68,11 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command in the runtime that `ctx.obj`, inherited from the program, returns."""
         ctx.obj = ctx.obj()
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # which Typer makes an exit code
+            ctx.obj.terminal.end_interruption()
+            raise
 
 
 class Group(TyperGroup):

@@ -61,7 +61,7 @@ def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592
 
     with suppress(KeyboardInterrupt), _listening(runtime.terminal, port, listen) as server:  # Ctrl-C is the usual end
         _print_settings(server, runtime.terminal)
-        _wait()
+        _wait(runtime.terminal)
 
 
 def _listening(terminal: "Terminal", port: int | None, listen: "Callable[[int], Sandbox]") -> "Sandbox":
@@ -101,8 +101,12 @@ def _log(terminal: "Terminal") -> "Callable[[str, str, int], None] | None":
     return log
 
 
-def _wait() -> None:
+def _wait(terminal: "Terminal") -> None:
     import time
 
-    while True:
-        time.sleep(3600)  # unlike waiting for a lock, Ctrl-C interrupts it on Windows too
+    try:
+        while True:
+            time.sleep(3600)  # unlike waiting for a lock, Ctrl-C interrupts it on Windows too
+    except KeyboardInterrupt:
+        terminal.end_interruption()
+        raise

@@ -17,6 +17,8 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
     if options.resume:
         _check_resumable(options, items, method)
+    if options.sort_keys and options.pretty in ("colors", "none"):
+        raise UsageError(f"--sort-keys cannot be combined with --pretty {options.pretty}", hint="write --pretty format")
     if options.filter is not None:
         _check_filters(options)
     if options.expect and (options.resume or options.pages is not None):
@@ -68,6 +70,8 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
     for name, _ in items.headers:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
+    for name in options.look_flags:
+        raise UsageError(f"--continue cannot be combined with {name}", hint=f"omit {name}")
     if not options.check_status:
         raise UsageError(
             "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"

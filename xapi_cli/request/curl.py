@@ -82,6 +82,7 @@ class CurlCommand:
             yield "--expect"
         if self.options.until is not None:
             yield "--until"
+        yield from self.options.look_flags
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token

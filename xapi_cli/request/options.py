@@ -10,6 +10,8 @@ from xapi_cli.errors import UsageError
 from xapi_cli.settings.table import MAX_RETRIES
 
 ErrorBody = Literal["stdout", "stderr", "none"]
+Pretty = Literal["all", "colors", "format", "none"]
+When = Literal["auto", "always", "never"]
 _REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
 
 
@@ -40,6 +42,19 @@ def retries_of(given: int | None, setting: int, *, unsafe: bool) -> int:
     if unsafe and not found:
         raise UsageError("--retry-unsafe requires --retry", hint="add --retry N")
     return found
+
+
+class Look(NamedTuple):
+    """How JSON is shown: with or without indentation and colors, and the names of each object sorted or not."""
+
+    indents: bool = False
+    colors: bool = False
+    sorts: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether JSON stays as it is."""
+        return not any(self)
 
 
 class PageOptions(NamedTuple):
@@ -164,6 +179,20 @@ class RequestOptions(NamedTuple):
             complete="nothing",
         ),
     ] = None
+    pretty: Annotated[
+        Pretty | None,
+        Flag(
+            ("--pretty",),
+            "Indent (format) and color JSON, also in a pipe or a file [default: all on a terminal, otherwise none].",
+            _RESPONSE,
+            show_default=False,
+        ),
+    ] = None
+    color: Annotated[
+        When | None,
+        Flag(("--color",), "Color JSON and the headers of -i [default: auto].", _RESPONSE, show_default=False),
+    ] = None
+    sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, with its names sorted.", _RESPONSE)] = False
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
         bool, Flag(("--paginate",), "Request all pages, and print each item as one line of JSON.", _PAGES)
@@ -238,6 +267,26 @@ class RequestOptions(NamedTuple):
         if self.paginate or self.filter is not None:  # stdout contains items or results
             return "none" if has_json_messages else "stderr"
         return "stdout"
+
+    def look(self, *, is_terminal: bool, has_colors: bool) -> Look:
+        """How JSON is shown on a stream that *is_terminal* or not, and where text for users *has_colors* or not."""
+        if self.pretty is None:
+            indents, colors = is_terminal or self.sort_keys, is_terminal and has_colors
+        else:
+            indents, colors = self.pretty in ("all", "format"), self.pretty in ("all", "colors")
+        if self.color not in (None, "auto"):
+            colors = self.color == "always"
+        return Look(indents, colors, self.sort_keys)
+
+    @property
+    def look_flags(self) -> list[str]:
+        """The flags that change JSON in a pipe or a file."""
+        given = {
+            "--pretty": self.pretty not in (None, "none"),
+            "--color": self.color == "always",
+            "--sort-keys": self.sort_keys,
+        }
+        return [name for name, is_given in given.items() if is_given]
 
     @property
     def pages(self) -> PageOptions | None:

@@ -1,12 +1,12 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
 import time
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.request.options import ErrorBody
+from xapi_cli.request.options import ErrorBody, Look
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _MAX_BEGINNING = 16 * 1024  # bytes
+_WRITTEN_AT_ONCE = 64 * 1024  # characters
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
 @dataclass
 class ResponseOutput:
-    """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
+    """The output of one response: *file* receives the body of a success; *error_body* applies to failures.
+
+    *look* is `RequestOptions.look`.
+    """
 
     terminal: Terminal
+    look: Callable[..., Look]
     file: "AtomicFile | PartialFile | None" = None
     include: bool = False
     error_body: ErrorBody = "stdout"
@@ -36,6 +41,7 @@ class ResponseOutput:
     expectations: "Expectations | None" = None  # of the body of a success
     beginning: bytes = b""  # of the body of a failure, for its message
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
+    written: int = 0  # bytes of them, as they are shown, that were written to the file
 
     def write(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
         """Write the headers of *response*, if they are included, and its body; see `write_body`."""
@@ -73,18 +79,47 @@ class ResponseOutput:
 
     def _write_filtered(self, jq: "Filter", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
-        write = file.write if file else self.text_writer()
         abort: Any = response.extensions.get("abort", lambda: None)
-        jq.apply(chunks, write, response.headers.get("Content-Type", ""), on_failure=abort)
+        is_file = file is not None or self.terminal.stdout_is_file
+        with self._receiving(response, shows_progress=is_file) as advance:
+            write, content_type = self.result_writer(file), response.headers.get("Content-Type", "")
+            jq.apply(_recorded(chunks, advance), write, content_type, on_failure=abort)
         if file is not None:
             file.commit()
+            self.note_written(file, elapsed(response))
 
-    def text_writer(self) -> Callable[[bytes], None]:
-        """Return a function that writes text to stdout, on a terminal with control characters made visible."""
-        if not self.terminal.stdout_is_terminal:
-            return self.terminal.write
-        decode = getincrementaldecoder("utf-8")("replace").decode
-        return lambda data: self.terminal.write(printable(decode(data), keep="\n\t").encode())
+    def result_writer(self, file: "AtomicFile | PartialFile | None") -> Callable[[bytes], None]:
+        """Return a function that writes results of the filter to *file*, or else to stdout."""
+        write, look = self.destination(file)
+        is_safe = file is None and self.terminal.stdout_is_terminal
+        if look.is_plain and not is_safe:
+            return write
+        from xapi_cli.request.display import Results
+
+        results = Results(look, is_safe=is_safe)
+
+        def write_shown(lines: bytes) -> None:
+            for part in _joined(results.shown(lines)):
+                write(part)
+
+        return write_shown
+
+    def destination(self, file: "AtomicFile | PartialFile | None") -> tuple[Callable[[bytes], None], Look]:
+        """Return the function that writes to *file* or else to stdout, and how JSON is shown there."""
+        if file is None:
+            return self.terminal.write, self.stdout_look
+
+        def write(data: bytes) -> None:
+            file.write(data)
+            self.written += len(data)
+
+        return write, self.look(is_terminal=False, has_colors=False)
+
+    @property
+    def stdout_look(self) -> Look:
+        """How JSON is shown on stdout."""
+        is_terminal = self.terminal.stdout_is_terminal
+        return self.look(is_terminal=is_terminal, has_colors=is_terminal and self.terminal.style.enabled)
 
     def _is_error(self, status: int) -> bool:
         """Return whether the body of a response is that of an error; a filter is not for that of a redirect either."""
@@ -113,84 +148,155 @@ class ResponseOutput:
         reason = response.extensions.get("reason_phrase", b"")
         status_line = f"{version} {response.status_code} ".encode() + reason
         lines = [status_line.rstrip(), *(name + b": " + value for name, value in response.headers.raw), b""]
-        if self.terminal.stdout_is_terminal:
+        if self.terminal.stdout_is_terminal or self.stdout_look.colors:
             self.terminal.print("\n".join(self._colored(lines)))
         else:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
 
     def _colored(self, lines: Sequence[bytes]) -> Iterator[str]:
         from xapi_cli.request.colored_headers import colored_header, colored_status_line
+        from xapi_cli.system.style import Style
 
+        style = Style(enabled=self.stdout_look.colors)
         for index, line in enumerate(lines):
             color = colored_header if index else colored_status_line
-            yield color(printable(line.decode("utf-8", "backslashreplace")), self.terminal.style)
+            yield color(printable(line.decode("utf-8", "backslashreplace")), style)
 
     def _write_to_stdout(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
-        if self.terminal.stdout_is_file and self.terminal.shows_progress:
-            self._transfer(response, chunks, self.terminal.write)
+        look = self.stdout_look
+        if self.terminal.stdout_is_terminal:
+            for text in self._displayed(response, chunks, look):
+                self.terminal.write(text.encode("utf-8", "backslashreplace"))
             return
-        if not self.terminal.stdout_is_terminal:
-            for chunk in chunks:
+        with self._receiving(response, shows_progress=self.terminal.stdout_is_file) as advance:
+            for chunk in _reformatted(_recorded(chunks, advance), look, response):
                 self.terminal.write(chunk)
-            return
-        for text in self._displayed(response, chunks, colors=self.terminal.style.enabled):
-            self.terminal.write(text.encode("utf-8", "backslashreplace"))
 
     def _write_to_stderr(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
         """Write the body as it would be written to stdout; end its last line, because a message follows."""
         last = b"\n"
-        if self.terminal.stderr_is_terminal:
-            texts = self._displayed(response, chunks, colors=self.terminal.stderr_style.enabled)
+        is_terminal = self.terminal.stderr_is_terminal
+        look = self.look(is_terminal=is_terminal, has_colors=is_terminal and self.terminal.stderr_style.enabled)
+        if is_terminal:
+            texts = self._displayed(response, chunks, look)
             chunks = (text.encode("utf-8", "backslashreplace") for text in texts)
+        else:
+            chunks = _reformatted(chunks, look, response)
         for chunk in chunks:
             self.terminal.write_result_to_stderr(chunk)
             last = chunk[-1:] or last
         if last != b"\n":
             self.terminal.print_stderr("")
 
-    def _displayed(self, response: "httpx.Response", chunks: Iterator[bytes], *, colors: bool) -> Iterator[str]:
+    def _displayed(self, response: "httpx.Response", chunks: Iterator[bytes], look: Look) -> Iterator[str]:
         from xapi_cli.request.display import displayed
 
-        content_type = response.headers.get("Content-Type", "")
-        return displayed(chunks, colors=colors, note=self.terminal.note, content_type=content_type)
+        yield from displayed(
+            chunks,
+            look,
+            note=self.terminal.note,
+            content_type=response.headers.get("Content-Type", ""),
+            length=_decoded_length(response),
+        )
+        if self.expectations is not None:
+            for _ in chunks:  # the rest of a binary body: it is checked as a whole
+                pass
 
     def _write_to_file(
         self, file: "AtomicFile | PartialFile", response: "httpx.Response", chunks: Iterator[bytes]
     ) -> None:
         file.begin(response.status_code, response.headers, final_url(response))
         before, size_before = file.count, self.size
-        seconds = self._transfer(response, chunks, file.write, before=before)
+        write, look = self.destination(file)
+        started = time.monotonic()
+        with self._receiving(response, shows_progress=True, before=before) as advance:
+            for chunk in _reformatted(_recorded(chunks, advance), look, response):
+                write(chunk)
+        seconds = time.monotonic() - started
         file.commit()
-        if self.terminal.shows_progress:
-            received = self.size - size_before
-            response.close()  # which sets the time that it took; a response that has no body has not been read
-            elapsed = response.elapsed.total_seconds()  # of the request with its response
-            rate = f", {size(round(received / elapsed))}/s" if seconds >= _MIN_TIME_FOR_RATE else ""
-            resumed = f" (resumed at {size(before)})" if before else ""
-            self.terminal.note(f"wrote {file.name}: {size(before + received)}{resumed} in {elapsed:.1f} s{rate}")
+        received = self.size - size_before if seconds >= _MIN_TIME_FOR_RATE else None
+        self.note_written(file, elapsed(response), before=before, received=received)
 
-    def _transfer(
+    def note_written(
         self,
-        response: "httpx.Response",
-        chunks: Iterator[bytes],
-        write: Callable[[bytes], None],
+        file: "AtomicFile | PartialFile",
+        seconds: float,
         *,
         before: int = 0,
-    ) -> float:
-        """Pass *chunks* to *write*, and show the progress, with the bytes *before* them; return the seconds."""
+        received: int | None = None,
+        content: str = "",
+    ) -> None:
+        """Note on a terminal that *file* was written in *seconds*: *content*, and *before* bytes by an earlier call.
+
+        The rate is that of the bytes *received*, unless it is None.
+        """
         if not self.terminal.shows_progress:
-            for chunk in chunks:
-                write(chunk)
-            return 0
+            return
+        rate = "" if received is None or not seconds else f", {size(round(received / seconds))}/s"
+        resumed = f" (resumed at {size(before)})" if before else ""
+        what = f"{content}, " if content else ""
+        self.terminal.note(f"wrote {file.name}: {what}{size(before + self.written)}{resumed} in {seconds:.1f} s{rate}")
+
+    @contextmanager
+    def _receiving(
+        self, response: "httpx.Response", *, shows_progress: bool, before: int = 0
+    ) -> Iterator[Callable[[int], None]]:
+        """Show the progress of the body on a terminal, after *before* bytes; yield what takes the size of each part."""
+        if not (shows_progress and self.terminal.shows_progress):
+            yield _ignore_size
+            return
         from xapi_cli.system.progress import Transfer
 
         length = _decoded_length(response)
         total = None if length is None else before + length
         with self.terminal.during(Transfer("received", total, before)) as transfer:
-            for chunk in chunks:
-                write(chunk)
-                transfer.advance(len(chunk))
-        return time.monotonic() - transfer.started
+            yield transfer.advance
+
+
+def _ignore_size(count: int) -> None:
+    pass
+
+
+def _recorded(chunks: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield *chunks*, and pass the size of each to *advance* when the next one is requested."""
+    if advance is _ignore_size:
+        return chunks
+
+    def recorded() -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            advance(len(chunk))
+
+    return recorded()
+
+
+def _reformatted(chunks: Iterator[bytes], look: Look, response: "httpx.Response") -> Iterator[bytes]:
+    """Return *chunks*, the body of *response*, with *look*; it usually stays as it is."""
+    if look.is_plain:
+        return chunks
+    from xapi_cli.request.display import reformatted
+
+    return reformatted(chunks, look, response.headers.get("Content-Type", ""))
+
+
+def _joined(texts: Iterator[str]) -> Iterator[bytes]:
+    """Yield *texts* as bytes, many at once."""
+    waiting: list[str] = []
+    count = 0
+    for text in texts:
+        waiting.append(text)
+        count += len(text)
+        if count >= _WRITTEN_AT_ONCE:
+            yield "".join(waiting).encode("utf-8", "backslashreplace")
+            waiting, count = [], 0
+    if waiting:
+        yield "".join(waiting).encode("utf-8", "backslashreplace")
+
+
+def elapsed(response: "httpx.Response") -> float:
+    """Return the seconds that the request took, with its *response*, which this closes."""
+    response.close()  # which sets the time that it took; a response that has no body has not been read
+    return response.elapsed.total_seconds()
 
 
 def decoded(response: "httpx.Response") -> Iterator[bytes]:

@@ -43,7 +43,8 @@ _SERVER_HINTS = {
 }
 
 
-def _show_nothing(length: int) -> AbstractContextManager[Callable[[int], None]]:
+def show_nothing(length: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Show no progress of a body."""
     return nullcontext(lambda count: None)
 
 
@@ -89,7 +90,7 @@ class Sender:
         unsafe: bool = False,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
-        uploading: Uploading = _show_nothing,
+        uploading: Uploading = show_nothing,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._tokens = client, tokens

@@ -26,6 +26,7 @@ class Activity:
     """
 
     delay = 0.3
+    restarts = False  # at the end of an activity that began in it
     verb = ""  # with which the text begins; a narrow terminal shows the bar instead
 
     def __init__(self, total: int | None = None, done: int = 0) -> None:
@@ -64,6 +65,7 @@ class Waiting(Activity):
     """The wait for a response from *host*."""
 
     delay = 1.5
+    restarts = True  # the wait begins when the upload has ended
 
     def __init__(self, host: str) -> None:
         super().__init__()
@@ -79,17 +81,34 @@ class Attempts(Activity):
 
     delay = 0.0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._begun = time.monotonic()  # `started` is that of the last attempt
-
     def text(self, now: float) -> str:
         """Return the elapsed time and the number of attempts."""
-        return f"waiting for --until, {_duration(now - self._begun)}, {self.count()}"
+        return f"waiting for --until, {_duration(now - self.started)}, {self.count()}"
 
     def count(self) -> str:
         """Return the number of attempts as a text."""
         return "1 attempt" if self.done == 1 else f"{self.done:,} attempts"
+
+
+class Pages(Activity):
+    """The pages of a response, and their *items*."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        super().__init__()
+
+    def text(self, now: float) -> str:
+        """Return the numbers of pages and items, and their rate."""
+        _, rate = self._rates(now)
+        return f"{self.count()}, {rate:,.0f} items/s"
+
+    def count(self) -> str:
+        """Return the numbers of pages and items as a text."""
+        pages, items = "page" if self.done == 1 else "pages", "item" if self.items == 1 else "items"
+        return f"{self.done:,} {pages}, {self.items:,} {items}"
+
+    def _counts(self) -> tuple[int, int]:
+        return self.done, self.items
 
 
 class Transfer(Activity):
@@ -127,13 +146,23 @@ AnyActivity = TypeVar("AnyActivity", bound=Activity)
 
 
 class Progress:
-    """Show the innermost of the current activities with *write*, in a line shorter than *columns*; thread-safe."""
+    """Show the innermost activity that takes long with *write*, in a line shorter than *columns*; thread-safe.
 
-    def __init__(self, write: Callable[[bytes], None], columns: Callable[[], int], *, colors: bool) -> None:
-        self._write, self._columns, self._colors = write, columns, colors
+    Nothing is shown while *may_show* returns False.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        columns: Callable[[], int],
+        *,
+        colors: bool,
+        may_show: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._write, self._columns, self._colors, self._may_show = write, columns, colors, may_show
         self._activities: list[Activity] = []
         self._pauses = 0
-        self._is_shown = False
+        self._shown: Activity | None = None
         self._lock = threading.RLock()  # a signal handler may print a message while the lock is held
         self._has_activity = threading.Event()
         self._thread: threading.Thread | None = None
@@ -157,9 +186,9 @@ class Progress:
     def _erase(self) -> None:
         """Erase the line until the next update."""
         with self._lock:
-            if self._is_shown:
+            if self._shown is not None:
                 self._write(_ERASE)
-                self._is_shown = False
+                self._shown = None
 
     def pause(self) -> None:
         """Show nothing until `resume`, because something else uses the terminal: a prompt or another program."""
@@ -183,11 +212,12 @@ class Progress:
         with self._lock:
             if activity in self._activities:
                 del self._activities[self._activities.index(activity) :]
-            if self._activities:
-                self._activities[-1].started = time.monotonic()  # the wait begins when the upload has ended
-            else:
+            if not self._activities:
                 self._has_activity.clear()
-            self._erase()
+            elif self._activities[-1].restarts:
+                self._activities[-1].started = time.monotonic()
+            if self._shown not in self._activities:
+                self._erase()
 
     def _run(self) -> None:
         line: _Line | None = None
@@ -201,16 +231,18 @@ class Progress:
             time.sleep(_UPDATE_INTERVAL)
 
     def _due(self, now: float) -> Activity | None:
-        """Return the activity to show, or None if it has just begun."""
-        activity = next(reversed(self._activities.copy()), None)
-        return activity if activity and not self._pauses and now - activity.started >= activity.delay else None
+        """Return the innermost activity that did not just begin, or None if there is none, or nothing may be shown."""
+        if self._pauses or not self._may_show():
+            return None
+        running = reversed(self._activities.copy())
+        return next((each for each in running if now - each.started >= each.delay), None)
 
     def _show(self, line: "_Line") -> None:
         with self._lock:
             now = time.monotonic()
             if activity := self._due(now):  # it may have ended in the meantime
                 text = line.of(activity, now, self._columns() - 1)
-                self._is_shown = True
+                self._shown = activity
                 self._write(b"\r" + text + b"\x1b[K")
 
 

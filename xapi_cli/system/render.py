@@ -21,10 +21,11 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char in keep or _is_safe(char) else _escaped(char) for char in text)
+    return "".join(char if char in keep or is_readable(char) else _escaped(char) for char in text)
 
 
-def _is_safe(char: str) -> bool:
+def is_readable(char: str) -> bool:
+    """Return whether *char* is shown as it is, and not as an escape."""
     return char.isprintable() or char in _SPACES  # not printable for Python, but French and Japanese use them
 
 
@@ -46,7 +47,7 @@ def escape_json(line: str) -> str:
     """Return the JSON *line* with control characters, except tabs, as JSON escapes."""
     if line.isprintable():
         return line
-    return "".join(char if char == "\t" or _is_safe(char) else _json_escape(char) for char in line)
+    return "".join(char if char == "\t" or is_readable(char) else _json_escape(char) for char in line)
 
 
 def escape_command(command: str) -> str:
@@ -56,7 +57,7 @@ def escape_command(command: str) -> str:
     """
     if command.isprintable():
         return command
-    return "".join(char if char in "\t\n" or _is_safe(char) else _printf_call(char) for char in command)
+    return "".join(char if char in "\t\n" or is_readable(char) else _printf_call(char) for char in command)
 
 
 def _printf_call(char: str) -> str:

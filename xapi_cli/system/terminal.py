@@ -58,6 +58,7 @@ class Terminal:
         self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
         self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
         self._has_open_line = False  # on stdout: what was written last does not end with a newline
+        self._has_ended_interruption = False
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
@@ -94,7 +95,7 @@ class Terminal:
             with self._progress.interrupted() if self._progress and self.stdout_is_terminal else nullcontext():
                 standard_streams.write_all(self._stdout.fileno(), data)
             if data:
-                self._has_open_line = data[-1:] != b"\n"
+                self._has_open_line = bytes(data[-1:]) != b"\n"
         except OSError as error:
             if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stdout was closed early") from error
@@ -158,9 +159,21 @@ class Terminal:
         self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))
 
     def begin_line(self) -> None:
-        """Move to the first column of a terminal that has echoed Ctrl-C as `^C`, which the next message replaces."""
+        """Move to the start of a line of a terminal that has echoed Ctrl-C as `^C`, which the next message replaces."""
         if self.stderr_is_terminal and not self.has_json_messages:
-            self.write_stderr(b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K")
+            start = b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K"
+            self.write_stderr(b"" if self._is_within_line else start)
+
+    def note_interruption(self, text: str) -> None:
+        """Write *text*, what Ctrl-C has interrupted, in place of the `^C`."""
+        self.begin_line()
+        self._has_ended_interruption = True
+        self.note(text)
+
+    def end_interruption(self) -> None:
+        """End the line of a terminal that has echoed Ctrl-C as `^C`, unless a message has replaced it."""
+        if self.stderr_is_terminal and not self.has_json_messages and not self._has_ended_interruption:
+            self.write_stderr(b"\n")
 
     def _message(self, level: str, text: str, color: "Name") -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""
@@ -183,7 +196,7 @@ class Terminal:
 
     def _write_stderr(self, data: bytes) -> None:
         """Write *data* to stderr, in place of the progress, and on a line of its own."""
-        if self._has_open_line and self._shares_stdout:
+        if self._is_within_line:
             data = b"\n" + data
         self._has_open_line = False
         if self._progress is None:
@@ -201,7 +214,12 @@ class Terminal:
         if self._progress is None:
             from xapi_cli.system.progress import Progress
 
-            self._progress = Progress(self._write_progress, lambda: self.columns, colors=self.stderr_style.enabled)
+            self._progress = Progress(
+                self._write_progress,
+                lambda: self.columns,
+                colors=self.stderr_style.enabled,
+                may_show=lambda: not self._is_within_line,
+            )
         return self._progress.during(activity)
 
     def waiting(self, host: str) -> "AbstractContextManager[object]":
@@ -238,6 +256,11 @@ class Terminal:
     def stderr_is_terminal(self) -> bool:
         """Whether stderr is a terminal."""
         return standard_streams.is_terminal(2)
+
+    @property
+    def _is_within_line(self) -> bool:
+        """Whether what is written to stderr would continue a line of stdout."""
+        return self._has_open_line and self._shares_stdout
 
     @cached_property
     def _shares_stdout(self) -> bool:
@@ -318,6 +341,7 @@ class Terminal:
         return reply.rstrip("\r\n")
 
     def _end_prompt(self) -> None:
+        self._has_ended_interruption = True
         if not self.has_json_messages:
             self.print_stderr("")
 

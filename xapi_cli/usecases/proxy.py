@@ -71,7 +71,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         if options.command:
             terminal.no_input = True
             return _run_command(runtime, server, options.command, given)
-        _serve_until_signal(server, lambda: _print_settings(terminal, given))
+        _serve_until_signal(server, terminal, lambda: _print_settings(terminal, given))
     return 0
 
 
@@ -93,12 +93,14 @@ def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
 # until the end
 
 
-def _serve_until_signal(server: Server, print_settings: "Callable[[], None]") -> None:
+def _serve_until_signal(server: Server, terminal: "Terminal", print_settings: "Callable[[], None]") -> None:
     is_ending = False
 
     def stop(number: int) -> bool:
         nonlocal is_ending
         is_ending = True
+        if number == signal.SIGINT:
+            terminal.end_interruption()
         server.wake()
         return True
 

@@ -1,8 +1,8 @@
 """Run `xapi request`, from the command-line arguments to the exit code."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
     from xapi_cli.request.send import Outcome, Sender
+    from xapi_cli.request.upload import Upload
     from xapi_cli.runtime import Runtime
 
 _CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
@@ -149,7 +150,8 @@ class Request:
             file = self._open_output(stack)
             meta_file = self._open_file(stack, self._options.meta)
             call = self._call(stack)
-            sender = self._sender(tokens)
+            upload = self._upload()
+            sender = self._sender(tokens, upload)
             output = self._output(file, jq)
             output.expectations = expectations
             meta = Meta(sender, output, tokens)
@@ -158,14 +160,14 @@ class Request:
                 if condition is not None:
                     self._poll(sender, output, call, condition, meta.received)
                 elif self._options.pages is None:
-                    self._exchange(sender, output, file, call, meta.received)
+                    self._exchange(sender, output, file, call, _received(meta, upload))
                 else:
                     self._paginate(sender, output, call, meta, tokens)
             except BaseException as error:
                 if isinstance(error, _CONCERNS_RESPONSE):
                     concern_call(error, call, meta.outcome)
                 self._write_meta_of_failure(meta, meta_file)
-                self._report_unfinished(error, output, file)
+                self._report_unfinished(error, output, file, "" if meta.outcome else self._unfinished_upload(upload))
                 raise
             self._write_meta(meta, meta_file)
         assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
@@ -340,8 +342,8 @@ class Request:
         options = self._options
         return build(self._items, data=options.data, form=options.form, stdin=self._runtime.terminal.stdin)
 
-    def _sender(self, tokens: "TokenSource | None") -> "Sender":
-        from xapi_cli.request.send import Sender
+    def _sender(self, tokens: "TokenSource | None", upload: "Upload | None") -> "Sender":
+        from xapi_cli.request.send import Sender, show_nothing
 
         runtime = self._runtime
         return Sender(
@@ -353,18 +355,8 @@ class Request:
             unsafe=self._options.retry_unsafe,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
-            uploading=self._uploading,
+            uploading=show_nothing if upload is None else upload.sending,
         )
-
-    @contextmanager
-    def _uploading(self, length: int) -> Iterator[Callable[[int], None]]:
-        if not self._runtime.terminal.shows_progress:
-            yield lambda count: None
-            return
-        from xapi_cli.system.progress import Transfer
-
-        with self._runtime.terminal.during(Transfer("sent", length)) as transfer:
-            yield transfer.advance
 
     def _filter(self, stack: ExitStack) -> "Filter | None":
         """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""
@@ -372,7 +364,15 @@ class Request:
             return None
         from xapi_cli.request.jq.filter import Filter
 
-        found = Filter(self._options.filter, self._runtime.environ, for_items=self._options.pages is not None)
+        options, terminal = self._options, self._runtime.terminal
+        is_shown = terminal.stdout_is_terminal and options.output in (None, "-")
+        is_plain = not is_shown and options.look(is_terminal=False, has_colors=False).is_plain
+        found = Filter(
+            self._options.filter,
+            self._runtime.environ,
+            for_items=options.pages is not None,
+            encode="tostring" if is_plain else "tojson",
+        )
         stack.callback(found.close)
         return found
 
@@ -415,6 +415,7 @@ class Request:
         options = self._options
         return ResponseOutput(
             self._runtime.terminal,
+            options.look,
             file,
             include=options.include,
             error_body=options.error_body(has_json_messages=self._runtime.terminal.has_json_messages),
@@ -423,13 +424,19 @@ class Request:
         )
 
     def _report_unfinished(
-        self, error: BaseException, output: "ResponseOutput", file: "AtomicFile | PartialFile | None"
+        self, error: BaseException, output: "ResponseOutput", file: "AtomicFile | PartialFile | None", sent: str
     ) -> None:
-        """State what remains of the download to *file*: in *error*, or in a note if it is reported silently."""
-        if file is None:
-            return
+        """State what remains of the download to *file*: in *error*, or in a note if it is reported silently.
+
+        Without a file, a note about an interruption states what was *sent*, or what a redirected stdout has received.
+        """
         from xapi_cli.request.files import unfinished
 
+        if file is None or (sent and not file.kept):
+            is_redirected = self._runtime.terminal.stdout_is_file and self._options.pages is None and output.size
+            received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
+            unfinished.report(error, self._runtime.terminal, "", sent or received)
+            return
         how = "use --continue to keep partial downloads"
         if self._options.resume:
             how = "the server cannot resume it: run the command again"
@@ -438,6 +445,19 @@ class Request:
         if self._options.resume and file.count and not kept:
             kept = discarded
         unfinished.report(error, self._runtime.terminal, kept, discarded)
+
+    def _upload(self) -> "Upload | None":
+        if not self._has_body:
+            return None
+        from xapi_cli.request.upload import Upload
+
+        return Upload(self._runtime.terminal)
+
+    def _unfinished_upload(self, upload: "Upload | None") -> str:
+        """Return what is known about the body of the request if there was no response."""
+        from xapi_cli.http import retry
+
+        return "" if upload is None else upload.interrupted(is_safe=self._sent_method in retry.METHODS)
 
     def _write_meta_of_failure(self, meta: Meta, file: "AtomicFile | None") -> None:
         """Write the --meta object of a failed request; an error in writing it must not hide the failure."""
@@ -477,3 +497,14 @@ class Request:
         if response.status_code in _METHOD_REJECTED and self._method is None and response.request.method != "GET":
             error.hint = _METHOD_HINT
         raise error
+
+
+def _received(meta: Meta, upload: "Upload | None") -> "Callable[[Outcome], None]":
+    """Return what takes a response: the upload has ended by then."""
+
+    def received(outcome: "Outcome") -> None:
+        if upload is not None:
+            upload.note()
+        meta.received(outcome)
+
+    return received

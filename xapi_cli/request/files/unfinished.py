@@ -26,6 +26,5 @@ def _note_interruption(error: BaseException, terminal: "Terminal", text: str) ->
     """Write *text* on a terminal; elsewhere, signals are silent."""
     if not terminal.stderr_is_terminal or not text:
         return
-    if isinstance(error, KeyboardInterrupt):
-        terminal.begin_line()
-    terminal.note(f"interrupted: {text}")
+    note = terminal.note_interruption if isinstance(error, KeyboardInterrupt) else terminal.note
+    note(f"interrupted: {text}")

@@ -3,12 +3,12 @@
 from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING
 
-from xapi_cli.system.render import escape_json
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from xapi_cli.request.files.atomic_file import AtomicFile
+    from xapi_cli.request.json.pretty import Formatter
+    from xapi_cli.request.options import Look
     from xapi_cli.request.output import ResponseOutput
 
 _BUFFERED = 64 * 1024  # bytes
@@ -23,12 +23,16 @@ class ItemOutput:
     def __init__(self, output: "ResponseOutput", *, slurp: bool) -> None:
         self._output, self._slurp, self._filter = output, slurp, output.filter
         self._file: AtomicFile | None = output.file  # type: ignore[assignment]  # pages are never resumed
-        self._write: Callable[[bytes], None] = self._file.write if self._file else self._stdout()
-        self._escapes = self._file is None and self._filter is None and output.terminal.stdout_is_terminal
+        self._write, look = output.destination(self._file)
+        self._sorts = look.sorts and self._filter is None
+        self._formatter = None if self._filter is not None else _formatter(output, look)
+        if self._filter is not None:
+            self._write = output.result_writer(self._file)
         self._buffer = bytearray()
         self._is_first = True
         self._added = self._printed = 0  # items of the page
         self._has_begun = False  # a part of the page may have been written
+        self._decode = getincrementaldecoder("utf-8")().decode
 
     def begin_page(self) -> None:
         """Count the items from now on as those of the next page."""
@@ -45,27 +49,33 @@ class ItemOutput:
     def add(self, item: "Iterable[bytes]") -> None:
         """Write *item*, a value in blocks, at the latest when `flush` is called."""
         if self._slurp:
-            self._buffer += b"[" if self._is_first else b","
-        for block in self._escaped(item) if self._escapes else item:
-            self._buffer += block
+            self._add(b"[" if self._is_first else b",")
+        for block in self._sorted(item) if self._sorts else item:
+            self._add(block)
             self._flush_if_full()
+        self._end_value()
         if not self._slurp:
             self._buffer += b"\n"
         self._is_first = False
         self._added += 1
         self._flush_if_full()
 
+    def _add(self, block: bytes) -> None:
+        self._buffer += block if self._formatter is None else self._formatter.feed(self._decode(block)).encode()
+
+    def _end_value(self) -> None:
+        if self._formatter is not None:
+            self._buffer += self._formatter.end().encode()
+
     def _flush_if_full(self) -> None:
         if len(self._buffer) >= _BUFFERED and self._filter is None:
             self.flush()
 
     @staticmethod
-    def _escaped(item: "Iterable[bytes]") -> "Iterator[bytes]":
-        decoder = getincrementaldecoder("utf-8")()
-        return (escape_json(decoder.decode(block)).encode() for block in item)
+    def _sorted(item: "Iterable[bytes]") -> "Iterator[bytes]":
+        from xapi_cli.request.display import sorted_names
 
-    def _stdout(self) -> "Callable[[bytes], None]":
-        return self._output.terminal.write if self._filter is None else self._output.text_writer()
+        return (text.encode() for text in sorted_names(b"".join(item).decode()))
 
     def _write_of_page(self, data: bytes) -> None:
         self._has_begun = True
@@ -86,7 +96,17 @@ class ItemOutput:
     def finish(self) -> None:
         """Write the end of the array and complete the file, after the last page."""
         if self._slurp:
-            self._buffer += b"[]\n" if self._is_first else b"]\n"
+            self._add(b"[]" if self._is_first else b"]")
+            self._buffer += b"\n"
         self.flush()
         if self._file is not None:
             self._file.commit()
+
+
+def _formatter(output: "ResponseOutput", look: "Look") -> "Formatter | None":
+    """Return what shows items with *look*, None if they are written as they are."""
+    if look.is_plain and (output.file is not None or not output.terminal.stdout_is_terminal):
+        return None
+    from xapi_cli.request.json.pretty import Formatter
+
+    return Formatter(colors=look.colors, indents=look.indents)

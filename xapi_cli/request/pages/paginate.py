@@ -1,6 +1,8 @@
 """`--paginate`: request one page after another, and write their items."""
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.pages.link_header import next_target
 from xapi_cli.request.send import Outcome, Sender, status_error
+from xapi_cli.system.progress import Pages as Progress
 from xapi_cli.system.redact import redact_page_url
 from xapi_cli.system.render import pasteable, printable
 
@@ -55,6 +58,7 @@ class Pages:
         self._may_be_partial = False  # the only page is an object, or has --items, and there was no Link header
         self._unfinished: Call | None = None  # the call for the page to resume from after a failure
         self.count = 0  # of the pages whose items were written
+        self._progress = Progress()
 
     def run(self, call: Call) -> None:
         """Request the page of *call* and all pages after it.
@@ -62,22 +66,34 @@ class Pages:
         Raises the error of the first page that fails, and NetworkError if a page is not valid, too large, on another
         origin, or has been requested before.
         """
-        next_call: Call | None = call
         self._given = urls.parameter_names(call.url)
+        terminal, started = self._output.terminal, time.monotonic()
+        is_shown = self._output.file is not None or terminal.stdout_is_terminal or terminal.stdout_is_file
+        with terminal.during(self._progress) if is_shown else nullcontext():
+            next_call = self._request_all(call)
+        if self._is_modified:
+            self._items.finish()
+            if self._output.file is not None:
+                seconds = time.monotonic() - started
+                self._output.note_written(self._output.file, seconds, content=self._progress.count())
+        if next_call is None:
+            self._note_missing_field()
+
+    def _request_all(self, call: Call) -> Call | None:
+        """Request the page of *call* and all pages after it; return the call for the next one, None after the last."""
+        next_call: Call | None = call
         while next_call is not None:
             call = next_call
             if self._visited.contains(call.url):
                 raise _error(f"the pages form a loop: {call.display_url} was already requested", urls.STOP_BEFORE)
             next_call = self._page(call)
             self.count += 1
+            self._progress.advance(1)
             if next_call is not None and self.count == self._options.max_pages:
                 pages = "page" if self.count == 1 else "pages"
                 self._note(f"stopped after {self.count} {pages}; {self._how_to_continue(next_call)}")
                 break
-        if self._is_modified:
-            self._items.finish()
-        if next_call is None:
-            self._note_missing_field()
+        return next_call
 
     def remaining(self) -> str:
         """Return how to continue after a failure, or an empty text if no page was written or the next is unknown."""
@@ -117,6 +133,7 @@ class Pages:
         if text:
             for item in self._spans(text, json.whole(text)):
                 self._items.add(json.compact(text, item))
+                self._progress.items += 1
         self._items.flush()
         self._unfinished = None
         outcome.response.close()

@@ -1,0 +1,312 @@
+"""How JSON looks: indented, colored and decoded on a terminal with every option, and in a pipe with --pretty."""
+
+import json
+import re
+import threading
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from tests.commands.api import bearing, response
+from tests.commands.page_server import PageServer, link, numbered, page
+from tests.support.program import OnTerminal, Xapi
+from tests.support.servers import Server, hang, request, send, wait_for
+
+BODY = rb'{"b":1.10,"a":["\u00dc\/\u001b",null]}'
+INDENTED = '{\n  "b": 1.10,\n  "a": [\n    "Ü/\\u001b",\n    null\n  ]\n}\n'
+COLORED = (
+    '{\n  \x1b[1;34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[1;34m"a"\x1b[0m: [\n    \x1b[32m"Ü/\\u001b"\x1b[0m,\n'
+    "    \x1b[35mnull\x1b[0m\n  ]\n}\n"
+)
+SORTED = '{\n  "a": [\n    "Ü/\\u001b",\n    null\n  ],\n  "b": 1.10\n}\n'
+
+
+def _screen(terminal: OnTerminal) -> str:
+    """Return what is on the screen at the end, with its colors."""
+    return re.sub("(?m)^.*\r[^\n]*\x1b\\[K", "", terminal.seen.decode().replace("\r\n", "\n"))
+
+
+def _text(terminal: OnTerminal) -> str:
+    """Return what is on the screen at the end, without its colors."""
+    return re.sub("\x1b\\[[0-9;]*m", "", _screen(terminal))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [([], 1), (["--jq", "."], 1), (["--jq", "., ."], 2), (["--paginate"], 1), (["--paginate", "--jq", "."], 1)],
+)
+def test_json_looks_the_same_with_each_option(xapi: Xapi, options: list[str], count: int, columns: int) -> None:
+    with (
+        PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server,
+        xapi.on_terminal("request", "/", *options, env=bearing(server), columns=columns) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert _screen(terminal) == COLORED * count
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--pretty", "format"], INDENTED),
+        (["--color", "never"], INDENTED),
+        (["--pretty", "none"], BODY.decode() + "\n"),
+        (["--sort-keys", "--color", "never"], SORTED),
+        (["--pretty", "none", "--jq", "."], '{"b":1.10,"a":["Ü/\\u001b",null]}\n'),
+        (["--pretty", "format", "--paginate", "--slurp"], f"[\n{indent(INDENTED, '  ')}]\n"),
+        (["--sort-keys", "--color", "never", "--paginate"], SORTED),
+    ],
+)
+def test_a_terminal_shows_json_as_the_user_asks(xapi: Xapi, options: list[str], shown: str) -> None:
+    with (
+        PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server,
+        xapi.on_terminal("request", "/", *options, env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert _screen(terminal) == shown
+
+
+@pytest.mark.parametrize("env", [{}, {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}, {"NO_COLOR": "1"}])
+@pytest.mark.parametrize(
+    ("options", "out"),
+    [
+        ([], BODY.decode()),
+        (["--color", "auto"], BODY.decode()),
+        (["--pretty", "none"], BODY.decode()),
+        (["--pretty", "all"], COLORED),
+        (["--pretty", "format"], INDENTED),
+        (["--pretty", "all", "--color", "never"], INDENTED),
+        (["--pretty", "format", "--color", "always"], COLORED),
+        (["--color", "always", "--jq", ".b"], "\x1b[36m1.10\x1b[0m\n"),
+        (["--sort-keys"], SORTED),
+        (["--jq", ".a[0]"], "Ü/\x1b\n"),
+        (["--pretty", "all", "--jq", ".a[0]"], "Ü/\x1b\n"),
+        (["--pretty", "format", "--jq", "."], INDENTED),
+        (["--sort-keys", "--jq", "."], SORTED),
+        (["--pretty", "format", "--paginate"], INDENTED),
+        (["--sort-keys", "--paginate"], SORTED),
+        (["--paginate"], BODY.decode() + "\n"),
+    ],
+)
+def test_a_pipe_gets_another_look_only_if_the_user_asks(
+    xapi: Xapi, options: list[str], out: str, env: dict[str, str]
+) -> None:
+    with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
+        outcome = xapi("request", "/", *options, env=bearing(server) | env)
+
+    assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--jq", "."], ["--paginate"]])
+def test_a_file_gets_another_look_only_if_the_user_asks(xapi: Xapi, options: list[str]) -> None:
+    with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
+        for arguments in ([], ["--pretty", "format"]):
+            assert xapi("request", "/", "-o", "out", *options, *arguments, env=bearing(server)).code == 0
+            text = (xapi.home / "out").read_text()
+            assert json.loads(text) == json.loads(BODY)
+            assert (text == INDENTED) is bool(arguments)
+
+
+def test_headers_in_a_pipe_are_colored_only_if_the_user_asks(xapi: Xapi) -> None:
+    with PageServer(lambda _: response("200 OK", b"{}")) as server:
+        plain = xapi("request", "/", "-i", env=bearing(server) | {"FORCE_COLOR": "1"})
+        colored = xapi("request", "/", "-i", "--pretty", "all", env=bearing(server))
+
+    assert plain.body == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    assert colored.out.endswith("\x1b[36mContent-Length\x1b[0m: 2\n\n{}\n")
+
+
+def test_an_error_body_on_stderr_has_the_look_that_the_user_asks_for(xapi: Xapi) -> None:
+    with PageServer(lambda _: response("404 No", BODY)) as server:
+        outcome = xapi("request", "/", "--error-body", "stderr", "--pretty", "format", env=bearing(server))
+
+    assert outcome.err.startswith(INDENTED + "xapi: error: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sort-keys", "--pretty=none"], "--sort-keys cannot be combined with --pretty none; write --pretty format"),
+        (["--continue", "-o", "f", "--pretty", "all"], "--continue cannot be combined with --pretty; omit --pretty"),
+        (["--continue", "-o", "f", "--color", "always"], "--continue cannot be combined with --color; omit --color"),
+        (["--continue", "-o", "f", "--sort-keys"], "--continue cannot be combined with --sort-keys; omit --sort-keys"),
+    ],
+)  # fmt: skip
+def test_looks_that_exclude_other_options_are_usage_errors(xapi: Xapi, options: list[str], message: str) -> None:
+    outcome = xapi("request", "/", *options, env={"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"xapi: error: {message}\n")
+
+
+def test_results_and_items_appear_on_a_terminal_as_they_arrive(xapi: Xapi) -> None:
+    seen = threading.Event()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
+    with (
+        Server([request(), send(head + b'{"id":1}\n'), wait_for(seen), send(b'{"id":2}\n')]) as server,
+        xapi.on_terminal("request", "/", "--jq", "{n:.id}", env=bearing(server)) as terminal,
+    ):
+        terminal.expect('{\r\n  "n": 1\r\n}\r\n')
+        seen.set()
+        terminal.expect('{\r\n  "n": 2\r\n}\r\n')
+        assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_pages_show_their_progress_and_then_one_line(xapi: Xapi, columns: int) -> None:
+    seen, words = threading.Event(), ("request", "/items", "--paginate", "-o", "out")
+    pages = numbered(3)
+
+    def respond(target: str) -> bytes:
+        assert not target.endswith("=3") or seen.wait(30), "the progress was not shown"
+        return pages(target)
+
+    with (
+        PageServer(respond) as server,
+        xapi.on_terminal(*words, env=bearing(server), columns=columns) as terminal,
+    ):
+        shown = terminal.expect("2 pages, 4 items, ")
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert max(map(len, re.split(r"[\r\n]|\x1b\[K", shown))) < columns
+    last = terminal.text.rpartition("\x1b[K")[2]
+    assert re.fullmatch(r"xapi: wrote out: 3 pages, 6 items, 54 bytes in \d+\.\d s\r\n", last)
+    assert (xapi.home / "out").read_text() == "".join(f'{{"id":{number}}}\n' for number in range(1, 7))
+
+
+def test_no_progress_is_drawn_over_an_incomplete_line(xapi: Xapi) -> None:
+    seen = threading.Event()
+
+    def respond(target: str) -> bytes:
+        assert target == "/items" or seen.wait(30), "the first page was not shown"
+        return page([1], *([link("?page=2")] if target == "/items" else []))
+
+    with (
+        PageServer(respond) as server,
+        xapi.on_terminal("request", "/items", "--paginate", "--slurp", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("[\r\n  1")
+        assert not terminal.sees_output_within(2.5)
+        seen.set()
+        assert terminal.wait() == 0
+
+    assert terminal.text.endswith("[\r\n  1,\r\n  1\r\n]\r\n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "start", "size"),
+    [
+        ("Content-Length: 20971520\r\n", b"\x89PNG\r\n\x1a\n\0", "20.0 MiB, "),
+        ("Content-Length: 20971520\r\nContent-Type: image/png\r\n", b"", "20.0 MiB, "),
+        ("Connection: close\r\n", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", ""),
+    ],
+)
+def test_a_binary_body_is_refused_before_it_has_arrived(xapi: Xapi, headers: str, start: bytes, size: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\n{headers}\r\n".encode()
+    with (
+        Server([request(), send(head + start), hang()]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait(20) == 0
+
+    assert terminal.text.endswith(f"xapi: binary body, {size}not shown; use -o FILE, or a pipe\r\n")
+
+
+UP = b"x" * 50_000_000  # more than the buffers of a connection
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_ctrl_c_in_an_upload_says_how_much_was_sent(xapi: Xapi, tmp_path: Path, columns: int) -> None:
+    (tmp_path / "in").write_bytes(UP)
+    with (
+        Server([hang()]) as server,
+        xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server), columns=columns) as terminal,
+    ):
+        terminal.expect("/47.7 MiB, ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+    assert re.search(r"\^C(\r\x1b\[K)+xapi: interrupted: [\d.]+ [KM]iB of 47\.7 MiB sent\r\n$", terminal.text)
+
+
+@pytest.mark.parametrize(
+    ("method", "text"), [("POST", "xapi: interrupted: the request was sent, and may have been processed"), ("PUT", "")]
+)
+def test_ctrl_c_after_a_request_says_whether_it_may_have_been_processed(xapi: Xapi, method: str, text: str) -> None:
+    sent = threading.Event()
+    with (
+        Server([request(), lambda _: sent.set(), hang()]) as server,
+        xapi.on_terminal("request", method, "/", "a=1", env=bearing(server)) as terminal,
+    ):
+        assert sent.wait(30)
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+    assert _text(terminal) == (f"{text}\n" if text else "^C\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_ctrl_c_in_a_redirected_download_says_how_much_was_received(xapi: Xapi, tmp_path: Path, columns: int) -> None:
+    half = response("200 OK", b"x" * 1_000_000, "Content-Length: 2000000")
+    with (
+        Server([request(), send(half), hang()]) as server,
+        (tmp_path / "out").open("wb") as out,
+        xapi.on_terminal("request", "/", stdout=out, env=bearing(server), columns=columns) as terminal,
+    ):
+        terminal.expect("received 976.6 KiB/1.9 MiB, ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+    assert " ".join(_text(terminal).split()) == "xapi: interrupted: 976.6 KiB received; the output is incomplete"
+
+
+@pytest.mark.parametrize("words", ["request /", "token status --check /", "request / --jq ."])
+def test_a_prompt_after_ctrl_c_begins_a_line(xapi: Xapi, words: str) -> None:
+    asked = threading.Event()
+    with (
+        Server([request(), lambda _: asked.set(), hang()]) as server,
+        xapi.on_terminal(*words.split(), env=bearing(server)) as terminal,
+    ):
+        assert asked.wait(30)
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+    assert terminal.text.endswith("^C\r\n")
+
+
+@pytest.mark.parametrize("words", ["sandbox", "proxy --port 0"])
+def test_a_prompt_after_ctrl_c_in_a_server_begins_a_line(xapi: Xapi, words: str) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "t"}
+    with xapi.on_terminal(*words.split(), env=env, columns=200) as terminal:
+        terminal.expect("xapi: serving until Ctrl-C")
+        terminal.interrupt()
+        assert terminal.wait() == 0
+
+    assert terminal.text.endswith("^C\r\n")
+
+
+def test_ctrl_c_after_an_incomplete_line_leaves_that_line(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(b"HTTP/1.1 200 OK\r\n\r\ntwo words"), hang()]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("two words")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+    assert terminal.text == "two words^C\r\n"
+
+
+@pytest.mark.parametrize("body", ["word", "two words", '{"a": [1, "tr'])
+def test_a_truncated_body_is_shown_and_its_error_begins_a_line(xapi: Xapi, body: str) -> None:
+    half = response("200 OK", body.encode(), "Content-Length: 20")
+    with (
+        Server([request(), send(half)]) as server,
+        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 11
+
+    assert terminal.text.startswith(f"{body}\r\nxapi: error: ")
