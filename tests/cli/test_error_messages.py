@@ -127,7 +127,8 @@ ERRORS = {
     "no token and no password": Error(
         "request /x-api/me", HERE, 10,
         f"not logged in as {ME}: no stored token, and no password source is available; run `xapi login`, or set"
-        " XAPI_PASSWORD or the profile's password_command, or store the password with --storage keyring, agent or helper",
+        " XAPI_PASSWORD or the profile's password_command, or"
+        " store the password with --storage keyring, agent or helper",
     ),
     "no token": Error("token status", HERE, 10, "no stored token; run `xapi login`"),
     "no token and no login": Error(

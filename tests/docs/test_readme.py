@@ -53,7 +53,7 @@ def _truncated_download_is_an_error(xapi: Xapi, sandbox: Sandbox) -> None:
         assert xapi("request", "/", "-o", str(file), env=bearing(server)).code == 11
         assert file.read_text() == "old"
         if curl := shutil.which("curl"):
-            command = [curl, "-sS", "--compressed", "-o", file, "--noproxy", "*", server.url]
+            command = [curl, "-sS", "--compressed", "-o", str(file), "--noproxy", "*", server.url]
             assert subprocess.run(command, check=False, timeout=60).returncode == 0
 
 

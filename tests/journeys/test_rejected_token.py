@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.program import Xapi
 from tests.support.servers import Server, Step, request, send
-from tests.support.storages import ME, Env
+from tests.support.stores import ME, Env
 from xapi_cli.sandbox import MASTER, Sandbox
 
 LINE = '{"path": "/x-api/me"}\n'
