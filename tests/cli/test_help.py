@@ -45,7 +45,7 @@ def test_the_range_of_a_number_is_in_words(xapi: Xapi) -> None:
     request, batch = (" ".join(xapi(command, "--help").out.split()) for command in ("request", "batch"))
 
     assert "[at least 1]" in request
-    assert "[default: 0; 0 to 100]" in request
+    assert "default: 0] [0 to 100]" in request
     assert "1 to 500]" in batch
 
 
