@@ -337,7 +337,8 @@ def test_the_error_for_a_typo_in_the_config_file_names_the_line(xapi: Xapi) -> N
         "",
         f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
         "The keys are base_url, username, password_command, storage, keyring_cache, no_validate, redis_url,"
-        " redis_prefix, redis_password_command, credential_helper, timeout, max_time, ca_bundle, read_only, headers, retry, log\n",
+        " redis_prefix, redis_password_command, credential_helper, timeout, max_time, ca_bundle, read_only,"
+        " headers, retry, log\n",
     )
 
 
