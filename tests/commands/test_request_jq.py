@@ -154,7 +154,7 @@ def test_results_of_events_are_printed_as_they_arrive(xapi: Xapi) -> None:
         assert process.returncode == 0
 
 
-@pytest.mark.states("If no data arrives for the time of --timeout, the command ends with exit code 12.")
+@pytest.mark.states("If no data arrives for the time of --timeout, it ends with exit code 12.")
 def test_an_idle_stream_of_events_ends_after_the_timeout(xapi: Xapi) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     with Server([request(), send(head + b"data: 1\n\n"), hang()]) as server:
@@ -189,6 +189,9 @@ def test_a_long_first_record_is_not_held_back(xapi: Xapi, head: bytes, record: b
         assert process.communicate(timeout=30) == (b"2\n", b"")
 
 
+@pytest.mark.states(
+    "If a record of such a stream is not valid JSON, the command ends with exit code 1 when the record arrives."
+)
 @each_stream
 @pytest.mark.parametrize("invalid", [b'{"id":', b"<html>", b'"', b"[1,"])
 def test_an_invalid_record_is_an_error_when_it_arrives(xapi: Xapi, head: bytes, record: bytes, invalid: bytes) -> None:
