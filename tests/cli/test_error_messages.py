@@ -60,7 +60,7 @@ ERRORS = {
     ),
     "an unexpected argument": Error(
         "login hunter2", {}, 2,
-        "unexpected argument; the argument of `xapi login` is the base URL; -p NAME selects a profile",
+        "unexpected argument; give the base URL as the argument, or select a profile with -p NAME",
     ),
     "a profile as an argument": Error(
         "logout hunter2", {}, 2, "unexpected argument; `xapi logout -p NAME` selects a profile"

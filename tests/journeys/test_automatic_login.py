@@ -214,7 +214,7 @@ def test_a_request_warns_before_the_prompt_that_the_base_url_may_be_wrong(xapi: 
         terminal.type("\x03")
         assert terminal.wait() == 130
 
-    assert "responds with 404 Not Found; is the base URL right?" in shown
+    assert "responds with 404 Not Found; check the base URL" in shown
 
 
 def test_after_a_401_the_server_is_known_to_be_there(xapi: Xapi) -> None:

@@ -67,6 +67,37 @@ def test_a_final_401_is_shown_until_a_login(
     assert _rejections(xapi) == []
 
 
+@pytest.mark.states(
+    "The password is not stored there: a login after a 401 takes it from XAPI_PASSWORD or a password command,"
+    " or prompts for it."
+)
+@pytest.mark.states(
+    "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
+)
+@pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
+def test_after_a_401_a_script_needs_a_password_source(xapi: Xapi, sandbox: Sandbox) -> None:
+    login = ("login", "--base-url", sandbox.base_url, "-u", MASTER.email)
+    assert xapi(*login, env={"XAPI_PASSWORD": MASTER.password}).code == 0
+
+    sandbox.revoke_tokens()
+    without = xapi(*ME)
+    assert without.code == 10
+    assert without.err.endswith(
+        "; run `xapi login`, or set XAPI_PASSWORD or the profile's password_command, or store the password with"
+        " --storage keyring, agent or helper\n"
+    )
+    with xapi.on_terminal(*ME) as terminal:
+        terminal.expect("Password for ")
+        terminal.type(f"{MASTER.password}\n")
+        assert terminal.wait() == 0
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env={"XAPI_PASSWORD": MASTER.password}).code == 0
+    (xapi.home / "password").write_text(MASTER.password)
+    assert xapi("profile", "set", "password_command", f"cat {xapi.home / 'password'}").code == 0
+    sandbox.revoke_tokens()
+    assert xapi(*ME).code == 0
+
+
 def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_replaces_it(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env
 ) -> None:

@@ -66,10 +66,10 @@ _SUBJECTS = {
 }
 # Suggested only for a command of another tool, not for a typo; `agent stop` deletes the tokens of storage `agent`.
 _DESTRUCTIVE = frozenset({"logout", "remove", "stop", "unset"})
-_REDIRECTS = "redirects are followed by default; --no-follow stops that"
-_ERRORS = "a status of 400 or higher is an error by default; --no-check-status stops that"
-_NO_COOKIES = "cookies are not stored; send one as a header: -H 'Cookie: name=value'"
-_TOKEN_IS_SENT = "the stored token is sent by default; to use another one, set XAPI_TOKEN"
+_REDIRECTS = "redirects are followed by default, unless --no-follow is given"
+_ERRORS = "a status of 400 or higher is an error by default, unless --no-check-status is given"
+_NO_COOKIES = "send a cookie as a header: -H 'Cookie: name=value'"
+_TOKEN_IS_SENT = "the stored token is sent by default, or the one in XAPI_TOKEN"
 # Options of curl, wget, HTTPie and gh that `xapi request` expresses differently.
 _EQUIVALENTS = {
     **dict.fromkeys(("-X", "--request", "--method"), "give METHOD before PATH: `xapi request POST /path`"),
@@ -88,7 +88,7 @@ _EQUIVALENTS = {
     **dict.fromkeys(("-O", "--remote-name", "--output-document", "--download"), "name the file: -o FILE"),
     **dict.fromkeys(("-L", "--location", "--follow"), _REDIRECTS),
     **dict.fromkeys(("--fail", "--fail-with-body", "--check-status"), _ERRORS),
-    "-f": f"for form fields, use --form; {_ERRORS}",
+    "-f": f"use --form for form fields, but {_ERRORS}",
     **dict.fromkeys(("-b", "--cookie", "--cookie-jar", "--session"), _NO_COOKIES),
     **dict.fromkeys(("-a", "--auth", "--auth-type", "--bearer", "--oauth2-bearer"), _TOKEN_IS_SENT),
     **dict.fromkeys(("-A", "--user-agent"), "use -H 'User-Agent: NAME'"),
@@ -98,7 +98,7 @@ _EQUIVALENTS = {
     **dict.fromkeys(("-D", "--dump-header"), "use -i, -v or --meta FILE"),
     **dict.fromkeys(("-t", "--template"), "use --jq FILTER"),
     **dict.fromkeys(("-Z", "--parallel"), "use `xapi batch`"),
-    **dict.fromkeys(("-n", "--netrc", "--netrc-file"), "~/.netrc is not read; run `xapi login`"),
+    **dict.fromkeys(("-n", "--netrc", "--netrc-file"), "run `xapi login`, because ~/.netrc is not read"),
     "--offline": "use --curl, which prints the request instead of sending it",
     "--ignore-stdin": "stdin is read only for @-",
 }

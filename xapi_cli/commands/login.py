@@ -30,7 +30,7 @@ def _base_url(url: str) -> str:
     """Return *url*; raise UsageError, without quoting it, if it is something else, such as a password."""
     if "://" not in url and not _HOST.fullmatch(url):
         raise UsageError(
-            "unexpected argument", hint="the argument of `xapi login` is the base URL; -p NAME selects a profile"
+            "unexpected argument", hint="give the base URL as the argument, or select a profile with -p NAME"
         )
     return url
 
