@@ -37,8 +37,8 @@ def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592
 
     Prints the base URL and test credentials on stdout, as `export` lines of a
     shell, and serves until Ctrl-C. Lists its paths on stderr and, on a
-    terminal, each request. The second user has no master rights. POST /sandbox/kill-tokens
-    invalidates all tokens.
+    terminal, each request. The second user has no master rights. POST
+    /sandbox/kill-tokens invalidates all tokens.
 
     Examples:
 
