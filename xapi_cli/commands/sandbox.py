@@ -60,8 +60,12 @@ def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592
         return Sandbox(port, expires_in, log)
 
     with suppress(KeyboardInterrupt), _listening(runtime.terminal, port, listen) as server:  # Ctrl-C is the usual end
-        _print_settings(server, runtime.terminal)
-        _wait(runtime.terminal)
+        try:
+            _print_settings(server, runtime.terminal)
+            _wait()
+        except KeyboardInterrupt:
+            runtime.terminal.end_interruption()
+            raise
 
 
 def _listening(terminal: "Terminal", port: int | None, listen: "Callable[[int], Sandbox]") -> "Sandbox":
@@ -101,12 +105,8 @@ def _log(terminal: "Terminal") -> "Callable[[str, str, int], None] | None":
     return log
 
 
-def _wait(terminal: "Terminal") -> None:
+def _wait() -> None:
     import time
 
-    try:
-        while True:
-            time.sleep(3600)  # unlike waiting for a lock, Ctrl-C interrupts it on Windows too
-    except KeyboardInterrupt:
-        terminal.end_interruption()
-        raise
+    while True:
+        time.sleep(3600)  # unlike waiting for a lock, Ctrl-C interrupts it on Windows too

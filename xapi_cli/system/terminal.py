@@ -173,7 +173,7 @@ class Terminal:
     def end_interruption(self) -> None:
         """End the line of a terminal that has echoed Ctrl-C as `^C`, unless a message has replaced it."""
         if self.stderr_is_terminal and not self.has_json_messages and not self._has_ended_interruption:
-            self.write_stderr(b"\n")
+            self.write_stderr(b"" if self._is_within_line else b"\n")  # such a line is ended anyway
 
     def _message(self, level: str, text: str, color: "Name") -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""
