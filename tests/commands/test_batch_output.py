@@ -24,7 +24,7 @@ def test_an_output_line_has_all_documented_keys(xapi: Xapi) -> None:
         "content-length": "26",
     }
     assert isinstance(line["elapsed_ms"], int)
-    assert re.fullmatch(r"xapi: no stored token: .*\nxapi: 1 line in \d+\.\d s \([\d,]+/s\)\n", outcome.err)
+    assert re.fullmatch(r"xapi: logged in as .*: no stored token\nxapi: 1 line in \d+\.\d s \([\d,]+/s\)\n", outcome.err)
 
 
 BODIES: list[tuple[str, bytes, str, Any]] = [

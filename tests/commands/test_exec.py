@@ -21,7 +21,7 @@ def test_the_environment_has_token_and_base_url_and_no_password(xapi: Xapi, sand
     assert (environ["XAPI_BASE_URL"], environ["OTHER"]) == (sandbox.base_url, "kept")
     assert "XAPI_PASSWORD" not in environ
     assert MASTER.password not in outcome.out
-    assert outcome.err == f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: no stored token\n"
 
 
 def test_the_profiles_base_url_is_passed_on(xapi: Xapi, sandbox: Sandbox) -> None:

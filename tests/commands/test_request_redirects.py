@@ -111,7 +111,7 @@ def test_a_server_that_cannot_be_reached_after_a_redirect_is_not_that_of_the_bas
     with Server() as closed:
         pass
     with Server([request(), send(_to(f"{closed.url}/x"))]) as server:
-        args, text = (["/a"], None) if command == "request" else ([], "/a\n")
+        args, text = (["/a"], None) if command == "request" else ([], '{"path": "/a"}\n')
         outcome = xapi(command, *args, env=bearing(server), input=text)
 
     assert outcome.code == 11

@@ -151,7 +151,7 @@ def test_a_request_without_a_password_source_fails_before_stdin_is_read(xapi: Xa
         out, err = process.communicate(timeout=20)
 
     assert (process.returncode, out, err.count(b"\n"), server.received) == (10, b"", 1, [])
-    assert err.startswith(b"xapi: error: no stored token for me at ")
+    assert err.startswith(b"xapi: error: not logged in as me at ")
     assert os.read(reading, 100) == b"unread"
     os.close(reading)
     os.close(writing)

@@ -27,7 +27,7 @@ def test_it_logs_in_if_necessary_and_reports_the_reason(xapi: Xapi, sandbox: San
     outcome = xapi("token", "show", env=sandbox.settings)
 
     assert sandbox.user_of(outcome.out.removesuffix("\n")) == MASTER
-    assert outcome.err == f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: no stored token\n"
     assert not xapi.config.exists()  # only a login writes a profile
 
 
@@ -188,7 +188,7 @@ def test_fresh_always_logs_in(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     outcome = xapi("token", "show", "--fresh", env=sandbox.settings)
 
     assert outcome.out != f"{token}\n"
-    assert outcome.err == f"xapi: a fresh token was requested: logged in as {MASTER.email} at {sandbox.base_url}\n"
+    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: a fresh token was requested\n"
     assert xapi("token", "show").out == outcome.out
 
 

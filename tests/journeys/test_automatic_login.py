@@ -29,7 +29,7 @@ def test_a_request_without_a_token_logs_in_first(xapi: Xapi, sandbox: Sandbox) -
     assert json.loads(outcome.out)["email"] == MASTER.email
     assert (outcome.code, outcome.err) == (
         0,
-        f"xapi: no stored token: logged in as {MASTER.email} at {sandbox.base_url}\n",
+        f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: no stored token\n",
     )
     meta = json.loads((xapi.home / "meta.json").read_text())
     assert (meta["login"], meta["attempts"], sandbox.unauthorized) == ("missing", 1, 0)
@@ -250,7 +250,7 @@ def test_auto_without_a_keyring_works_for_one_command_and_names_the_alternative(
         "xapi: warning: no usable keyring on this machine; the token is not stored"
         " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
     )
-    assert second.startswith("xapi: no stored token: logged in")
+    assert second.startswith("xapi: logged in as ")
 
 
 def test_the_password_is_sent_only_in_the_token_request(xapi: Xapi, sandbox: Sandbox) -> None:
