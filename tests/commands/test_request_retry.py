@@ -222,3 +222,23 @@ def test_retry_does_not_repeat_the_login(xapi: Xapi) -> None:
     assert (outcome.code, outcome.out) == (11, "")
     assert b"".join(server.received).count(b"POST /x-api/token") == 1
     assert "canary" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("wait", "args", "reason"),
+    [
+        (7, ("--retry", "1", "--max-time", "3"), "; --max-time leaves less time"),
+        (1, ("--retry", "1"), "; --retry 1 was not enough"),
+        (301, ("--retry", "1"), "; --retry waits at most 300 s"),
+        (7, (), ", or use --retry"),
+    ],
+)
+def test_the_error_for_a_429_does_not_suggest_a_retry_that_was_given(
+    xapi: Xapi, wait: int, args: tuple[str, ...], reason: str
+) -> None:
+    with Server([serve(response("429 Slow", b"", f"Retry-After: {wait}"))]) as server:
+        outcome = xapi("request", "/a", *args, env=bearing(server))
+
+    assert outcome.code == 4
+    hint = f"too many requests: wait {wait} s{reason}"
+    assert outcome.err.splitlines()[-1] == f"xapi: error: GET {server.url}/a responded with 429 Slow; {hint}"

@@ -147,10 +147,22 @@ class Sender:
             if self._response is not None:
                 self._response.httpx.close()
             raise
-        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect, step.refused_retry)
+        refused_retry = step.refused_retry or self._spent_retries(step.response)
+        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect, refused_retry)
         if self._tokens is not None and is_rejection(outcome):
             self._tokens.record_rejection()
         return outcome
+
+    def _spent_retries(self, response: HttpxResponse) -> str | None:
+        """Return why *response* is a 429 although --retry was given, or None."""
+        if response.status != retry.TOO_MANY_REQUESTS or not self._policy.retries:
+            return None
+        seconds = retry.requested_wait(response.raw_headers)
+        if seconds is None or seconds <= retry.LONGEST_WAIT:
+            if self._deadline is not None and time.monotonic() + (seconds or 0) >= self._deadline:
+                return "--max-time leaves less time"
+            return f"--retry {self._policy.retries} was not enough"
+        return f"--retry waits at most {retry.LONGEST_WAIT:.0f} s"
 
     def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
@@ -316,10 +328,10 @@ def _server_hint(response: httpx.Response) -> str:
     return _SERVER_HINTS.get(response.status_code, f"try again {later}")
 
 
-def _rate_hint(response: httpx.Response) -> str:
-    seconds = retry.requested_wait(response.headers.raw)
+def _rate_hint(outcome: Outcome) -> str:
+    seconds = retry.requested_wait(outcome.response.headers.raw)
     hint = "too many requests: wait" if seconds is None else f"too many requests: wait {seconds} s"
-    if response.request.method not in retry.METHODS:
+    if outcome.refused_retry is not None or outcome.response.request.method not in retry.METHODS:
         return hint
     if seconds is not None and seconds > retry.LONGEST_WAIT:
         return f"{hint}; --retry waits at most {retry.LONGEST_WAIT:.0f} s"
@@ -333,5 +345,5 @@ def _hint(outcome: Outcome) -> str | None:
         allowed = printable(outcome.response.headers.get("Allow", "").strip())[:60]
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
     if outcome.response.status_code == retry.TOO_MANY_REQUESTS:
-        return _rate_hint(outcome.response)
+        return _rate_hint(outcome)
     return _CLIENT_HINTS.get(outcome.response.status_code)
