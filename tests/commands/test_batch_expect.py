@@ -146,9 +146,9 @@ def test_a_filter_added_to_a_journal_without_filters_must_be_omitted(xapi: Xapi,
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--expect", ".["), "the filter of --expect cannot be compiled"),
-        (("--jq", ".", "--expect", ".", "--expect", ".["), "the filter of --expect cannot be compiled"),
-        (("--jq", ".[", "--expect", ".["), "the filter of --jq cannot be compiled"),
+        (("--expect", ".["), "the --expect filter is not valid"),
+        (("--jq", ".", "--expect", ".", "--expect", ".["), "the --expect filter is not valid"),
+        (("--jq", ".[", "--expect", ".["), "the --jq filter is not valid"),
         (("--expect", "-e"), "--expect takes a filter, not an option of jq such as -e"),
         (("--merge", "--expect", "."), "--merge and --expect cannot be combined; omit --expect"),
     ],

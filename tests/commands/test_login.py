@@ -28,6 +28,16 @@ def test_a_login_reports_account_expiry_and_storage_on_stderr_and_nothing_on_std
     assert MASTER.password not in outcome.err
 
 
+def test_a_login_reports_that_the_expiry_is_unknown(xapi: Xapi) -> None:
+    body = b'{"access_token": "abc", "token_type": "bearer"}'
+    with Server([request(), send(response("200 OK", body, "Content-Type: application/json"))]) as server:
+        outcome = xapi("login", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p"})
+
+    assert outcome == Outcome(
+        0, "", f"xapi: logged in as me at {server.url} with an unknown expiry, token stored in the file store\n"
+    )
+
+
 def test_later_commands_need_neither_base_url_nor_username_nor_password(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", *_where(sandbox), "--password-stdin", input=MASTER.password)
 

@@ -103,7 +103,7 @@ def test_a_large_body_is_checked(xapi: Xapi) -> None:
 
 
 INVALID = {
-    "a syntax error": (["--expect", ".["], "the filter of --expect cannot be compiled"),
+    "a syntax error": (["--expect", ".["], "the --expect filter is not valid"),
     "an empty filter": (["--expect", ""], "--expect is empty; give a filter, or omit the option"),
     "a blank filter": (["--expect", ".", "--expect", " "], "--expect is empty"),
     "an option of jq": (["--expect", "-r"], "--expect takes a filter, not an option of jq such as -r"),

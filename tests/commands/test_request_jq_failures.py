@@ -40,7 +40,7 @@ def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(xap
         outcome = xapi("request", "/items", "--jq", text, env=bearing(server))
 
     assert (outcome.code, outcome.out, server.targets) == (2, "", [])
-    assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
+    assert outcome.err.startswith("xapi: error: the --jq filter is not valid: ")
     assert outcome.err.count("\n") == 1
 
 
@@ -51,7 +51,7 @@ def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--jq", f".items | [{text}]", env=bearing(server))
 
     assert (outcome.code, outcome.out, server.targets) == (2, "", [])
-    assert outcome.err.startswith("xapi: error: the filter of --jq cannot be compiled: ")
+    assert outcome.err.startswith("xapi: error: the --jq filter is not valid: ")
     assert "to_date/1 is not defined" in outcome.err
 
 

@@ -86,7 +86,7 @@ def test_a_filter_that_is_not_compiled_in_time_exits_with_2(monkeypatch: pytest.
     monkeypatch.setattr(engine, "_library_directory", lambda option: str(tmp_path))
     code = "import os, time; open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(99)"
     (tmp_path / "jq.py").write_text(code)
-    with pytest.raises(UsageError, match="the filter of --jq was not compiled within"):
+    with pytest.raises(UsageError, match="the --jq filter was not compiled within"):
         engine.compile_filter(".", os.environ, encode="tostring", memory=2**30)
 
     wait_until_ended(int((tmp_path / "jq.py.pid").read_text()))

@@ -165,7 +165,7 @@ def test_every_requires_until_and_the_filter_is_compiled_first(xapi: Xapi) -> No
     assert (alone.code, invalid.code, empty.code, server.received) == (2, 2, 2, [])
     assert "--until is empty" in empty.err
     assert "--every requires --until" in alone.err
-    assert "the filter of --until cannot be compiled" in invalid.err
+    assert "the --until filter is not valid" in invalid.err
 
 
 def test_a_terminal_shows_the_time_and_the_attempts_and_ctrl_c_ends_the_wait(xapi: Xapi) -> None:

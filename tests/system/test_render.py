@@ -87,7 +87,7 @@ def test_until_contains_absolute_and_relative_time() -> None:
     ("count", "text"),
     [
         (0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 * 1024**2, "5.0 MiB"),
-        (3 * 1024**3, "3.0 GiB"), (5000 * 1024**4, "5000.0 TiB"),
+        (1, "1 byte"), (3 * 1024**3, "3.0 GiB"), (5000 * 1024**4, "5000.0 TiB"),
     ],
 )  # fmt: skip
 def test_sizes_are_human_readable(count: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Load, look up and compare OpenAPI descriptions."""
+"""Load, look up and compare API descriptions (OpenAPI)."""
 
 from typing import TYPE_CHECKING, Annotated
 

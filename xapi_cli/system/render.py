@@ -99,6 +99,8 @@ def size(count: int) -> str:
         if amount < 1024:
             break
         amount, unit = amount / 1024, larger
+    if count == 1:
+        return "1 byte"
     return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
 
 

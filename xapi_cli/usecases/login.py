@@ -230,9 +230,10 @@ class Login:
         terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile
         what = "token and password" if account.repository.remembers else "token"
         place = account.repository.place
-        until_when = until(token.expires_at, self.runtime.now())
+        is_known = token.expires_at is not None
+        expiry = f" until {until(token.expires_at, self.runtime.now())}" if is_known else " with an unknown expiry"
         terminal.note(
-            f"logged in as {identity.username} at {identity.base_url} until {until_when},"
+            f"logged in as {identity.username} at {identity.base_url}{expiry},"
             f" {what} {f'stored in {place}' if place else self._not_stored(written=written)}"
         )
         if terminal.interactive:

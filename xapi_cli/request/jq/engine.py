@@ -141,13 +141,13 @@ def _wait_until_compiled(process: FilterProcess, options: Sequence[str]) -> None
     if kind == END:
         return
     if has_expired.is_set():
-        raise UsageError(f"the filter of {option} was not compiled within {_TIME_LIMIT} s", hint="check the filter")
+        raise UsageError(f"the {option} filter was not compiled within {_TIME_LIMIT} s", hint="use a simpler filter")
     if kind == NOT_COMPILED:
         number, _, message = message.partition(b" ")
         option = options[int(number)]
         errors = [line for line in message.splitlines() if line.startswith(_ERROR)]
         reason = reason_of((errors or [message])[0].removeprefix(_ERROR))
-        raise UsageError(f"the filter of {option} cannot be compiled: {reason}", hint="check the filter")
+        raise UsageError(f"the {option} filter is not valid: {reason}", hint="correct it, and put it in single quotes")
     reason = reason_of(message) if kind else process.reason_of_end()
     raise UsageError(f"libjq cannot be used: {reason}", hint=_how_to_install(option))
 
