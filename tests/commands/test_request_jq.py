@@ -194,6 +194,9 @@ def test_a_long_first_record_is_not_held_back(xapi: Xapi, head: bytes, record: b
 )
 @each_stream
 @pytest.mark.parametrize("invalid", [b'{"id":', b"<html>", b'"', b"[1,"])
+@pytest.mark.states(
+    "If a record of such a stream is not valid JSON, the command ends with exit code 1 when the record arrives."
+)
 def test_an_invalid_record_is_an_error_when_it_arrives(xapi: Xapi, head: bytes, record: bytes, invalid: bytes) -> None:
     with Server([request(), send(head + record % b'{"id":1}' + record % invalid + record % b"2}"), hang()]) as server:
         outcome = xapi("request", "/", "--jq", ".id", "--timeout", "60", env=bearing(server))

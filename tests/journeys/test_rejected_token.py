@@ -53,6 +53,10 @@ def _rejections(xapi: Xapi) -> list[str]:
 
 
 @pytest.mark.parametrize("command", [ME, (*ME, "--no-login"), ("batch",), CHECK], ids=" ".join)
+@pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
+@pytest.mark.states(
+    "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
+)
 def test_a_final_401_is_shown_until_a_login(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
 ) -> None:
