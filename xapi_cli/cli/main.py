@@ -40,7 +40,7 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
         "batch": Entry("Send many requests concurrently, one for each line of JSON."),
         "exec": Entry("Run a command with the token in its environment."),
         "proxy": Entry("Serve the API to other programs without giving them the token."),
-        "api": Entry("Load, look up and compare OpenAPI descriptions.", ("load", "list", "show", "diff")),
+        "api": Entry("Load, look up and compare API descriptions (OpenAPI).", ("load", "list", "show", "diff")),
     },
     "Configuration and help": {
         "profile": Entry(
