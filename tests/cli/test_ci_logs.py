@@ -1,4 +1,4 @@
-"""What a log of a CI system shows: annotations on GitHub Actions, and messages on lines of their own."""
+"""What a log of a CI system shows: annotations on GitHub Actions, and messages on separate lines."""
 
 import subprocess
 from pathlib import Path

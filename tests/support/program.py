@@ -26,7 +26,7 @@ REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the int
 
 
 def how_to_add(extra: str) -> str:
-    """Return the instruction with which the program tells how to add *extra*."""
+    """Return the instruction that the program prints for adding *extra*."""
     code = "import sys; from xapi_cli.system.installation import how_to_add; print(how_to_add(sys.argv[1]))"
     return subprocess.check_output([PYTHON, "-c", code, extra], text=True, timeout=60).rstrip("\n")
 

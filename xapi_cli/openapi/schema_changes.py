@@ -1,7 +1,7 @@
 """Compare two versions of a schema: what changed in it at any depth, and what breaks a client.
 
 Both are read side by side, and each pair of schemas is compared once, at the first place where it occurs. So the
-comparison ends also for schemas that contain themselves, and a change of a schema that a body contains at many places
+comparison ends even for schemas that contain themselves, and a change of a schema that a body contains at many places
 is one change.
 """
 

@@ -183,7 +183,7 @@ class RequestOptions(NamedTuple):
         Pretty | None,
         Flag(
             ("--pretty",),
-            "Indent (format) and color JSON, also in a pipe or a file [default: all on a terminal, otherwise none].",
+            "Indent (format) and color JSON, even in a pipe or a file [default: all on a terminal, otherwise none].",
             _RESPONSE,
             show_default=False,
         ),

@@ -75,7 +75,7 @@ class Sender:
     """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
 
     Without *tokens*, no token is sent. *retries* is the maximum number of
-    retries after transient failures, also of unsafe methods with *unsafe*. *deadline* is a time of `time.monotonic`.
+    retries after transient failures, with *unsafe* even of unsafe methods. *deadline* is a time of `time.monotonic`.
     *uploading* shows the progress of a body.
     """
 

@@ -172,7 +172,7 @@ def listed(names: "Sequence[str]") -> str:
 
 
 def remembering() -> str:
-    """Return the storages that can store the password, as text for messages."""
+    """Return the storage options that can store the password, as text for messages."""
     return listed([storage.name for storage in STORES if storage.remembers_passwords])
 
 

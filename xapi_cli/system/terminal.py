@@ -195,7 +195,7 @@ class Terminal:
         return printable(self.redactor.redact(text))
 
     def _write_stderr(self, data: bytes) -> None:
-        """Write *data* to stderr, in place of the progress, and on a line of its own."""
+        """Write *data* to stderr, in place of the progress, and on a separate line."""
         if self._is_within_line:
             data = b"\n" + data
         self._has_open_line = False

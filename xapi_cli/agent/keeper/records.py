@@ -21,7 +21,7 @@ Owner = TypeVar("Owner")
 
 
 class LockedMemory:
-    """*size* bytes for a secret, initially zero, which `view` contains, in pages of its own that are not dumped.
+    """*size* bytes for a secret, initially zero, which `view` contains, in separate pages that are not dumped.
 
     They are overwritten when nothing refers to this object, and not written to swap space where the limits allow it:
     `is_locked` is False if RLIMIT_MEMLOCK does not allow the pages to be locked (mlock(2)).

@@ -177,7 +177,7 @@ class _Body:
 def lines(blocks: "Iterator[bytes]") -> "Iterator[bytes]":
     """Yield the text in *blocks* in parts of lines, each as soon as it has arrived; raises _TooLarge.
 
-    A line that is not complete as a document is a part by itself: the next lines must not complete it.
+    A line that is not complete as a document is a separate part: the next lines must not complete it.
     """
     pending: list[bytes] = []
     size = 0
