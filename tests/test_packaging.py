@@ -246,7 +246,9 @@ def test_each_lint_exception_states_its_reason() -> None:
 
 
 def test_make_help_names_every_target() -> None:
-    result = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
+    result = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+    )
     phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     lines = [re.fullmatch(r"([a-z-]+)( {2,})\S.*", line) for line in result.stdout.splitlines()]

@@ -279,7 +279,7 @@ def test_the_documented_commands_share_the_keeper_over_ssh_while_the_connection_
         assert terminal.wait(60) == 0
     shared = use.removeprefix("host$ ").replace("request /x-api/me", "token show --no-login")
     ended = remote.run(shared, *remote.with_runtime)
-    assert (ended.code, ended.out, ended.err[:29]) == (10, "", "xapi: error: no stored token ")
+    assert (ended.code, ended.out, ended.err[:29]) == (10, "", "xapi: error: not logged in as")
     assert sandbox.logins == 2
     assert not (home / ".local/state/xapi/tokens").exists()
 

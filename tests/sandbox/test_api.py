@@ -37,7 +37,7 @@ def test_a_login_responds_with_a_long_opaque_token(sandbox: Sandbox, client: htt
         (grant("nobody@example.com", MASTER.password), "invalid_grant"),
         (grant(MASTER.email.upper(), MASTER.password), "invalid_grant"),
         (grant(MASTER.email, MEMBER.password), "invalid_grant"),
-        (f"grant_type=password&username={MASTER.email}&password={MASTER.password}", "invalid_request"),
+        (f"grant_type=password&username={MASTER.email}&password={MASTER.password}", "invalid_grant"),
         (grant(MASTER.email, MASTER.password).replace("%2B", "+"), "invalid_grant"),
         (grant(MASTER.email, MASTER.password).replace("=password", "=client_credentials"), "unsupported_grant_type"),
         (grant(MASTER.email, MASTER.password) + "&password=twice", "invalid_request"),
