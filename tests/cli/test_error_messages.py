@@ -151,7 +151,7 @@ ERRORS = {
     "a password for a keyring that is not in use": Error(
         "login --remember", HERE, 2,
         "--remember cannot be used with storage file, which does not store passwords;"
-        " use --storage keyring, agent or helper, or --password-command in place of --remember",
+        " use --storage keyring, agent or helper, or --password-command instead of --remember",
     ),
     # the network
     "a refused connection": Error(

@@ -263,7 +263,7 @@ def test_a_line_that_is_too_long_is_not_in_the_file_and_that_is_said(xapi: Xapi,
         code, _, err = batch(xapi, api, "--failed", str(failed), input=text + '{"pth": 1}\n', timeout=60)
 
     assert (code, failed.read_text()) == (2, '{"pth": 1}\n')
-    assert f"xapi: warning: line 1 is too long, and not in {failed}\n" in err
+    assert f"xapi: warning: line 1 is too long and was not written to {failed}\n" in err
 
 
 @pytest.mark.parametrize("option", [("--failed", "x"), ("--retry-unsafe",)])

@@ -129,12 +129,12 @@ def test_profile_set_and_unset_change_them(xapi: Xapi) -> None:
 @pytest.mark.parametrize(
     "value, message",
     [
-        ("canary", "a header is not a name and a value; write Name: value, one header in each line"),
-        ("X-A:", "a header is not a name and a value; write Name: value, one header in each line"),
+        ("canary", "a header is not a name and a value; write Name: value, one header per line"),
+        ("X-A:", "a header is not a name and a value; write Name: value, one header per line"),
         ("a b: canary", "a line is a header with an invalid name; a name consists of letters, digits and dashes"),
-        ("Authorization: canary", "the header Authorization cannot be a default; give it with -H, for one request"),
-        ("content-type: canary", "the header content-type cannot be a default; give it with -H, for one request"),
-        ("Idempotency-Key: canary", "the header Idempotency-Key cannot be a default; give it with -H, for one request"),
+        ("Authorization: canary", "the header Authorization cannot be a default; pass it with -H, for one request"),
+        ("content-type: canary", "the header content-type cannot be a default; pass it with -H, for one request"),
+        ("Idempotency-Key: canary", "the header Idempotency-Key cannot be a default; pass it with -H, for one request"),
         ("Content-Length: canary", "the header Content-Length is set by xapi; omit it"),
         ("X-A: canary\x01", "the header X-A has a control character (U+0001) in its value; remove it"),
     ],

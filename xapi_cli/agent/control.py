@@ -94,7 +94,7 @@ def _is_changing(environ: Mapping[str, str], deadline: float) -> bool:
     """Return whether an agent is starting or ending; raises AgentError after *deadline*."""
     holder = listener.holder(Path(directory(environ)))
     if holder is not None and time.monotonic() > deadline:
-        raise AgentError("the agent has neither become ready nor ended in time", hint=_how_to_kill(holder))
+        raise AgentError("the agent neither became ready nor exited in time", hint=_how_to_kill(holder))
     return holder is not None
 
 

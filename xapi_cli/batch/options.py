@@ -59,7 +59,7 @@ class BatchOptions:
         Sequence[str],
         Flag(
             ("--expect",),
-            "A success fails with code 6 if the jq filter yields false, null or nothing for its body; repeatable.",
+            "Fail a successful line with code 6 if the jq filter yields false, null or nothing; repeatable.",
             metavar="FILTER",
         ),
     ] = ()

@@ -55,7 +55,7 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
         xapi batch
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
-      xapi batch --jq .items[0].id requests.jsonl
+      xapi batch --jq '.items[0].id' requests.jsonl
       xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
       xapi batch --merge --input requests.jsonl out-*.jsonl
     """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,12 +20,6 @@ class Format(StrEnum):
     JSON = "json"
     ENV = "env"
     EXEC_CREDENTIAL = "exec-credential"
-
-
-MinTtl = Annotated[
-    str | None,
-    typer.Option("--min-ttl", metavar="DURATION", help="Renew a token that has less than DURATION left."),
-]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -67,7 +61,12 @@ def status(
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, which is the default if stdout is not a terminal.")
     ] = False,
-    min_ttl: MinTtl = None,
+    min_ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--min-ttl", metavar="DURATION", help="Exit with code 10 if the token has less than DURATION left."
+        ),
+    ] = None,
     check: Annotated[
         str | None, typer.Option("--check", metavar="PATH", help="Also send GET PATH with the token to the API.")
     ] = None,

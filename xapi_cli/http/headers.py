@@ -43,11 +43,11 @@ def request_head(method: str, target: bytes, headers: Sequence[tuple[bytes, byte
         raise ValueError("a character that HTTP does not allow")
     names = [name.lower() for name, _ in headers]
     if names.count(b"host") != 1:
-        raise ValueError("not one Host header")
+        raise ValueError("no Host header, or more than one")
     codings = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
     lengths = {value for name, value in headers if name.lower() == b"content-length"}
     if codings not in ([], [b"chunked"]) or len(lengths) > 1:
-        raise ValueError("an ambiguous length of the body")
+        raise ValueError("an ambiguous body length")
     length = lengths.pop() if lengths else b"0"
     if not length.isdigit() or len(length) > _MAX_DIGITS:
         raise ValueError("not a valid Content-Length")

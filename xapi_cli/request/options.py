@@ -212,7 +212,7 @@ class RequestOptions(NamedTuple):
         str | None,
         Flag(
             ("--next",),
-            "URL of the next page is in FIELD, not in the Link header.",
+            "Field that contains the URL of the next page, instead of the Link header.",
             _PAGES,
             metavar="FIELD",
             complete="nothing",

@@ -266,10 +266,10 @@ def _default_header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     name, value = name.strip(" \t"), value.strip(" \t")
     if not colon or not value:
-        raise UsageError("a header is not a name and a value", hint="write Name: value, one header in each line")
+        raise UsageError("a header is not a name and a value", hint="write Name: value, one header per line")
     check_field(name, value, "a line")
     if name.lower() in _PER_REQUEST:
-        raise UsageError(f"the header {name} cannot be a default", hint="give it with -H, for one request")
+        raise UsageError(f"the header {name} cannot be a default", hint="pass it with -H, for one request")
     return name, value
 
 

@@ -342,7 +342,8 @@ class Batch:
         if result.code and self._options.failed is not None:
             result.source = source or b""
             if source is None:
-                self._terminal.warn(f"line {result.number:,} is too long, and not in {printable(self._options.failed)}")
+                file = printable(self._options.failed)
+                self._terminal.warn(f"line {result.number:,} is too long and was not written to {file}")
         self._writer.add(result, is_new=is_new)
         self._tally.count(result, is_new=is_new)
         if result.code and self._options.fail_fast:

@@ -69,7 +69,7 @@ class Login:
         if self.remember and not registry.selected(setting).remembers_passwords:
             raise UsageError(
                 f"--remember cannot be used with storage {setting}, which does not store passwords",
-                hint=f"use --storage {registry.remembering()}, or --password-command in place of --remember",
+                hint=f"use --storage {registry.remembering()}, or --password-command instead of --remember",
             )
 
     def _check_settings_without_terminal(self) -> None:
