@@ -35,7 +35,7 @@ LINES = "breaking\tGET\t/a\tquery parameter limit added, required\nbreaking\tGET
 SUMMARY = "xapi: 3 changes, 2 breaking\n"
 
 
-@pytest.mark.states("With changes, api diff exits with code 1; without, with 0.")
+@pytest.mark.states("If there are changes, api diff exits with code 1; if there are none, with 0.")
 def test_a_file_is_compared_with_the_loaded_description(xapi: Xapi) -> None:
     load(xapi, OLD)
     write(xapi, NEW, "new.json")

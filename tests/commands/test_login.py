@@ -292,7 +292,7 @@ def test_a_login_stores_its_token_in_the_real_keyring(
     assert shared_gnome_keyring.labels() == []
 
 
-@pytest.mark.states("Without them, a login may succeed, and requests fail with 403 (exit code 4).")
+@pytest.mark.states("Without them, a login may succeed, but requests fail with 403 (exit code 4).")
 def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(
         "login", "--base-url", sandbox.base_url, "-u", MEMBER.email, "--password-stdin", input=MEMBER.password

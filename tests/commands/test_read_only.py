@@ -43,8 +43,8 @@ def test_a_method_that_only_reads_is_sent(xapi: Xapi, method: str) -> None:
     "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override"]
 )
 @pytest.mark.states(
-    "With any other method, xapi exits with code 2 before anything is sent, and so does a header that selects "
-    "another method, such as X-HTTP-Method-Override."
+    "With any other method, or a header that selects one, such as X-HTTP-Method-Override, xapi exits with code 2 "
+    "before anything is sent."
 )
 def test_a_header_that_selects_another_method_is_not_sent(xapi: Xapi, name: str) -> None:
     with Server() as server:
