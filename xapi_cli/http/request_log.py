@@ -100,8 +100,9 @@ class RequestLog:
             self.flush()
 
     def add(self, exchange: "Exchange") -> None:
-        """Take *exchange*, which has ended, for the next `flush`, if any part of its request was sent."""
-        if exchange.bytes_sent:
+        """Take *exchange*, which has ended, for the next `flush`, if its request may have been sent."""
+        is_interrupted = exchange.failure is None and exchange.head is None  # perhaps before sent bytes were counted
+        if exchange.bytes_sent or (is_interrupted and exchange.request):
             self._ended.append((exchange, monotonic()))
 
     def flush(self) -> None:
