@@ -88,7 +88,7 @@ _EQUIVALENTS = {
     **dict.fromkeys(("-O", "--remote-name", "--output-document", "--download"), "name the file: -o FILE"),
     **dict.fromkeys(("-L", "--location", "--follow"), _REDIRECTS),
     **dict.fromkeys(("--fail", "--fail-with-body", "--check-status"), _ERRORS),
-    "-f": f"use --form for form fields, but {_ERRORS}",
+    "-f": "use --form for form fields, and omit the -f of curl, which is the default",
     **dict.fromkeys(("-b", "--cookie", "--cookie-jar", "--session"), _NO_COOKIES),
     **dict.fromkeys(("-a", "--auth", "--auth-type", "--bearer", "--oauth2-bearer"), _TOKEN_IS_SENT),
     **dict.fromkeys(("-A", "--user-agent"), "use -H 'User-Agent: NAME'"),

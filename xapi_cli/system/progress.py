@@ -126,7 +126,7 @@ class Transfer(Activity):
 
 
 class Lines(Activity):
-    """The lines of an input of *total* bytes, of which `done` bytes were read; *failed* of the *lines* failed."""
+    """The lines of an input of *total* bytes, of which `done` bytes have ended; *failed* of the *lines* failed."""
 
     def __init__(self, total: int | None) -> None:
         self.lines = self.failed = self.retries = 0
@@ -136,7 +136,8 @@ class Lines(Activity):
         """Return the numbers of lines, their rate and the remaining time."""
         position_rate, rate = self._rates(now)
         retries = f", {self.retries:,} retried" if self.retries else ""
-        return f"{self.lines:,} lines, {rate:,.0f}/s, {self.failed:,} failed{retries}{self._remaining(position_rate)}"
+        lines = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
+        return f"{lines}, {rate:,.0f}/s, {self.failed:,} failed{retries}{self._remaining(position_rate)}"
 
     def _counts(self) -> tuple[int, int]:
         return self.done, self.lines

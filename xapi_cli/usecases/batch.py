@@ -446,4 +446,6 @@ class Batch:
     def _show_progress(self) -> None:
         progress = self._progress
         progress.retries = self._tally.retries
-        progress.done, progress.lines, progress.failed = self._lines.position, self._tally.lines, self._tally.failed
+        progress.lines, progress.failed = self._tally.lines, self._tally.failed
+        ended = self._tally.lines / max(1, self._lines_taken)  # the others are in flight
+        progress.done = int(self._lines.position * ended) if self._lines_taken else self._lines.position
