@@ -117,3 +117,13 @@ def test_endless_headers_are_an_error() -> None:
 
     (error,) = read("GET", [b"HTTP/1.1 200 OK\r\n", *lines])
     assert "status line and headers of more than" in str(error)
+
+
+@pytest.mark.parametrize("size", [b"-6", b"-4", b"+5", b"0x5", b"1_0", b" 5", b"", b"5" * 21])
+def test_a_chunk_size_that_is_not_hexadecimal_digits_ends_the_response(size: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    data = head + size + b"\r\nabcdefgh\r\n0\r\n\r\n"
+
+    for parts in ([data], [head, data[len(head) :]], [data[at : at + 1] for at in range(len(data))]):
+        (error,) = read("GET", parts)
+        assert str(error).startswith("the body from api.test:80 was truncated after 0 bytes (")

@@ -14,6 +14,7 @@ from xapi_cli.http.headers import MAX_HEADER_SIZE
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _VERSION_LENGTH = len(_VERSIONS[0])
 _BLANK_LINE = re.compile(rb"\n\r?\n")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*[;\r]")  # int() would also accept a sign and underscores
 _TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
 _DESCRIPTIONS = {  # than the messages of h11
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
@@ -197,13 +198,11 @@ class _ChunkFraming:
             self._trailers += len(line)
             self._has_ended = line == b"\r\n"
             return
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:  # h11 rejects it
+        size = _CHUNK_SIZE.match(line)
+        if size is None:  # h11 rejects it
             self._has_ended = True
-            return
-        if size:
-            self._chunk_rest = size + 2
+        elif int(size[1], 16):
+            self._chunk_rest = int(size[1], 16) + 2
         else:
             self._trailers = 0
 
