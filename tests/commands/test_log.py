@@ -263,6 +263,18 @@ def test_a_fork_logs_its_own_requests_only(tmp_path: Path) -> None:
     assert [line["pid"] for line in lines(tmp_path / "log")] == [os.getpid()]
 
 
+def test_a_percent_sign_in_a_method_is_logged_as_it_is(
+    xapi: Xapi, sandbox: Sandbox, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in logging(log, {**xapi.environ, **sandbox.settings}).items():
+        monkeypatch.setenv(name, str(value))
+    with open_client() as client:
+        for method in ("A%SB", "A%%B"):
+            client.request(method, "/x-api/me")
+
+    assert [line["method"] for line in lines(log) if not line["login"]] == ["A%SB", "A%%B"]
+
+
 def test_a_request_that_is_interrupted_before_its_bytes_are_counted_is_logged(tmp_path: Path) -> None:
     log = RequestLog(str(tmp_path / "log"), {"command": "x"}, ("http", "api.test", 80), str, print)
     sent, failed = (Exchange(Route("http", "api.test", 80, None), method) for method in ("GET", "PUT"))

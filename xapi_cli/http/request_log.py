@@ -194,7 +194,7 @@ class RequestLog:
             result["error"] = error
         template = b'{%s, "method": "%s", "path": "%%s", %s, "elapsed_ms": %%d, %s, %s}\n' % (
             self._members,
-            method.encode(),
+            method.encode().replace(b"%", b"%%"),
             json_line(result)[1:-1].encode(),
             json_line({"attempts": attempt, "login": is_login})[1:-1].encode(),
             b'"request_bytes": %d, "response_bytes": %d',
