@@ -175,19 +175,25 @@ def test_only_directories_that_a_proxy_has_left_behind_are_removed(
     xapi: Xapi, runtime: dict[str, str], tmp_path: Path
 ) -> None:
     directory = Path(runtime["XDG_RUNTIME_DIR"])
-    others = [directory / "xapi-proxy-of-user", directory / "xapi-proxy-link"]
-    others[0].mkdir()
+    others = [directory / f"xapi-proxy-{name}" for name in ("of-user", "link", "empty", "chosen")]
+    for each in (others[0], *others[2:]):
+        each.mkdir()
     (others[0] / "file").touch()
     (tmp_path / "empty").mkdir()
     others[1].symlink_to(tmp_path / "empty")
     with Server([request(), send(response(body=b"1"))]) as server, proxy(xapi, bearing(server) | runtime, ALL) as first:
         path = first.settings["XAPI_PROXY_SOCKET"]
-        with proxy(xapi, bearing(server) | runtime, ALL):
+        chosen = str(others[3] / "proxy.sock")
+        with (
+            proxy(xapi, bearing(server) | runtime, "--socket", chosen),
+            proxy(xapi, bearing(server) | runtime, ALL),
+        ):
+            assert Path(chosen).is_socket()
             transport = httpx.HTTPTransport(uds=path)
             with httpx.Client(transport=transport, base_url="http://localhost") as client:
                 assert client.get("/").text == "1"
 
-    assert [each.exists() for each in others] == [True, True]
+    assert all(each.exists() for each in others)
     assert (others[0] / "file").exists()
     assert sorted(os.listdir(directory)) == sorted(each.name for each in others)
 

@@ -13,7 +13,7 @@ from xapi_cli.system.render import printable
 
 ADDRESS = "127.0.0.1"
 HAS_UNIX_SOCKETS = sys.platform != "win32"
-_DIRECTORY, _SOCKET = "xapi-proxy-", "proxy.sock"  # the start of a name, and a name
+_DIRECTORY, _SOCKET, _LOCK = "xapi-proxy-", "proxy.sock", "proxy.lock"  # the start of a name, and two names
 _MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes; the size of sun_path, without the final zero
 
 
@@ -69,8 +69,8 @@ else:
     def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
         """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket.
 
-        It is locked as long as this process runs. Directories that are not were left behind by killed processes, and
-        are removed.
+        It has a file that is locked as long as this process runs. Directories in which that file is not locked were
+        left behind by killed processes, and are removed.
         """
         from tempfile import gettempdir, mkdtemp
 
@@ -83,7 +83,7 @@ else:
         parent = usable[0] if usable else short[-1]
         while True:
             directory = mkdtemp(prefix=_DIRECTORY, dir=parent)
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(f"{directory}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, descriptor)
             if lock_against_removal(descriptor):
                 stack.callback(_remove_directory, directory)
@@ -99,17 +99,27 @@ else:
     def _remove_if_abandoned(directory: str) -> None:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if os.fstat(descriptor).st_uid != os.geteuid() or not try_lock(descriptor):
-                return
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK(os.stat(_SOCKET, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                    os.unlink(_SOCKET, dir_fd=descriptor)
-            os.rmdir(directory)
+            if os.fstat(descriptor).st_uid == os.geteuid() and set(os.listdir(descriptor)) <= {_SOCKET, _LOCK}:
+                _remove_unless_locked(descriptor, directory)
         finally:
             os.close(descriptor)
 
+    def _remove_unless_locked(directory: int, path: str) -> None:
+        lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=directory)  # a directory without it is not a proxy's
+        try:
+            if not try_lock(lock):
+                return
+            with suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.stat(_SOCKET, dir_fd=directory, follow_symlinks=False).st_mode):
+                    os.unlink(_SOCKET, dir_fd=directory)
+            os.unlink(_LOCK, dir_fd=directory)
+            os.rmdir(path)
+        finally:
+            os.close(lock)
+
     def _remove_directory(path: str) -> None:
         with suppress(OSError):
+            os.unlink(f"{path}/{_LOCK}")
             os.rmdir(path)
 
     def _remove_unused(path: str) -> None:
