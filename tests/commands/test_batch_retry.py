@@ -74,6 +74,15 @@ def test_the_key_stays_the_same_when_a_batch_is_resumed_and_after_a_401(xapi: Xa
     assert len({each[0] for each in found.values()}) == 4
 
 
+def test_a_resumed_batch_sends_the_keys_of_its_journal_even_without_retries(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(lambda received: None) as api:
+        journal = ("--journal", str(tmp_path / "j"))
+        batch(xapi, api, "--retry", "1", "--retry-unsafe", *journal, input=POSTS)
+        batch(xapi, api, *journal, input=POSTS)
+
+    assert all(len(found) == 3 and len(set(found)) == 1 for found in keys(api).values())
+
+
 def test_without_the_journal_of_a_key_it_is_not_taken_from_the_input(xapi: Xapi, tmp_path: Path) -> None:
     with Api() as api:
         for name in ("a", "b"):

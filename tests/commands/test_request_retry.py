@@ -157,6 +157,16 @@ def test_a_request_that_needs_no_key_has_none(xapi: Xapi, args: list[str]) -> No
     assert keys(server.received) == []
 
 
+def test_a_post_at_another_origin_is_not_repeated_because_it_has_no_key(xapi: Xapi) -> None:
+    with Server([request(), send(response("503 Busy", b""))]) as other:
+        away = response("307 Temporary Redirect", b"", f"Location: {other.url}/b")
+        with Server([request(), send(away)]) as server:
+            args = ("request", "POST", "/a", "--retry", "1", "--retry-unsafe")
+            assert xapi(*args, env=bearing(server)).code == 5
+
+    assert b"".join(other.received).count(b"POST ") == 1
+
+
 def test_the_key_is_not_sent_to_another_origin(xapi: Xapi) -> None:
     with Server([request(), send(OK)]) as other:
         away = response("303 See Other", b"", f"Location: {other.url}/b")

@@ -241,13 +241,18 @@ class _Attempt(Generic[C]):
     def refused_retry(self, result: "Response | NetworkError") -> str | None:
         """Return why the transient failure *result* is not retried, if that is because of the method."""
         policy, method = self._policy, self._call.method
-        if not policy.retries or retry.is_repeatable(method, unsafe=policy.unsafe):
+        if not policy.retries or retry.is_repeatable(method, unsafe=self._is_unsafe):
             return None
         if isinstance(result, NetworkError):
             is_transient = retry.is_transient_error(result)
         else:
             is_transient = result.status in retry.STATUSES
         return retry.refusal(method) if is_transient else None
+
+    @property
+    def _is_unsafe(self) -> bool:
+        """Whether a call may be retried although its method is not idempotent: only where its key is sent."""
+        return self._policy.unsafe and self._to_api
 
     def failure(self, result: "Response | NetworkError") -> str:
         """Return a description of the transient failure *result*."""
@@ -277,7 +282,7 @@ class _Attempt(Generic[C]):
                 self._call.method,
                 self._retries,
                 policy.retries,
-                unsafe=policy.unsafe,
+                unsafe=self._is_unsafe,
                 retry_after=retry_after,
                 deadline=policy.deadline,
             )

@@ -94,6 +94,8 @@ class Batch:
             self._journal = self._open_journal(source, stack)
             if self._options.retry_unsafe:
                 self._key_seed = self._journal.seed() if self._journal is not None else os.urandom(16)
+            elif self._journal is not None:
+                self._key_seed = self._journal.stored_seed  # of lines that an earlier run has sent
             budget = MemoryBudget()
             shown = self._call_lines.line if self._call_lines else None
             self._writer = Writer(

@@ -109,6 +109,11 @@ class Journal:
         elif self._input != (lines, digest):
             raise self._input_changed("")
 
+    @property
+    def stored_seed(self) -> bytes:
+        """The seed that an earlier run has stored, b"" without one."""
+        return self._seed or b""
+
     def seed(self) -> bytes:
         """Return 16 random bytes, which are the same in all runs; they are on the disk before they are used."""
         if self._seed is None:
