@@ -225,10 +225,13 @@ class Headers(Text):
 
     def shown(self, value: Any) -> Any:
         """Return *value*, from the config file, without the values of headers whose name denotes a secret."""
-        from xapi_cli.system.redact import redact_header
+        from xapi_cli.system.redact import REDACTED, redact_header
 
         pairs = (each.partition(":") for each in value)
-        return [f"{name.strip()}: {redact_header(name.strip(), text.strip())}" for name, _, text in pairs]
+        return [
+            f"{name.strip()}: {redact_header(name.strip(), text.strip())}" if colon else REDACTED
+            for name, colon, text in pairs
+        ]
 
 
 class RedisUrl(Text):

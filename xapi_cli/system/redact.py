@@ -10,6 +10,7 @@ REDACTED = "***"
 
 _BEGINNING = 128  # characters of a secret that identify it
 _MAX_ENCODED = 100_000  # characters of a text; a longer one is no URL, and searching it takes long
+_KEY_WORDS = frozenset({"code", "jwt", "key", "otp", "pass", "pin", "pwd", "sig"})
 _MIN_LENGTH = 4  # characters; redacting a shorter secret would change unrelated text and reveal the secret
 
 
@@ -57,7 +58,7 @@ def _encoded_character(character: str) -> str:
 
 def redact_header(name: str, value: str) -> str:
     """Return the header *value* for display: redacted if *name* denotes a secret, else with its URLs redacted."""
-    if not _patterns().secret_name.search(name) or name.lower() == "www-authenticate":
+    if not _denotes_secret(name) or name.lower() == "www-authenticate":
         return redact_url(value)
     scheme, space, _ = value.partition(" ")
     return f"{scheme} {REDACTED}" if space and name.lower().endswith("authorization") else REDACTED
@@ -66,8 +67,14 @@ def redact_header(name: str, value: str) -> str:
 def secret_values(headers: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the values of those *headers* whose name denotes a secret."""
     for name, value in headers:
-        if _patterns().secret_name.search(name):
+        if _denotes_secret(name):
             yield value
+
+
+def _denotes_secret(header: str) -> bool:
+    """Return whether the name of *header* denotes a secret; a parameter with such a word is often a cursor."""
+    words = re.split("[-_]", header.lower())
+    return bool(_patterns().secret_name.search(header)) or not _KEY_WORDS.isdisjoint(words)
 
 
 def redact_url(text: str) -> str:
