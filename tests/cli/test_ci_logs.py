@@ -23,6 +23,14 @@ def test_a_github_runner_gets_an_annotation_for_an_error(xapi: Xapi) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (5, '{"error": "busy"}', error + annotation)
 
 
+def test_a_runner_finds_no_command_in_the_text_of_a_server(xapi: Xapi) -> None:
+    with Server([request(), send(response("400 Bad ##[stop-commands]x", b""))]) as server:
+        outcome = xapi("request", "/a", "-v", env=bearing(server) | GITHUB)
+
+    assert "400 Bad ## [stop-commands]x" in outcome.err
+    assert "##[" not in outcome.err
+
+
 def test_a_warning_is_a_warning_and_a_note_is_none(xapi: Xapi) -> None:
     env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_USERNAME": "me@example.com"}
     outcome = xapi("logout", env=env | GITHUB)
@@ -69,6 +77,14 @@ def test_an_error_in_the_same_pipe_as_the_body_begins_a_line(xapi: Xapi) -> None
         out, _ = process.communicate(timeout=30)
 
     assert out.startswith(b'busy\n{"level": "error"')
+
+
+def test_an_error_after_a_truncated_body_on_stderr_begins_a_line(xapi: Xapi) -> None:
+    truncated = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nbusy"
+    with Server([request(), send(truncated)]) as server:
+        outcome = xapi("request", "/a", "--error-body", "stderr", "--error-format", "json", env=bearing(server))
+
+    assert outcome.err.startswith('busy\n{"level": "error"')
 
 
 def test_in_two_files_nothing_is_added(xapi: Xapi) -> None:

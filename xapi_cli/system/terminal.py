@@ -58,6 +58,7 @@ class Terminal:
         self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
         self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
         self._has_open_line = False  # on stdout: what was written last does not end with a newline
+        self._has_open_result = False  # on stderr, likewise
         self._has_ended_interruption = False
         self._warned: set[str] = set()
         self._progress: Progress | None = None
@@ -118,6 +119,7 @@ class Terminal:
 
     def log(self, line: str) -> None:
         """Write a *line* of a log, such as that of --verbose, to stderr; it is printable and contains no secret."""
+        line = self._for_runner(line)
         self.print_stderr(message_format.line("note", "log", line) if self.has_json_messages else line)
 
     def write_stderr(self, data: bytes) -> None:
@@ -128,7 +130,7 @@ class Terminal:
     def write_result_to_stderr(self, data: bytes) -> None:
         """Write *data*, a result for stderr, to stderr; raises the exceptions of `write`."""
         try:
-            self._write_stderr(data)
+            self._write_stderr(data, is_result=True)
         except OSError as error:
             if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stderr was closed early") from error
@@ -192,13 +194,18 @@ class Terminal:
             self.print_stderr(message_format.workflow_command(f"{level} title=xapi", self._shown(text)))
 
     def _shown(self, text: str) -> str:
-        return printable(self.redactor.redact(text))
+        return self._for_runner(printable(self.redactor.redact(text)))
 
-    def _write_stderr(self, data: bytes) -> None:
-        """Write *data* to stderr, in place of the progress, and on a separate line."""
-        if self._is_within_line:
+    def _for_runner(self, line: str) -> str:
+        """Return *line* without a command that a runner of GitHub Actions would find in the text of a server."""
+        return message_format.without_commands(line) if message_format.is_github_runner(self._environ) else line
+
+    def _write_stderr(self, data: bytes, *, is_result: bool = False) -> None:
+        """Write *data* to stderr, in place of the progress, and on a separate line, unless a result continues."""
+        is_open = data[-1:] != b"\n" if data else self._has_open_result
+        if self._is_within_line or (self._has_open_result and not is_result):
             data = b"\n" + data
-        self._has_open_line = False
+        self._has_open_line, self._has_open_result = False, is_result and is_open
         if self._progress is None:
             standard_streams.write_all(self._stderr, data)
             return
