@@ -24,7 +24,8 @@ def test_a_missing_or_very_short_secret_is_not_redacted(secret: str | None) -> N
     [
         "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "X-API_KEY", "apikey",
         "Ocp-Apim-Subscription-Key",
-        "X-Functions-Key", "X-JWT", "X-Pin", "X-Amz-Security-Token", "Client-Secret", "X-Password", "X-Session-Id", "Authentication-Info", "X-Auth-Token",
+        "X-Functions-Key", "X-JWT", "X-Pin", "X-Amz-Security-Token",
+        "Client-Secret", "X-Password", "X-Session-Id", "Authentication-Info", "X-Auth-Token",
     ],
 )  # fmt: skip
 def test_the_value_of_a_header_with_a_secret_name_is_redacted(name: str) -> None:
