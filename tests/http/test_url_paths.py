@@ -89,6 +89,7 @@ NO_PATH = [
     ("/a/%2e%2E/b", "has a . or .. segment"),
     ("/a/.%2e/b", "has a . or .. segment"),
     ("/a%2f..%2Fb", "has a . or .. segment"),
+    ("/a/..;x=1/b", "has a . or .. segment"),
     ("/a%5c..%5cb", "has a . or .. segment"),
     ("/me#top", "has a fragment"),
     ("/me?a=1#top", "has a fragment"),

@@ -85,6 +85,14 @@ def test_connect_and_upgrade_are_refused_but_not_the_upgrade_that_java_offers() 
     assert url_of(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
 
 
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x_method_override", "X-Original-URL", "X-Rewrite-URL"])
+def test_a_header_that_selects_another_method_or_path_is_refused_with_allow(name: str) -> None:
+    rules = RULES._replace(allowed=[Allowed.parse("POST /v1/*")])
+
+    assert refused(rules, "POST /v1/a HTTP/1.1", WITH_KEY, f"{name}: /admin") == 403
+    assert url_of(RULES, "POST /v1/a HTTP/1.1", WITH_KEY, f"{name}: /admin")
+
+
 def test_only_what_is_allowed_is_forwarded() -> None:
     rules = RULES._replace(allowed=[Allowed.parse("GET /v1/*"), Allowed.parse("* /health")])
 

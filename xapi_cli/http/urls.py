@@ -336,7 +336,8 @@ def _check_path(path: str) -> None:
     decoded = _decode_separators(path)
     if decoded.startswith("//"):
         raise InvalidURL("starts with //, which denotes a host", "write it with one slash")
-    if any(segment in (".", "..") for segment in decoded.replace("\\", "/").split("/")):
+    # Some servers remove what follows a semicolon before they resolve the path.
+    if any(segment.partition(";")[0] in (".", "..") for segment in decoded.replace("\\", "/").split("/")):
         raise InvalidURL("has a . or .. segment, possibly encoded", "write the resolved path")
 
 

@@ -112,12 +112,16 @@ class Rules(NamedTuple):
             raise Refusal(421 if is_absolute else 400, "target", message) from None
 
     def _check_allowed(self, head: RequestHead, url: str) -> None:
+        names = [name.decode("ascii") for name, _ in head.fields]
         if self.is_read_only:
             try:
-                names = (name.decode("ascii") for name, _ in head.fields)
                 read_only.check(head.method, names, remedy="start the proxy with --write")
             except UsageError as error:
                 raise Refusal(403, "read-only", str(error)) from None
+        if self.allowed and (
+            name := read_only.override_in(names) or read_only.override_in(names, read_only.PATH_OVERRIDES)
+        ):
+            raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
         path = urls.path_of(url) or "/"
         if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
             raise Refusal(

@@ -1,10 +1,11 @@
 """The rule of read-only mode: only methods that change nothing on the server are sent."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from xapi_cli.errors import UsageError
 
 SAFE = ("GET", "HEAD", "OPTIONS")  # RFC 9110, section 9.2.1; without TRACE, whose response repeats the token
+PATH_OVERRIDES = frozenset({"x-original-url", "x-rewrite-url"})  # some frameworks process such a path instead
 _OVERRIDES = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 
 
@@ -18,9 +19,14 @@ def check(method: str, headers: Iterable[str], *, remedy: str = "add --write") -
         raise UsageError(
             f"{method} was not sent: read-only mode allows only GET, HEAD and OPTIONS", hint=f"{remedy} to send it"
         )
-    for name in headers:
-        if name.lower().replace("_", "-") in _OVERRIDES:  # CGI and WSGI do not distinguish these characters
-            raise UsageError(
-                f"the request was not sent: the header {name} selects another method, in read-only mode",
-                hint=f"remove the header, or {remedy}",
-            )
+    if name := override_in(headers):
+        raise UsageError(
+            f"the request was not sent: the header {name} selects another method, in read-only mode",
+            hint=f"remove the header, or {remedy}",
+        )
+
+
+def override_in(headers: Iterable[str], overrides: Collection[str] = _OVERRIDES) -> str | None:
+    """Return the first of the names *headers* that is in *overrides*, by default those that select another method."""
+    # CGI and WSGI do not distinguish these characters
+    return next((name for name in headers if name.lower().replace("_", "-") in overrides), None)

@@ -94,8 +94,11 @@ def _is_on_default_path(directory: Path) -> bool:
 
 def _source(distribution: "Distribution | None", extras: str) -> _Source:
     """Return what *distribution* was installed from (PEP 610), with *extras*."""
-    recorded = json.loads((distribution and distribution.read_text("direct_url.json")) or "{}")
-    url = recorded.get("url", "")
+    try:
+        recorded = json.loads((distribution and distribution.read_text("direct_url.json")) or "{}")
+        url = str(recorded.get("url", ""))
+    except (ValueError, AttributeError):  # not what an installer writes
+        recorded, url = {}, ""
     if commit := recorded.get("vcs_info", {}).get("commit_id"):
         return _Source(_quoted(f"{_NAME}[{extras}] @ git+{url}@{commit}"))
     if urlsplit(url).scheme == "file" and os.path.exists(path := url2pathname(urlsplit(url).path)):
