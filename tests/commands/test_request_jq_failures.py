@@ -241,3 +241,11 @@ def test_invalid_combinations_exit_with_2(xapi: Xapi, sandbox: Sandbox, options:
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("xapi: error: --jq cannot be combined with --")
+
+
+@pytest.mark.parametrize("body", [b"hello wo", b'{"a": 1} x'])
+def test_a_truncated_body_that_is_not_json_is_truncated(xapi: Xapi, body: bytes) -> None:
+    with PageServer(lambda target: response("200 OK", body, "Content-Length: 99", "Connection: close")) as server:
+        outcome = xapi("request", "/", "--jq", ".", env=bearing(server))
+
+    assert (outcome.code, "was truncated" in outcome.err) == (11, True)

@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 import sys
+import sysconfig
 import time
 import types
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ _MISSING_FUNCTIONS = frozenset({"prctl", "memfd_create", "gettid", "close_range"
 
 def imitate() -> None:
     """Change the interpreter; must run before other modules look for what is missing."""
+    sysconfig.get_config_vars()  # read once, from a file whose name has the name of the platform
     sys.platform = "darwin"
     for module, names in _MISSING.items():
         for name in names.split():

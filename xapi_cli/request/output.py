@@ -186,7 +186,7 @@ class ResponseOutput:
             self.terminal.write_result_to_stderr(chunk)
             last = chunk[-1:] or last
         if last != b"\n":
-            self.terminal.print_stderr("")
+            self.terminal.write_result_to_stderr(b"\n")
 
     def _displayed(self, response: "httpx.Response", chunks: Iterator[bytes], look: Look) -> Iterator[str]:
         from xapi_cli.request.display import displayed

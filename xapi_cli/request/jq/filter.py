@@ -70,11 +70,13 @@ class Filter:
         NetworkError if a document is too large, and the errors of *chunks* and *write*; the filter cannot be applied
         again then. What *chunks* yield before an error is filtered too.
         """
-        reader = _Reader(self._process, write, on_failure)
+        is_whole = not is_record_stream(content_type)
+        reader = _Reader(self._process, write, on_failure, waits_if_invalid=is_whole)
         try:
             error = self._feed(chunks, content_type)
             kind, message = reader.finish()
-            if kind != END:
+            is_truncated = is_whole and kind == INVALID and error is not None  # such a body is often not valid
+            if kind != END and not is_truncated:
                 raise self._failure(kind, message)
             if error is not None:
                 raise error
@@ -146,11 +148,20 @@ class Filter:
 class _Reader:
     """Pass the results for a body that *process* writes to *write*, in a thread.
 
-    After a failure, kill the process and call *on_failure*.
+    After a failure, kill the process and call *on_failure*, except, if it *waits_if_invalid*, for a body that is not
+    valid JSON: the rest of it shows whether it is truncated.
     """
 
-    def __init__(self, process: FilterProcess, write: Callable[[bytes], None], on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        process: FilterProcess,
+        write: Callable[[bytes], None],
+        on_failure: Callable[[], None],
+        *,
+        waits_if_invalid: bool,
+    ) -> None:
         self._process, self._write, self._on_failure = process, write, on_failure
+        self._waits_if_invalid = waits_if_invalid
         self._last = b"", b""  # the frame at the end; empty if the process has ended
         self.unmet = b""  # the content of a frame
         self._error: XapiError | None = None
@@ -180,4 +191,5 @@ class _Reader:
             self._error = error
         if self._last[0] != END:
             self._process.kill()  # nothing more is written to it
-            self._on_failure()
+            if not (self._waits_if_invalid and self._last[0] == INVALID):
+                self._on_failure()
