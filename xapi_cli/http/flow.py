@@ -241,7 +241,7 @@ class _Attempt(Generic[C]):
     def refused_retry(self, result: "Response | NetworkError") -> str | None:
         """Return why the transient failure *result* is not retried, if that is because of the method."""
         policy, method = self._policy, self._call.method
-        if not policy.retries or retry.is_repeatable(method, unsafe=self._is_unsafe):
+        if not policy.retries or retry.is_repeatable(method, unsafe=policy.unsafe):
             return None
         if isinstance(result, NetworkError):
             is_transient = retry.is_transient_error(result)
