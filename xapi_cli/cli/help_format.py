@@ -56,7 +56,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError, with a hint for this command, if they are not valid."""
         profile = ctx.find_root().params.get("profile")
-        has_profile = any(each.name == "profile" for each in self.params)
+        has_profile = "profile" in [each.name for each in self.params]
         if profile is not None and has_profile:  # before the command; one after it takes precedence
             ctx.default_map = {"profile": profile}
         with _converted_errors(ctx):

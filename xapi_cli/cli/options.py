@@ -54,7 +54,7 @@ def settings_flags(
             rows = _rows(options()) if options is not None else {}
             own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
             converted = {name: each for name, each in rows.items() if each.default is True or each.row.once is not None}
-            added = [*(_flag(*row) for row in rows.items()), *(_parameter(name) for name in ordered)]
+            added = [_flag(*row) for row in rows.items()] + [_parameter(name) for name in ordered]
 
             @wraps(command)
             def with_settings(ctx: typer.Context, **given: Any) -> None:
@@ -123,7 +123,7 @@ def _rows(options: Any) -> dict[str, _FlagField]:
 
 def _flag(name: str, field: _FlagField) -> inspect.Parameter:
     row, default, type_ = field.row, field.default, field.type
-    if choices := [value for each in get_args(type_) for value in get_args(each)]:
+    if type_ is not bool and (choices := [value for each in get_args(type_) for value in get_args(each)]):
         enum: Any = StrEnum  # mypy knows only the ones that are written as a class
         type_ = enum(name, {each.upper(): each for each in choices}) | None
     elif default == () or row.once:
@@ -153,16 +153,17 @@ def _value(given: Any, field: _FlagField) -> Any:
 
 def _parameter(name: str) -> inspect.Parameter:
     setting = SETTINGS[name]
+    is_switch = setting.is_switch
     *others, last = setting.flags
     option = typer.Option(
         *others,
         f"{last}/{setting.off_flag}" if setting.off_flag else last,
         help=_help(name, setting),
         metavar=setting.metavar,
-        autocompletion=None if setting.is_switch else _value_completer(name),
+        autocompletion=None if is_switch else _value_completer(name),
         rich_help_panel=help_format.SETTINGS,
     )
-    type_: Any = bool | None if setting.is_switch else str | None
+    type_: Any = bool | None if is_switch else str | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[type_, option])
 
 

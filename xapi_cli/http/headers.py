@@ -37,23 +37,33 @@ def request_head(method: str, target: bytes, headers: Sequence[tuple[bytes, byte
 
     Raises ValueError, whose message has no data of the request, if a part of it is not valid.
     """
-    parts = [(_TOKEN, method.encode("ascii")), (_TARGET, target)]
-    parts += [part for name, value in headers for part in ((_TOKEN, name), (_VALUE, value))]
-    if not all(re.fullmatch(pattern, part) for pattern, part in parts):
+    verb = method.encode("ascii")
+    are_valid = re.fullmatch(_TOKEN, verb) and re.fullmatch(_TARGET, target)
+    hosts: list[bytes] = []
+    rest = b""
+    codings, lengths = [], set()
+    for name, value in headers:
+        are_valid = are_valid and re.fullmatch(_TOKEN, name) and re.fullmatch(_VALUE, value)
+        line = b"%s: %s\r\n" % (name, value)
+        match name.lower():
+            case b"host":
+                hosts, line = [*hosts, line], b""
+            case b"transfer-encoding":
+                codings.append(value.lower())
+            case b"content-length":
+                lengths.add(value)
+        rest += line
+    if not are_valid:
         raise ValueError("a character that HTTP does not allow")
-    names = [name.lower() for name, _ in headers]
-    if names.count(b"host") != 1:
+    if len(hosts) != 1:
         raise ValueError("no Host header, or more than one")
-    codings = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
-    lengths = {value for name, value in headers if name.lower() == b"content-length"}
     if codings not in ([], [b"chunked"]) or len(lengths) > 1:
         raise ValueError("an ambiguous body length")
     length = lengths.pop() if lengths else b"0"
     if not length.isdigit() or len(length) > _MAX_DIGITS:
         raise ValueError("not a valid Content-Length")
-    in_order = sorted(headers, key=lambda header: header[0].lower() != b"host")
-    lines = b"".join(b"%s: %s\r\n" % header for header in in_order)
-    return RequestHead(b"%s %s HTTP/1.1\r\n%s\r\n" % (parts[0][1], target, lines), None if codings else int(length))
+    head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (verb, target, hosts[0], rest)
+    return RequestHead(head, None if codings else int(length))
 
 
 def chunk(data: bytes) -> bytes:

@@ -112,8 +112,8 @@ def _redirected(call: Call, url: str, status: int) -> Call:
 
 
 def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:
-    given = any(own.lower() == name.lower() for own, _ in headers)
-    return headers if given else [*headers, (name, value)]
+    is_given = name.lower() in [own.lower() for own, _ in headers]
+    return headers if is_given else [*headers, (name, value)]
 
 
 def _root(url: str) -> str:

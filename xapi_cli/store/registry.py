@@ -157,7 +157,7 @@ STORES: tuple[Storage, ...] = (
 
 def names() -> list[str]:
     """Return the valid values of the setting `storage`."""
-    return [AUTO, *(storage.name for storage in STORES)]
+    return [AUTO] + [storage.name for storage in STORES]
 
 
 def alternatives() -> str:
