@@ -55,7 +55,7 @@ def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi) -> None:
     assert "to_date/1 is not defined" in outcome.err
 
 
-@pytest.mark.states("If it fails on the data, or the body is not JSON, xapi exits with code 1.")
+@pytest.mark.states("If the filter fails on the data, or the body is not JSON, xapi exits with code 1.")
 def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi) -> None:
     with PageServer(lambda target: page(b'{"a": 1}\n[2]\n{"a": 3}')) as server:
         outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))

@@ -25,7 +25,7 @@ from xapi_cli.request.jq.child import MAX_DOCUMENT
 from xapi_cli.sandbox import Sandbox
 
 
-@pytest.mark.states("If it needs more, xapi exits with code 1.")
+@pytest.mark.states("If the filter needs more than 2 GiB of memory on Linux, xapi exits with code 1.")
 def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
         text = '.[0], (reduce range(40) as $_ ("x"; . + .))'
