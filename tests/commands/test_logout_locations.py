@@ -260,9 +260,6 @@ def test_a_token_in_the_agent_of_another_runtime_directory_is_deleted_there(xapi
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-@pytest.mark.states(
-    "If a full disk prevents this, login exits with code 13, and other commands do not store their new token."
-)
 def test_an_account_that_cannot_be_recorded_on_a_full_disk_is_not_logged_in(xapi: Xapi, sandbox: Sandbox) -> None:
     env: Env = {**sandbox.settings, **xapi.fake_keyring(), "PYTHONDONTWRITEBYTECODE": "1"}
     login = xapi.start("login", env=env, argv=FULL_DISK)

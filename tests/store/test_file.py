@@ -71,7 +71,6 @@ def test_the_directory_that_the_user_chose_keeps_its_mode(opened: Open, state: P
     assert stat.S_IMODE(state.stat().st_mode) == 0o755
 
 
-@pytest.mark.states("If a token file or a lock is a symbolic link, it is never followed.")
 def test_a_symbolic_link_is_not_followed(opened: Open, file: Path, tmp_path: Path) -> None:
     opened("file").write(ME, OLD)
     elsewhere = tmp_path / "elsewhere"
