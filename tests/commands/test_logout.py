@@ -73,8 +73,7 @@ def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_i
 
 
 @pytest.mark.states(
-    "If a store cannot be reached, or a keyring or helper does not find a token that was stored there, logout "
-    "deletes the other data of the account and exits with code 13."
+    "If a store cannot be reached, logout deletes the other data of the account and exits with code 13."
 )
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
