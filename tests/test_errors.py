@@ -18,6 +18,7 @@ CODES = {
     "FilterError": 1,
     "MergeFailed": 1,
     "UsageError": 2,
+    "InvalidLine": 2,
     "RedirectError": 3,
     "ClientStatusError": 4,
     "ServerStatusError": 5,
@@ -27,6 +28,7 @@ CODES = {
     "LoginNeeded": 10,
     "TokenRejected": 10,
     "NetworkError": 11,
+    "BodyTooLarge": 11,
     "InvalidTokenResponse": 11,
     "TimeoutExpired": 12,
     "StoreError": 13,
@@ -76,14 +78,46 @@ def test_the_classes_form_the_documented_tree() -> None:
         "TokenRejected",
     }
     assert issubclass(errors.InvalidTokenResponse, errors.NetworkError)
+    assert {each.__name__ for each in errors.derived()} >= {name for name in CLASSES if name != "XapiError"}
 
 
-def test_the_kind_of_a_failure_is_a_word_for_one_exit_code_and_only_code_1_has_several() -> None:
+def test_the_kind_of_a_failure_is_a_word_for_one_exit_code() -> None:
     kinds = {(each.kind, each.exit_code) for each in CLASSES.values() if each is not errors.Interrupted}
 
     assert len({word for word, _ in kinds}) == len(kinds)
-    assert len({code for _, code in kinds if code != 1}) == len([code for _, code in kinds if code != 1])
     assert all(word.isalpha() for word, _ in kinds)
+
+
+def test_a_code_other_than_1_has_one_kind_outside_the_lines_of_a_batch() -> None:
+    kinds = {each.kind: each.exit_code for each in CLASSES.values() if each.kind not in {"input", "size"}}
+
+    assert len({code for code in kinds.values() if code != 1}) == len([code for code in kinds.values() if code != 1])
+
+
+def test_a_failure_is_the_result_of_a_line_or_ends_the_batch() -> None:
+    results = {name: errors.of_line(each("it happened")) for name, each in CLASSES.items() if name != "Interrupted"}
+
+    assert {name: result.kind for name, result in results.items() if result is not None} == {
+        "FilterError": "filter",
+        "InvalidLine": "input",
+        "RedirectError": "auth",  # of the login: a response to the call is a result
+        "ClientStatusError": "auth",
+        "ServerStatusError": "auth",
+        "ExpectationFailed": "expectation",
+        "AuthenticationError": "auth",
+        "LoginRefused": "auth",
+        "LoginNeeded": "auth",
+        "TokenRejected": "auth",
+        "NetworkError": "network",
+        "BodyTooLarge": "size",
+        "InvalidTokenResponse": "network",
+        "TimeoutExpired": "timeout",
+    }
+    assert {name for name, each in CLASSES.items() if each.is_stored} == {
+        "FilterError",
+        "ExpectationFailed",
+        "BodyTooLarge",
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
     ├── FilterError                1  a jq filter failed on the data
     ├── MergeFailed                1  the output of `batch --merge` is incomplete or ambiguous
     ├── UsageError                 2  invalid usage or settings; nothing was sent
+    │   └── InvalidLine            2  an input line of `batch` is not valid
     ├── RedirectError              3  the final response is a redirect
     ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
     ├── ServerStatusError          5  5xx from the API or the token endpoint
@@ -15,6 +16,7 @@
     │   ├── LoginNeeded           10  no token and no password source
     │   └── TokenRejected         10  401 with a new token
     ├── NetworkError              11  no usable response
+    │   ├── BodyTooLarge          11  the body of a response is too large for a line of `batch`
     │   └── InvalidTokenResponse  11  the response of the token endpoint is not a valid token response
     ├── TimeoutExpired            12  timeout
     ├── StoreError                13  the token store cannot be used
@@ -25,13 +27,16 @@
 
 A message states what happened, a hint what to do. Neither contains a password, a
 token or a stored record.
+
+Everything else derives from the classes: what is the result of a line of `batch`, and what ends the batch; what a
+journal stores; the exit code of the summary; the tables of the documentation. A new kind of failure is a class here.
 """
 
 import signal
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Self
 
 MAX_REDIRECTS = 10  # that are followed in a row
@@ -43,6 +48,8 @@ class XapiError(Exception):
 
     exit_code = 1
     kind = "unexpected"
+    is_of_line = False  # in `batch`, it is the result of its line; any other failure ends the batch
+    is_stored = False  # in a journal: the request got a response, so it may have changed something
     context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -72,6 +79,7 @@ class FilterError(XapiError):
     """A jq filter, such as that of --jq, failed on the data."""
 
     kind = "filter"
+    is_of_line = is_stored = True
 
 
 class AgentError(XapiError):
@@ -97,6 +105,13 @@ class UsageError(XapiError):
 
     exit_code = 2
     kind = "usage"
+
+
+class InvalidLine(UsageError):
+    """The input line is not valid; it was not sent."""
+
+    kind = "input"
+    is_of_line = True
 
 
 class RedirectError(XapiError):
@@ -125,6 +140,7 @@ class ExpectationFailed(XapiError):
 
     exit_code = 6
     kind = "expectation"
+    is_of_line = is_stored = True
 
 
 class AuthenticationError(XapiError):
@@ -132,6 +148,7 @@ class AuthenticationError(XapiError):
 
     exit_code = 10
     kind = "auth"
+    is_of_line = True
 
 
 class LoginRefused(AuthenticationError):
@@ -155,6 +172,7 @@ class NetworkError(XapiError):
 
     exit_code = 11
     kind = "network"
+    is_of_line = True
 
     def __init__(
         self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
@@ -162,6 +180,13 @@ class NetworkError(XapiError):
         super().__init__(message, hint=hint)
         self.sent = sent
         self.headers_received = headers_received
+
+
+class BodyTooLarge(NetworkError):
+    """The body exceeds the maximum size for a line of output."""
+
+    kind = "size"
+    is_stored = True
 
 
 class InvalidTokenResponse(NetworkError):
@@ -176,6 +201,7 @@ class TimeoutExpired(XapiError):
 
     exit_code = 12
     kind = "timeout"
+    is_of_line = True
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -235,5 +261,22 @@ def of_status(status: int) -> type[XapiError] | None:
 
 
 def of_exit_code(code: int) -> type[XapiError]:
-    """Return the class of the errors with the exit code *code*; XapiError if there is none."""
-    return next((each for each in XapiError.__subclasses__() if each.exit_code == code), XapiError)
+    """Return the first class of errors with the exit code *code*; XapiError if there is none."""
+    return next((each for each in derived() if each.exit_code == code), XapiError)
+
+
+def of_line(error: XapiError) -> XapiError | None:
+    """Return the failure of the line of `batch` whose call failed with *error*, or None if it ends the batch.
+
+    A response to the call itself is not a failure, whatever its status; so the failure of a status is that of a login.
+    """
+    if isinstance(error, RedirectError | ClientStatusError | ServerStatusError):
+        return AuthenticationError(error.message, hint=error.hint)
+    return error if error.is_of_line else None
+
+
+def derived(of: type[XapiError] = XapiError) -> "Iterator[type[XapiError]]":
+    """Yield the classes derived from *of*, each before those derived from it."""
+    for each in of.__subclasses__():
+        yield each
+        yield from derived(each)

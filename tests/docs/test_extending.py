@@ -17,7 +17,7 @@ from xapi_cli.sandbox import MASTER, Sandbox
 PAGE = TEXTS["docs/extending.md"]
 
 # A change is a block after a paragraph whose last words are the name of the file.
-CHANGES = re.findall(r"`([\w/]+\.(?:py|toml|md))`:\n\n```(?:python|diff)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CHANGES = re.findall(r"`([\w/-]+\.(?:py|toml|md))`:\n\n```(?:python|diff)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def changed(text: str, diff: str) -> str:

@@ -11,7 +11,6 @@ from tests.support.program import PROGRAM
 from tests.tools.manual import manual
 from tests.tools.surface import surface
 from xapi_cli import errors
-from xapi_cli.batch.output import results  # noqa: F401 - defines failures of single lines
 from xapi_cli.cli.main import COMMANDS
 from xapi_cli.errors import XapiError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
@@ -106,21 +105,14 @@ def exit_codes_page() -> str:
 
 
 def kinds_table() -> str:
-    """Return the table of the kinds of failures in `docs/exit-codes.md`, from the classes of the failures."""
-    first: dict[str, type[XapiError]] = {}
-    for each in _failures(XapiError):
+    """Return the table in `docs/exit-codes.md` of the kinds of failures; the first class of a kind describes it."""
+    first: dict[str, type[XapiError]] = {XapiError.kind: XapiError}
+    for each in errors.derived():
         first.setdefault(each.kind, each)
     silent = (errors.Interrupted.kind, errors.ClosedPipe.kind)
     rows = sorted((each.exit_code, kind, each) for kind, each in first.items() if kind not in silent)
     lines = [f"| `{kind}` | {code} | {_first_sentence(each)} |" for code, kind, each in rows]
     return "".join(f"{line}\n" for line in ("| kind | code | meaning |", "| --- | --- | --- |", *lines))
-
-
-def _failures(of: type[XapiError]) -> Iterator[type[XapiError]]:
-    """Yield *of* and the classes derived from it; each kind is described by the first class that has it."""
-    yield of
-    for each in of.__subclasses__():
-        yield from _failures(each)
 
 
 def _first_sentence(of: type[XapiError]) -> str:

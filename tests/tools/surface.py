@@ -22,7 +22,6 @@ from tests.tools.manual import commands
 from xapi_cli import errors
 from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.batch.input.entries import KEYS
-from xapi_cli.batch.output.results import FAILURES
 from xapi_cli.cli.help_topics import TOPICS
 from xapi_cli.cli.main import app
 from xapi_cli.sandbox import Sandbox
@@ -119,7 +118,9 @@ def _errors() -> Iterator[str]:
             for code in codes if each is errors.Interrupted else [each.exit_code]:
                 yield f"exit-code {code}"
                 yield f"python xapi_cli.errors.{name} exit-code {code}"
-    yield from (f"output batch field error.kind value {each.kind} exit-code {each.exit_code}" for each in FAILURES)
+    for each in errors.derived():
+        if each.is_of_line:
+            yield f"output batch field error.kind value {each.kind} exit-code {each.exit_code}"
 
 
 def _library() -> Iterator[str]:

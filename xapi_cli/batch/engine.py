@@ -28,7 +28,7 @@ from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch.composer import Composer
 from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.fair_queue import FairQueue
-from xapi_cli.batch.in_flight import LINE_ERRORS, InFlight, LineError, Outcome
+from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool
@@ -36,7 +36,7 @@ from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
-from xapi_cli.errors import NetworkError
+from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http import retry
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
@@ -156,7 +156,7 @@ class Engine:
         """Start no more requests; those in flight can finish."""
         self._is_stopping = True
 
-    def cancel(self, error: LineError) -> None:
+    def cancel(self, error: XapiError) -> None:
         """End all requests in flight with *error*."""
         for request in sorted(self._requests, key=lambda each: each.number):
             if request.exchange is not None:
@@ -200,7 +200,7 @@ class Engine:
         request.step = None
         try:
             step = request.flow.throw(result) if isinstance(result, Exception) else request.flow.send(result)
-        except LINE_ERRORS as error:
+        except XapiError as error:
             self._finish(request, error)
             return
         if isinstance(step, Send):
@@ -330,7 +330,7 @@ class Engine:
         if seconds is not None and self._unsent.pause(seconds):
             self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
-    def _failed(self, exchange: BufferedExchange, request: InFlight, error: LineError) -> None:
+    def _failed(self, exchange: BufferedExchange, request: InFlight, error: XapiError) -> None:
         step = request.step
         self._connections.release(exchange, is_reusable=False)
         if exchange.may_resend and isinstance(error, NetworkError) and step is not None:

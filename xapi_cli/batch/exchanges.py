@@ -4,7 +4,7 @@ import time
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING
 
-from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
+from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
 from xapi_cli.errors import TimeoutExpired
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import CarriedExchange
@@ -102,7 +102,7 @@ class BufferedExchange(CarriedExchange):
         if is_first:
             self.memory += sum(3 * (len(name) + len(value)) + _HEADER_OVERHEAD for name, value in head.raw_headers)
             if head.declared_length() > MAX_BODY and head.has_body(self.method) and not self.is_discarding:
-                raise BodyTooLarge
+                raise body_too_large()
         self._prolong(is_first=is_first, has_data=has_data)
 
     def _collect(self, block: bytes) -> None:
@@ -114,7 +114,7 @@ class BufferedExchange(CarriedExchange):
             self._collected = bytearray(self._collected)
         self._collected += block
         if len(self._collected) > MAX_BODY:
-            raise BodyTooLarge
+            raise body_too_large()
 
     def _prolong(self, *, is_first: bool, has_data: bool) -> None:
         """Restart the timeout if the headers or more of the body arrived; a body that is not needed has its own.

@@ -6,25 +6,14 @@ from typing import TYPE_CHECKING
 from xapi_cli.batch.exchanges import BufferedExchange
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.responses import BufferedResponse
-from xapi_cli.errors import (
-    AuthenticationError,
-    ClientStatusError,
-    NetworkError,
-    RedirectError,
-    ServerStatusError,
-    TimeoutExpired,
-)
+from xapi_cli.errors import XapiError
 from xapi_cli.http.flow import FinalResponse, Flow, Send
 from xapi_cli.request.calls import Call
 
 if TYPE_CHECKING:
     from xapi_cli.http.connection import Connection
 
-# These errors are the result of one line; all others end the batch.
-LINE_ERRORS = (NetworkError, TimeoutExpired, AuthenticationError, RedirectError, ClientStatusError, ServerStatusError)
-
-LineError = NetworkError | TimeoutExpired | AuthenticationError | RedirectError | ClientStatusError | ServerStatusError
-Outcome = FinalResponse[BufferedResponse] | LineError
+Outcome = FinalResponse[BufferedResponse] | XapiError
 
 
 class InFlight:

@@ -1,23 +1,19 @@
 """A complete response in memory, and the limit of its size."""
 
-from xapi_cli.errors import NetworkError
+from xapi_cli.errors import BodyTooLarge
 from xapi_cli.http.response_parser import ResponseHead
 
 MAX_BODY = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
 
 
-class BodyTooLarge(NetworkError):
-    """The body exceeds the maximum size for a line of output."""
-
-    kind = "size"
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"the body has more than {MAX_BODY // 2**20} MiB",
-            hint="`xapi request -o FILE` accepts it",
-            sent=True,
-            headers_received=True,
-        )
+def body_too_large() -> BodyTooLarge:
+    """Return the error for a body of more than MAX_BODY bytes."""
+    return BodyTooLarge(
+        f"the body has more than {MAX_BODY // 2**20} MiB",
+        hint="`xapi request -o FILE` accepts it",
+        sent=True,
+        headers_received=True,
+    )
 
 
 class BufferedResponse:

@@ -27,9 +27,8 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.source_files import open_failed, open_input, open_journal, size_of
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
-    FilterError,
+    ClosedPipe,
     Interrupted,
-    NetworkError,
     OutputError,
     TimeoutExpired,
     TokenRejected,
@@ -182,7 +181,7 @@ class Batch:
         try:
             yield
         except XapiError as error:
-            if error.exit_code not in (14, 141):
+            if not isinstance(error, OutputError | ClosedPipe):
                 self._writer.flush()
             raise
         else:
@@ -312,7 +311,7 @@ class Batch:
             )
         try:
             result = results.response_line(entry, outcome.response, request.elapsed_ms)
-        except NetworkError as error:  # the body cannot be decoded
+        except XapiError as error:  # the body cannot be decoded
             result = self._failure(entry, error)
         if isinstance(result, Result):
             self._add_result(result, entry.source)
@@ -322,7 +321,7 @@ class Batch:
     def _add_long_result(self, entry: Entry, steps: results.Steps) -> Steps:
         try:
             result = yield from steps
-        except (NetworkError, FilterError) as error:  # for example, the body is too large after decoding
+        except XapiError as error:  # for example, the body is too large after decoding
             result = self._failure(entry, error)
         self._add_result(result, entry.source)
 
@@ -337,7 +336,11 @@ class Batch:
         return TokenRejected(message, hint=self._tokens.advice())
 
     def _failure(self, entry: Entry, error: XapiError) -> Result:
-        return results.error_line(entry, error, self._terminal.redactor.redact(str(error)))
+        """Return the result of *entry*, whose call failed with *error*; raise *error* if it ends the batch."""
+        failure = errors.of_line(error)
+        if failure is None:
+            raise error
+        return results.error_line(entry, failure, self._terminal.redactor.redact(str(failure)))
 
     def _add_result(self, result: Result, source: bytes | None, *, is_new: bool = True) -> None:
         """Count and print *result*, which is that of the input line *source*; None if that is too long to keep."""

@@ -8,8 +8,8 @@ from base64 import b64encode
 import pytest
 
 from xapi_cli.batch.output.bodies import long_member, short_member
-from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
-from xapi_cli.errors import NetworkError
+from xapi_cli.batch.responses import MAX_BODY, BufferedResponse
+from xapi_cli.errors import BodyTooLarge, NetworkError
 from xapi_cli.http.response_parser import ResponseHead
 
 JSON = "application/json"

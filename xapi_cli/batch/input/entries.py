@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xapi_cli.batch.input.line_reader import MAX_LINE, Line
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import InvalidLine, UsageError
 from xapi_cli.http import urls
 from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
@@ -20,10 +20,6 @@ from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable
 
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
-
-
-class InvalidLine(Exception):
-    """The line is not valid; the message contains no values, because they may be secrets."""
 
 
 @dataclass(slots=True)
@@ -61,9 +57,7 @@ def parse(line: Line, base_url: str, *, read_only: bool = False) -> Entry:
         if read_only:
             check_read_only(call.method, (name for name, _ in call.headers))
         entry.call = call
-    except InvalidLine as error:
-        entry.error = str(error)
-    except UsageError as error:
+    except UsageError as error:  # the message contains no values, because they may be secrets
         entry.error = str(error)
     return entry
 

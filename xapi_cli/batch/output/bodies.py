@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 
-from xapi_cli.batch.responses import MAX_BODY, BodyTooLarge, BufferedResponse
+from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
 from xapi_cli.http.content_coding import decode_steps
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.request.json import check, encode_string, validated
@@ -177,7 +177,7 @@ class _LongBody:
             self._size += len(block)
             self._steps += 1
             if self._size > MAX_BODY:
-                raise BodyTooLarge
+                raise body_too_large()
             yield
 
     def _is_json(self) -> Generator[None, None, bool]:

@@ -9,33 +9,13 @@ from xapi_cli import errors
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.output import bodies
-from xapi_cli.batch.responses import BodyTooLarge, BufferedResponse
-from xapi_cli.errors import (
-    AuthenticationError,
-    ExpectationFailed,
-    FilterError,
-    NetworkError,
-    RedirectError,
-    TimeoutExpired,
-    UsageError,
-    XapiError,
-)
+from xapi_cli.batch.responses import BufferedResponse
+from xapi_cli.errors import InvalidLine, RedirectError, XapiError
 from xapi_cli.system.render import json_line
 
-_STORED = (BodyTooLarge, FilterError)  # of a request that got a response: it may have changed something
-_OF_CALL = (FilterError, NetworkError, TimeoutExpired)  # any other failure is one of the login
 _SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
 Steps = Generator[FilterJob | None, None, "Result"]
-
-
-class InvalidLine(UsageError):
-    """The input line is not valid; it was not sent."""
-
-    kind = "input"
-
-
-FAILURES = (*_OF_CALL, AuthenticationError, BodyTooLarge, ExpectationFailed, InvalidLine)  # the kinds of error lines
 
 
 @dataclass(slots=True)
@@ -167,19 +147,16 @@ class _ResponseLine:
 
 def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     """Return the line for a call that failed with *error*; *message* describes it."""
-    return _error(entry, error if isinstance(error, _OF_CALL) else AuthenticationError(message), message)
+    text = b'{"id": %s, "line": %d, "error": %s}' % (entry.id.encode(), entry.number, _error_member(error, message))
+    return Result(
+        entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=error.is_stored, message=message
+    )
 
 
 def invalid_line(entry: Entry) -> Result:
     """Return the line for an invalid input line."""
     message = entry.error or ""
-    return _error(entry, InvalidLine(message), message)
-
-
-def _error(entry: Entry, error: XapiError, message: str) -> Result:
-    text = b'{"id": %s, "line": %d, "error": %s}' % (entry.id.encode(), entry.number, _error_member(error, message))
-    is_stored = isinstance(error, _STORED)
-    return Result(entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=is_stored, message=message)
+    return error_line(entry, InvalidLine(message), message)
 
 
 def _error_member(error: XapiError, message: str) -> bytes:
