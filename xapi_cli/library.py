@@ -9,7 +9,7 @@ import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import MAX_REDIRECTS, RedirectError, TokenRejected, UsageError
-from xapi_cli.http import urls
+from xapi_cli.http import authorization, urls
 from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
@@ -178,7 +178,7 @@ class _Auth(httpx.Auth):
         The body is read into memory so that it can be resent. A request that has
         an Authorization header is sent once, without the token.
         """
-        if "Authorization" in request.headers:
+        if authorization.is_set_by_user(request.headers.items()):
             yield request
             return
         _read_body(request)
@@ -203,7 +203,7 @@ class _Auth(httpx.Auth):
                 continue
             assert isinstance(step, Send)  # noqa: S101 - there are no retries, so there is nothing to wait for
             assert step.token is not None  # noqa: S101 - the flow is authenticated
-            request.headers["Authorization"] = step.token.authorization
+            request.headers.update(authorization.headers(step.token))
             attempts += 1
             request.extensions |= {"attempt": attempts}
             result = HttpxResponse((yield request))

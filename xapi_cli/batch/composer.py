@@ -1,7 +1,7 @@
 """Format the requests of a batch as HTTP/1.1."""
 
+from xapi_cli.http import authorization
 from xapi_cli.http.connection import Route
-from xapi_cli.http.network import authorization_lines
 from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
 
@@ -27,9 +27,9 @@ class Composer:
         host = call.url[call.url.index("//") + 2 : slash]
         if not call.headers and call.body is None:
             return start + self._usual(call, host, route, token)
-        headers = headers_of(call, to_api=to_api)
+        headers = headers_of(call, to_api=to_api) + authorization.headers(token, route)
         lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host.encode("ascii")
-        lines += b"".join(b"%s: %s\r\n" % header for header in headers) + authorization_lines(route, token)
+        lines += b"".join(b"%s: %s\r\n" % header for header in headers)
         if call.body is None or not to_api:
             return start + lines + b"\r\n"
         body = b"".join(call.body)
@@ -41,7 +41,8 @@ class Composer:
         if common is None:
             if len(self._common) > 8:
                 self._common.clear()  # drop entries of replaced tokens
-            lines = b"".join(b"%s: %s\r\n" % header for header in headers_of(call, to_api=True))
-            common = b"Host: %s\r\n" % host.encode("ascii") + lines + authorization_lines(route, token) + b"\r\n"
+            headers = [(b"Host", host.encode("ascii")), *headers_of(call, to_api=True)]
+            headers += authorization.headers(token, route)
+            common = b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n"
             self._common[key] = common
         return common

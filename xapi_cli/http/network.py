@@ -1,4 +1,4 @@
-"""Open connections for requests: the routes to servers, and the header lines that depend on the route."""
+"""Open connections for requests, and keep the routes to servers."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ from xapi_cli.http import proxies, tls, urls
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.timeouts import Timeouts
-from xapi_cli.tokens import Token
 
 _LONGEST_SCHEME = len("https://")
 
@@ -38,11 +37,3 @@ class Network:
     def dial(self, route: Route) -> Connection:
         """Open a new connection and return it; blocks until it is established."""
         return self._dialer.open(route, self._timeouts.start_wait(self._timeouts.connect, f"no connection to {route}"))
-
-
-def authorization_lines(route: Route, token: Token | None) -> bytes:
-    """Return the header lines that send *token* to the server of *route*, and the credentials to its proxy."""
-    lines = b"" if token is None else b"Authorization: %s\r\n" % token.authorization.encode("ascii")
-    if route.proxy and route.proxy.authorization and route.scheme == "http":
-        lines += b"Proxy-Authorization: %s\r\n" % route.proxy.authorization
-    return lines

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.exchange import DISCARD_TIMEOUT, IDEMPOTENT, Exchange
@@ -366,8 +367,7 @@ def _request_head(request: httpx.Request, route: Route) -> RequestHead:
     target, headers = request.url.raw_path, list(request.headers.raw)
     if route.proxy and route.scheme == "http":
         target = b"http://" + request.url.netloc + target
-        if route.proxy.authorization:
-            headers.append((b"Proxy-Authorization", route.proxy.authorization))
+    headers += authorization.headers(None, route)
     try:
         if request.method != "CONNECT":
             return request_head(request.method, target, headers)

@@ -4,8 +4,8 @@ import json
 import re
 from http.client import responses
 
+from xapi_cli.http import authorization
 from xapi_cli.http.connection import Route
-from xapi_cli.http.network import authorization_lines
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.proxy.request_parser import RequestHead
 from xapi_cli.tokens import Token
@@ -36,7 +36,8 @@ def request_head(head: RequestHead, url: str, route: Route, token: Token | None)
             _FORWARDED.clear()
         lines = _FORWARDED[head] = _forwarded_lines(head)
     start = f"{head.method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode("ascii")
-    return b"".join((start, lines, authorization_lines(route, token), b"\r\n"))
+    own = [b"%s: %s\r\n" % header for header in authorization.headers(token, route)]
+    return b"".join((start, lines, *own, b"\r\n"))
 
 
 def _forwarded_lines(head: RequestHead) -> bytes:

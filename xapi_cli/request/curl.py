@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from xapi_cli.errors import MAX_REDIRECTS, UsageError
-from xapi_cli.http import retry
+from xapi_cli.http import authorization, retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
 from xapi_cli.request.items import STDIN, Field, Items, Upload
@@ -116,7 +116,7 @@ class CurlCommand:
 
     @property
     def _sends_token(self) -> bool:
-        return not self._has_header("Authorization")
+        return not authorization.is_set_by_user(self.items.headers)
 
     @property
     def _has_body(self) -> bool:

@@ -11,7 +11,7 @@ import httpx
 
 from xapi_cli import errors
 from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
-from xapi_cli.http import retry
+from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
 from xapi_cli.request.calls import Call, displayed
@@ -203,6 +203,22 @@ class Sender:
             self._response = None
 
 
+class LastResponse:
+    """The last response, *outcome*; it is closed when the next one arrives."""
+
+    outcome: Outcome | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        """Make *outcome* the last response."""
+        self.close()
+        self.outcome = outcome
+
+    def close(self) -> None:
+        """Close the response."""
+        if self.outcome is not None:
+            self.outcome.response.close()
+
+
 def is_rejection(outcome: Outcome) -> bool:
     """Return whether *outcome* is a 401 from the API, not from another origin."""
     return outcome.from_api and outcome.response.status_code == 401
@@ -256,9 +272,7 @@ def _status_error(
     response, status = outcome.response, outcome.response.status_code
     if is_rejection(outcome):
         if tokens is None:
-            return TokenRejected(
-                message, hint="the request sets or removes the Authorization header, so xapi did not log in"
-            )
+            return TokenRejected(message, hint=authorization.no_login_hint("request"))
         return TokenRejected(message, hint=tokens.advice())
     if not check_status and status != 401:
         return None
@@ -296,8 +310,7 @@ def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
         if not any(name.lower() == b"host" for name, _ in headers):
             headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
         headers.append((b"Content-Length", b"%d" % body.length))
-    if step.token is not None:
-        headers.append((b"Authorization", step.token.authorization.encode("ascii")))
+    headers += authorization.headers(step.token)
     stream = None if body is None else _BodyStream(body, uploading)
     return httpx.Request(call.method, call.url, headers=headers, stream=stream)
 

@@ -35,7 +35,7 @@ from xapi_cli.errors import (
     UsageError,
     XapiError,
 )
-from xapi_cli.http import retry
+from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request import read_only
@@ -329,9 +329,7 @@ class Batch:
         assert entry.call is not None  # noqa: S101 - it has been sent
         message = f"{entry.call.method} {printable(entry.call.url.partition('?')[0])} responded with 401"
         if entry.sets_authorization:
-            return TokenRejected(
-                message, hint="the line sets or removes the Authorization header, so xapi did not log in"
-            )
+            return TokenRejected(message, hint=authorization.no_login_hint("line"))
         self._tokens.record_rejection()
         return TokenRejected(message, hint=self._tokens.advice())
 

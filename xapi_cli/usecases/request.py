@@ -1,16 +1,16 @@
 """Run `xapi request`, from the command-line arguments to the exit code."""
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, UsageError, XapiError
-from xapi_cli.http import retry, urls
+from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
-from xapi_cli.request.meta import Meta
 from xapi_cli.request.options import RequestOptions, retries_of
 from xapi_cli.settings import paths
 from xapi_cli.system.render import size
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
-    from xapi_cli.request.send import Outcome, Sender
+    from xapi_cli.request.send import LastResponse, Outcome, Sender
     from xapi_cli.request.upload import Upload
     from xapi_cli.runtime import Runtime
 
@@ -138,7 +138,7 @@ class Request:
 
     def _send(self, expectations: "Expectations | None") -> "tuple[Outcome, TokenSource | None, ResponseOutput]":
         """Send the request and write the response; return it, the source of the token, and the output."""
-        from xapi_cli.request.send import concern_call
+        from xapi_cli.request.send import LastResponse, concern_call
 
         with ExitStack() as stack:
             tokens = self._tokens()
@@ -154,24 +154,30 @@ class Request:
             sender = self._sender(tokens, upload)
             output = self._output(file, jq)
             output.expectations = expectations
-            meta = Meta(sender, output, tokens)
-            stack.callback(meta.close)
+            last, write_meta = (
+                LastResponse(),
+                partial(self._write_meta, meta_file, time.monotonic(), sender, output, tokens),
+            )
+            stack.callback(last.close)
             try:
                 if condition is not None:
-                    self._poll(sender, output, call, condition, meta.received)
+                    self._poll(sender, output, call, condition, last.take)
                 elif self._options.pages is None:
-                    self._exchange(sender, output, file, call, _received(meta, upload))
+                    self._exchange(sender, output, file, call, _received(last, upload))
                 else:
-                    self._paginate(sender, output, call, meta, tokens)
+                    self._paginate(sender, output, call, last.take, tokens)
             except BaseException as error:
                 if isinstance(error, _CONCERNS_RESPONSE):
-                    concern_call(error, call, meta.outcome)
-                self._write_meta_of_failure(meta, meta_file)
-                self._report_unfinished(error, output, file, "" if meta.outcome else self._unfinished_upload(upload))
+                    concern_call(error, call, last.outcome)
+                try:
+                    write_meta(last.outcome)
+                except XapiError as unwritten:  # it must not hide the failure
+                    self._runtime.terminal.warn(str(unwritten))
+                self._report_unfinished(error, output, file, "" if last.outcome else self._unfinished_upload(upload))
                 raise
-            self._write_meta(meta, meta_file)
-        assert meta.outcome is not None  # noqa: S101 - otherwise, an exception was raised
-        return meta.outcome, tokens, output
+            write_meta(last.outcome)
+        assert last.outcome is not None  # noqa: S101 - otherwise, an exception was raised
+        return last.outcome, tokens, output
 
     def _exchange(
         self,
@@ -226,7 +232,12 @@ class Request:
             output.write(outcome.response, body)
 
     def _paginate(
-        self, sender: "Sender", output: "ResponseOutput", call: "Call", meta: Meta, tokens: "TokenSource | None"
+        self,
+        sender: "Sender",
+        output: "ResponseOutput",
+        call: "Call",
+        received: "Callable[[Outcome], None]",
+        tokens: "TokenSource | None",
     ) -> None:
         """Send *call* and the calls for the following pages, and write the items."""
         from xapi_cli.request.pages.item_output import ItemOutput
@@ -240,7 +251,7 @@ class Request:
             ItemOutput(output, slurp=self._options.pages.slurp),
             output,
             base_url=self._runtime.base_url,
-            received=meta.received,
+            received=received,
             note=self._runtime.terminal.note,
         )
         try:
@@ -279,7 +290,7 @@ class Request:
 
     def _tokens(self) -> "TokenSource | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
-        if any(name.lower() == "authorization" for name, _ in self._items.headers):
+        if authorization.is_set_by_user(self._items.headers):
             return None
         return self._runtime.tokens(
             automatic=self._options.automatic, once=self._options.pages is None and self._options.until is None
@@ -301,7 +312,7 @@ class Request:
         import json
 
         runtime, headers = self._runtime, [(name.lower(), value) for name, value in self._items.headers]
-        if any(name == "authorization" for name, _ in headers):
+        if authorization.is_set_by_user(headers):
             account: object = None
         else:
             account = runtime.supplied_token() or runtime.identity  # a renewed token of an account changes nothing
@@ -459,21 +470,25 @@ class Request:
 
         return "" if upload is None else upload.interrupted(is_safe=self._sent_method in retry.METHODS)
 
-    def _write_meta_of_failure(self, meta: Meta, file: "AtomicFile | None") -> None:
-        """Write the --meta object of a failed request; an error in writing it must not hide the failure."""
-        try:
-            self._write_meta(meta, file)
-        except XapiError as error:
-            self._runtime.terminal.warn(str(error))
-
-    def _write_meta(self, meta: Meta, file: "AtomicFile | None") -> None:
+    def _write_meta(
+        self,
+        file: "AtomicFile | None",
+        started: float,
+        sender: "Sender",
+        output: "ResponseOutput",
+        tokens: "TokenSource | None",
+        outcome: "Outcome | None",
+    ) -> None:
         """Write the --meta object to *file*, or to stderr if it is None; raises OutputError or ClosedPipe."""
         if self._options.meta is None:
             return
+        from xapi_cli.request import meta
+
+        line = meta.line(outcome, started, sender, output, tokens)
         if file is None:
-            self._runtime.terminal.write_result_to_stderr(meta.line())
+            self._runtime.terminal.write_result_to_stderr(line)
         else:
-            file.write(meta.line())
+            file.write(line)
             file.commit()
 
     @staticmethod
@@ -499,12 +514,12 @@ class Request:
         raise error
 
 
-def _received(meta: Meta, upload: "Upload | None") -> "Callable[[Outcome], None]":
+def _received(last: "LastResponse", upload: "Upload | None") -> "Callable[[Outcome], None]":
     """Return what takes a response: the upload has ended by then."""
 
     def received(outcome: "Outcome") -> None:
         if upload is not None:
             upload.note()
-        meta.received(outcome)
+        last.take(outcome)
 
     return received

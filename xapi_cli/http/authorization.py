@@ -1,0 +1,31 @@
+"""How a request is authenticated: the headers that send the token to the API and the credentials of a proxy to it."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xapi_cli.http.connection import Route
+    from xapi_cli.tokens import Token
+
+_NAME = "authorization"
+
+
+def headers(token: "Token | None", route: "Route | None" = None) -> list[tuple[bytes, bytes]]:
+    """Return the headers that authenticate a request with *token* over *route*.
+
+    A proxy gets its credentials with each request that is not encrypted, otherwise once per connection (CONNECT).
+    """
+    found = [] if token is None else [(b"Authorization", token.authorization.encode("ascii"))]
+    if route is not None and route.proxy and route.proxy.authorization and route.scheme == "http":
+        found.append((b"Proxy-Authorization", route.proxy.authorization))
+    return found
+
+
+def is_set_by_user(headers: Iterable[tuple[str, object]]) -> bool:
+    """Return whether the user sets or removes the header Authorization in *headers*; then no token is sent."""
+    return _NAME in [name.lower() for name, _ in headers]
+
+
+def no_login_hint(what: str) -> str:
+    """Return the hint for a 401 to *what*, a request or a line in which the user sets or removes the header."""
+    return f"the {what} sets or removes the Authorization header, so xapi did not log in"
