@@ -133,10 +133,6 @@ def test_the_class_of_an_exit_code_has_that_code(code: int) -> None:
     assert errors.of_exit_code(code).exit_code == code
 
 
-def test_the_text_about_too_many_redirects_names_their_limit() -> None:
-    assert (errors.MAX_REDIRECTS, errors.TOO_MANY_REDIRECTS) == (10, "more than ten redirects")
-
-
 def test_an_error_of_any_class_can_be_copied_to_be_raised_again() -> None:
     error = Unsafe.because("another user owns it", variable="XAPI_STATE_DIR")
 

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
 
-MAX_REDIRECTS = 10  # that are followed in a row
-TOO_MANY_REDIRECTS = "more than ten redirects"
-
 
 class XapiError(Exception):
     """The base class of all failures; *message* states what happened, *hint* what to do."""

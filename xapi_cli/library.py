@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.errors import MAX_REDIRECTS, RedirectError, TokenRejected, UsageError
+from xapi_cli.errors import RedirectError, TokenRejected, UsageError
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import decode
@@ -16,6 +16,7 @@ from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.http.optional_codings import accepted
 from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call
+from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.request.send import HttpxResponse
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS

@@ -18,7 +18,8 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
-from xapi_cli.request.calls import Call, redirected_call
+from xapi_cli.request.calls import Call
+from xapi_cli.request.redirects import redirected_call
 
 
 class _Run:

@@ -20,7 +20,7 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.flow import Policy
 from xapi_cli.http.network import Network
-from xapi_cli.request.calls import redirected_call
+from xapi_cli.request.redirects import redirected_call
 from xapi_cli.tokens import Token
 
 

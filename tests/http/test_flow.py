@@ -11,7 +11,8 @@ import pytest
 from xapi_cli.errors import LoginRefused, NetworkError, RedirectError, TimeoutExpired, XapiError
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request.body.spool import Text
-from xapi_cli.request.calls import Call, redirected_call
+from xapi_cli.request.calls import Call
+from xapi_cli.request.redirects import redirected_call
 from xapi_cli.tokens import Token
 
 BASE = "https://api.test"

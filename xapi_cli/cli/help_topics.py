@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from xapi_cli.errors import TOO_MANY_REDIRECTS
+from xapi_cli.request.redirects import TOO_MANY_REDIRECTS
 from xapi_cli.settings.table import SETTINGS, Setting
 from xapi_cli.settings.variables import VARIABLES
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from xapi_cli.errors import MAX_REDIRECTS, UsageError
+from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
 from xapi_cli.request.items import STDIN, Field, Items, Upload
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.settings.resolve import arguments
 from xapi_cli.system.render import printable, shell_quoted
 

@@ -20,6 +20,7 @@ from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.flow import Response
     from xapi_cli.request.body.spool import Body
 
 Outcome = FinalResponse[httpx.Response]
@@ -101,7 +102,7 @@ class Sender:
             retries=retries,
             deadline=deadline,
             tokens=tokens,
-            redirected=partial(calls.redirected_call, base_url=base_url, follow=follow),
+            redirected=partial(_redirected, base_url=base_url, follow=follow),
             note=note,
             unsafe=unsafe,
         )
@@ -326,6 +327,12 @@ class _BodyStream(httpx.SyncByteStream):
             for chunk in self._body:
                 yield chunk
                 advance(len(chunk))
+
+
+def _redirected(call: Call, response: "Response", redirects: int, *, base_url: str, follow: bool) -> Call | None:
+    from xapi_cli.request.redirects import redirected_call
+
+    return redirected_call(call, response, redirects, base_url=base_url, follow=follow)
 
 
 def _reason(response: httpx.Response) -> str:

@@ -39,9 +39,10 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request import read_only
-from xapi_cli.request.calls import Call, redirected_call
+from xapi_cli.request.calls import Call
 from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
+from xapi_cli.request.redirects import redirected_call
 from xapi_cli.system import signals
 from xapi_cli.system.progress import Lines
 from xapi_cli.system.render import printable
