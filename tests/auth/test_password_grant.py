@@ -1,8 +1,10 @@
 """The password grant over a faked network: what is sent, and what each response means."""
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
 from typing import Any
 
 import httpx
@@ -309,6 +311,14 @@ def test_an_invalid_redirect_target_is_reported_safely(location: bytes) -> None:
 @pytest.mark.parametrize("after, advice", [("7", "wait 7 s"), ("soon", "wait a while"), ("", "wait a while")])
 def test_too_many_requests_names_the_time_to_wait(after: str, advice: str) -> None:
     assert advice in str(refusal(httpx.Response(429, headers={"Retry-After": after})))
+
+
+def test_the_time_to_wait_may_be_a_date() -> None:
+    in_a_day = formatdate(time.time() + 86_400, usegmt=True)
+
+    error = refusal(httpx.Response(429, headers={"Retry-After": in_a_day}))
+
+    assert re.search(r"wait 86(400|39\d) s, then try again", str(error))
 
 
 JSON = st.recursive(

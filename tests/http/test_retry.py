@@ -57,4 +57,4 @@ def test_an_invalid_retry_after_is_ignored(retry_after: str) -> None:
 
 def test_only_transient_failures_and_idempotent_methods_are_retried() -> None:
     assert retry.STATUSES == (429, 502, 503, 504)
-    assert {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"} == retry.METHODS
+    assert {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"} == retry.IDEMPOTENT

@@ -202,9 +202,9 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
     if status == retry.TOO_MANY_REQUESTS:
-        return ClientStatusError(
-            f"{problem} (too many requests) at {url}", hint=f"wait{_retry_after(response)}, then try again"
-        )
+        seconds = retry.requested_wait(response.headers.raw)
+        wait = "a while" if seconds is None else f"{seconds} s"
+        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=f"wait {wait}, then try again")
     failure = errors.of_status(status)
     if failure is ClientStatusError:
         return failure(f"{problem} at {url}", hint="check the base URL")
@@ -234,11 +234,6 @@ def _error_code(response: "httpx.Response", password: str) -> str:
         isinstance(code, str) and _ERROR_CODE_PATTERN.fullmatch(code) and code not in password and password not in code
     )
     return f" {code}" if usable else ""
-
-
-def _retry_after(response: "httpx.Response") -> str:
-    seconds: str = response.headers.get("Retry-After", "")
-    return f" {seconds} s" if seconds.isascii() and seconds.isdigit() and len(seconds) < 7 else " a while"
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:

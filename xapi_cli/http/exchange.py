@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.response_parser import ResponseHead, ResponseParser
+from xapi_cli.http.retry import IDEMPOTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xapi_cli.http.connection import Route
 
-IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}  # RFC 9110, 9.2.2
 MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed
 DISCARD_TIMEOUT = 0.2  # seconds to read them
 

@@ -8,7 +8,7 @@ from xapi_cli.errors import NetworkError, XapiError
 
 TOO_MANY_REQUESTS = 429
 STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
-METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # RFC 9110, 9.2.2
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
 _KEY = "Idempotency-Key"  # draft-ietf-httpapi-idempotency-key-header
@@ -18,7 +18,7 @@ Header = tuple[str, str | None]
 
 def is_repeatable(method: str, *, unsafe: bool) -> bool:
     """Return whether a request with *method* may be sent again: if that is idempotent, or with *unsafe* (RFC 9110)."""
-    return unsafe or method in METHODS
+    return unsafe or method in IDEMPOTENT
 
 
 REFUSALS = "--retry repeats POST and PATCH only with --retry-unsafe"  # for a summary
@@ -34,7 +34,7 @@ def with_key(method: str, headers: Sequence[Header], key: Callable[[], str]) -> 
 
     An idempotent *method* needs none, and a key that the user sets or removes takes precedence.
     """
-    if method in METHODS or any(name.lower() == _KEY.lower() for name, _ in headers):
+    if method in IDEMPOTENT or any(name.lower() == _KEY.lower() for name, _ in headers):
         return headers
     return [*headers, (_KEY, key())]
 

@@ -60,7 +60,7 @@ class CurlCommand:
                 yield f"the command for curl contains the value from {printable(path)}"
         if self._output_path:
             yield "curl writes FILE as the body arrives, not atomically"
-        if self.options.retry_unsafe and self._method not in retry.METHODS:
+        if self.options.retry_unsafe and self._method not in retry.IDEMPOTENT:
             yield "the command for curl contains an Idempotency-Key: change it for another request"
         if self._retries:
             yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"

@@ -351,7 +351,7 @@ def _server_hint(response: httpx.Response) -> str:
 def _rate_hint(outcome: Outcome) -> str:
     seconds = retry.requested_wait(outcome.response.headers.raw)
     hint = "too many requests: wait" if seconds is None else f"too many requests: wait {seconds} s"
-    if outcome.refused_retry is not None or outcome.response.request.method not in retry.METHODS:
+    if outcome.refused_retry is not None or outcome.response.request.method not in retry.IDEMPOTENT:
         return hint
     if seconds is not None and seconds > retry.LONGEST_WAIT:
         return f"{hint}; --retry waits at most {retry.LONGEST_WAIT:.0f} s"

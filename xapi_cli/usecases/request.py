@@ -468,7 +468,7 @@ class Request:
         """Return what is known about the body of the request if there was no response."""
         from xapi_cli.http import retry
 
-        return "" if upload is None else upload.interrupted(is_safe=self._sent_method in retry.METHODS)
+        return "" if upload is None else upload.interrupted(is_safe=self._sent_method in retry.IDEMPOTENT)
 
     def _write_meta(
         self,
