@@ -11,9 +11,8 @@ from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.client import USER_AGENT, open_transport
-from xapi_cli.http.content_coding import decode
+from xapi_cli.http.content_coding import accepted, decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
-from xapi_cli.http.optional_codings import accepted
 from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call
 from xapi_cli.request.redirects import MAX_REDIRECTS

@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import ME, bearing, echoed, heads
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.http.optional_codings import accepted
+from xapi_cli.http.content_coding import accepted
 from xapi_cli.sandbox import Sandbox
 
 ECHO = "/x-api/echo"

@@ -11,7 +11,7 @@ import trustme
 from tests.commands.api import ME, TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, free_port, request, send, serve
-from xapi_cli.http.optional_codings import accepted
+from xapi_cli.http.content_coding import accepted
 from xapi_cli.sandbox import MEMBER, Sandbox
 
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.content_coding import decode, decode_steps
-from xapi_cli.http.optional_codings import accepted
+from xapi_cli.http.content_coding import accepted, decode, decode_steps
 
 
 def raw(data: bytes) -> bytes:
@@ -176,8 +175,7 @@ def test_without_its_library_the_error_names_the_coding_and_the_extra(
 import sys
 sys.modules.update(brotli={brotli_module}, brotlicffi=None, zstandard=None)  # None: cannot be imported
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.content_coding import decode
-from xapi_cli.http.optional_codings import accepted
+from xapi_cli.http.content_coding import accepted, decode
 assert accepted() == "gzip, deflate"
 try:
     list(decode([b"body"], {coding!r}))

@@ -14,7 +14,7 @@ from xapi_cli.errors import (
     TokenRejected,
     XapiError,
 )
-from xapi_cli.http.optional_codings import accepted
+from xapi_cli.http.content_coding import accepted
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import status_error

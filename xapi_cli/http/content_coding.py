@@ -1,23 +1,64 @@
-"""Decode the content coding of a response in constant memory, and detect a truncated body.
+"""The content codings of responses: which are accepted, and how they are decoded, in constant memory.
 
-Other clients accept a truncated gzip body as complete.
+A truncated body is an error. Other clients accept a truncated gzip body as complete. Each coding is a row of the table
+at the end; the extra `codings` installs the libraries of those that have one.
 """
 
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http import optional_codings
 
 if TYPE_CHECKING:
     from zlib import _Decompress
 
+Blocks = Iterator[bytes]
+
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
-_NO_CODINGS = {"", "identity", "none"}  # servers send "none", which is not registered
+NO_CODINGS = frozenset({"", "identity", "none"})  # servers send "none", which is not registered
+
+
+class _Coding(NamedTuple):
+    """A content coding with the *names* that servers send for it, and the function that decodes its blocks.
+
+    With *library*, as users install it, *decode* also receives the first of the *modules* that is installed and whose
+    decompressor has the attribute *needs*, which older versions do not have.
+    """
+
+    names: Sequence[str]
+    decode: Callable[..., Blocks]
+    library: str = ""
+    modules: Sequence[str] = ()
+    needs: str = ""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the coding can be decoded; imports only a library whose version matters."""
+        return not self.modules or (any(map(find_spec, self.modules)) if not self.needs else bool(self.module()))
+
+    def module(self) -> Any:
+        """Return the module of the library, or None if it is not installed."""
+        for name in self.modules:
+            try:
+                module = import_module(name)
+            except ImportError:  # not installed, or for another Python
+                continue
+            if not self.needs or hasattr(module.Decompressor, self.needs):
+                return module
+        return None
+
+
+@cache
+def accepted() -> str:
+    """Return the value of Accept-Encoding: the codings that can be decoded here."""
+    return ", ".join(each.names[0] for each in _CODINGS if each.is_available)
 
 
 def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
@@ -47,40 +88,50 @@ def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _coding(content_encoding: str | None) -> str:
     """Return the one coding that *content_encoding* names."""
     names = (name.strip().lower() for name in (content_encoding or "").split(","))
-    codings = [name for name in names if name not in _NO_CODINGS]
+    codings = [name for name in names if name not in NO_CODINGS]
     if len(codings) > 1:  # nested codings allow a decompression bomb
         raise _error(f"the body has {len(codings)} content codings", "add the header Accept-Encoding:identity")
     return codings[0] if codings else "identity"
 
 
-def _decode(coding: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    match coding:
-        case "identity":
-            return blocks
-        case "gzip" | "x-gzip":
-            return _decode_gzip(blocks)
-        case "deflate":
-            return _decode_deflate(blocks)
-    optional = optional_codings.decoder(coding)
-    if optional is None:
-        raise _error("the body has an unsupported content coding", "xapi supports gzip, deflate, br and zstd")
-    return _decode_optional(coding, optional(blocks), blocks)
+def _decode(name: str, blocks: Blocks) -> Blocks:
+    if name == "identity":
+        return blocks
+    coding = next((each for each in _CODINGS if name in each.names), None)
+    if coding is None:
+        *others, last = (each.names[0] for each in _CODINGS)
+        raise _error("the body has an unsupported content coding", f"xapi supports {', '.join(others)} and {last}")
+    return _decode_with_library(coding, blocks) if coding.library else coding.decode(blocks)
 
 
-def _decode_optional(coding: str, decoded: Iterator[bytes], blocks: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        yield from decoded
-    except optional_codings.MissingLibrary:
-        library = "brotli 1.2 or later" if coding == "br" else "zstandard"
+def _decode_with_library(coding: _Coding, blocks: Blocks) -> Blocks:
+    from xapi_cli.http.optional_codings import CorruptBody, TruncatedBody
+
+    name, module = coding.names[0], coding.module()
+    if module is None:
         from xapi_cli.system import installation
 
-        message = f"the body has the content coding {coding}, but {library} is not installed"
-        raise _error(message, installation.how_to_add("codings")) from None
-    except optional_codings.CorruptBody:
-        raise _corrupt(coding) from None
-    except optional_codings.TruncatedBody:
-        raise _truncated(coding) from None
+        message = f"the body has the content coding {name}, but {coding.library} is not installed"
+        raise _error(message, installation.how_to_add("codings"))
+    try:
+        yield from coding.decode(blocks, module)
+    except CorruptBody:
+        raise _corrupt(name) from None
+    except TruncatedBody:
+        raise _truncated(name) from None
     _read_rest(blocks)
+
+
+def _decode_brotli(blocks: Blocks, library: Any) -> Blocks:
+    from xapi_cli.http.optional_codings import decode_brotli
+
+    return decode_brotli(blocks, library)
+
+
+def _decode_zstd(blocks: Blocks, library: Any) -> Blocks:
+    from xapi_cli.http.optional_codings import decode_zstd
+
+    return decode_zstd(blocks, library)
 
 
 def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -159,3 +210,11 @@ def _truncated(coding: str) -> NetworkError:
 
 def _error(message: str, hint: str) -> NetworkError:
     return NetworkError(message, hint=hint, sent=True, headers_received=True)
+
+
+_CODINGS = (
+    _Coding(("gzip", "x-gzip"), _decode_gzip),
+    _Coding(("deflate",), _decode_deflate),
+    _Coding(("br",), _decode_brotli, "brotli 1.2 or later", ("brotli", "brotlicffi"), needs="can_accept_more_data"),
+    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",)),
+)

@@ -1,24 +1,19 @@
-"""Decode the content codings br and zstd in constant memory, with the libraries that the extra `codings` installs."""
+"""Decode the content codings br and zstd in constant memory, with the libraries that the extra `codings` installs.
 
-from collections.abc import Callable, Iterator
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+A decoder yields blocks of at most 64 KiB, and empty ones, so that each step is short. It does not read past the end of
+the coded data by more than the current block. It raises CorruptBody or TruncatedBody.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 _BLOCK = 64 * 1024
-_LIBRARIES = {"br": ("brotli", "brotlicffi"), "zstd": ("zstandard",)}  # the first one that is installed
 _MAX_WINDOW = 8 * 2**20  # bytes; RFC 9659 allows no larger window for the content coding
 _MAX_EMPTY_FRAMES = 10_000  # without data, one after another; each takes time
 _MAX_ZSTD_BLOCK = 128 * 1024  # bytes, before and after decoding (RFC 8878, 3.1.1.2)
 _FRAME, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # RFC 8878, 3.1.1 and 3.1.2
 
 Blocks = Iterator[bytes]
-
-
-class MissingLibrary(Exception):
-    """The library that decodes the coding is not installed."""
 
 
 class CorruptBody(Exception):
@@ -29,48 +24,8 @@ class TruncatedBody(Exception):
     """The body ends before the end of its coded form."""
 
 
-def accepted() -> str:
-    """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return ", ".join(("gzip", "deflate", *available()))
-
-
-@cache
-def available() -> tuple[str, ...]:
-    """Return the codings that can be decoded; imports only brotli, because older versions of it cannot be used."""
-    found = {"br": _has_brotli(), "zstd": any(find_spec(name) for name in _LIBRARIES["zstd"])}
-    return tuple(coding for coding, is_found in found.items() if is_found)
-
-
-def decoder(coding: str) -> Callable[[Blocks], Blocks] | None:
-    """Return the function that decodes *coding*, or None if it is neither br nor zstd.
-
-    It yields blocks of at most 64 KiB, and empty ones, so that each step is short. It does not read past the end of the
-    coded data by more than the current block. It raises MissingLibrary, CorruptBody or TruncatedBody.
-    """
-    return {"br": _decode_brotli, "zstd": _decode_zstd}.get(coding)
-
-
-def _has_brotli() -> bool:
-    try:
-        return bool(_library("br"))
-    except MissingLibrary:
-        return False
-
-
-def _library(coding: str) -> ModuleType:
-    for name in _LIBRARIES[coding]:
-        try:
-            library = import_module(name)
-        except ImportError:  # not installed, or for another Python
-            continue
-        if coding != "br" or hasattr(library.Decompressor, "can_accept_more_data"):  # brotli 1.2
-            return library
-    raise MissingLibrary(coding)
-
-
-def _decode_brotli(blocks: Blocks) -> Blocks:
+def decode_brotli(blocks: Blocks, brotli: Any) -> Blocks:
     """Decode br; bytes after its end are an error, because the library does not say where it ended."""
-    brotli = _library("br")
     inflater = brotli.Decompressor()
     for data in blocks:
         pending, is_full = data, False  # the inflater has more output, although the input may be consumed
@@ -89,13 +44,12 @@ def _decode_brotli(blocks: Blocks) -> Blocks:
     raise TruncatedBody
 
 
-def _decode_zstd(blocks: Blocks) -> Blocks:
+def decode_zstd(blocks: Blocks, zstandard: Any) -> Blocks:
     """Decode frames (RFC 8878); the library limits no output, so it gets one block of a frame at a time.
 
     Other bytes after a frame are ignored, as after a gzip member.
     """
     source = _Source(blocks)
-    zstandard = _library("zstd")
     is_first, empty = True, 0
     while is_first or source.fill(4):
         magic = source.take(4)

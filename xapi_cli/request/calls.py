@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.http import optional_codings
+from xapi_cli.http import content_coding
 from xapi_cli.http.client import USER_AGENT
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
@@ -43,7 +43,7 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     user += call.own_headers
     for name, value in (
         ("Accept", "*/*"),
-        ("Accept-Encoding", optional_codings.accepted()),
+        ("Accept-Encoding", content_coding.accepted()),
         ("User-Agent", USER_AGENT),
     ):
         user = _with_default(user, name, value)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from xapi_cli.http.content_coding import NO_CODINGS
+
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII | re.IGNORECASE)
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]*"')  # ASCII: other bytes could be sent in another encoding
 _VALIDATOR = re.compile(r'"[\x21\x23-\x7e]*"|[A-Za-z0-9 ,:+-]+', re.ASCII)
 _MAX_VALIDATOR_LENGTH = 1024  # characters; a longer one is not stored
-_NO_CODINGS = frozenset({"", "identity", "none"})  # as in `http.content_coding`
 
 
 class Version(NamedTuple):
@@ -85,7 +86,7 @@ def length_of(fields: Mapping[str, str]) -> int | None:
 
 def is_coded(fields: Mapping[str, str]) -> bool:
     """Return whether the body has a content coding: its bytes are not those of the file."""
-    return fields.get("content-encoding", "").strip().lower() not in _NO_CODINGS
+    return fields.get("content-encoding", "").strip().lower() not in NO_CODINGS
 
 
 def _strong_validator(fields: Mapping[str, str]) -> str | None:
