@@ -6,7 +6,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, numbered, page
-from tests.support.program import Xapi
+from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, serve
 from xapi_cli.sandbox import Sandbox
 
@@ -76,6 +76,25 @@ def test_a_body_that_is_not_json_is_named_as_the_cause(xapi: Xapi, body: bytes, 
     assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: ")
     assert outcome.err.endswith("; omit --jq to see it\n")
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("constant", ["NaN", "nan", "-NaN", "+nan", "Infinity", "-Infinity", "inf", "INF"])
+@pytest.mark.parametrize("body", ['{"a": 1}\n{"a": %s}', '{"a": 1} [%s]', '{"a": 1}\n%s', '{"a": 1}\n%s 2'])
+def test_nan_and_infinity_are_not_json(xapi: Xapi, body: str, constant: str) -> None:
+    with PageServer(lambda target: page((body % constant).encode())) as server:
+        outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (1, "1\n")
+    assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: Invalid ")
+    assert outcome.err.endswith("; omit --jq to see it\n")
+
+
+def test_words_within_strings_are_no_constants(xapi: Xapi) -> None:
+    values = ["NaN", "a nan", "inf, Infinity] nan}", "\\", 'say "nan", 1', "Conan"]
+    with PageServer(lambda target: page(values)) as server:
+        outcome = xapi("request", "/", "--jq", ".[]", env=bearing(server))
+
+    assert outcome == Outcome(0, "".join(f"{value}\n" for value in values))
 
 
 @pytest.mark.parametrize(

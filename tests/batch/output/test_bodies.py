@@ -63,7 +63,8 @@ def test_short_and_long_conversion_agree(content_type: str, body: bytes, coded: 
     [
         (b"[" + b"[1.10],\n" * 800_000 + b"1]", "json"),
         (b"[" + b'{"a":{"b":[[[[1e400]]]]}},' * 200_000 + b"]", "text"),
-        (b"[" * 50_000 + b"]" * 50_000, "text"),
+        (b"[" * 100_001 + b"]" * 100_001, "text"),
+        (b"[" * 100_000 + b"]" * 100_000, "json"),
         (b"[" + b'"\\ud800",' * 200_000 + b'"\\ud800"]', "json"),
     ],
 )
@@ -74,6 +75,14 @@ def test_a_large_json_body_is_validated_and_unchanged(body: bytes, member: str) 
         assert content == b'"json": ' + body.replace(b"\n", b" ")
     else:
         assert content == b'"text": ' + json.dumps(body.decode()).encode()
+
+
+@pytest.mark.parametrize("levels", [2000, 20_000])
+def test_json_of_many_levels_is_checked_in_steps_however_short_it_is(levels: int) -> None:
+    reply = _reply(JSON, b"[" * levels + b"]" * levels, coded=False)
+
+    assert short_member(reply) is None
+    assert _long(reply) == b'"json": ' + reply.body
 
 
 def test_base64_does_not_depend_on_where_blocks_end() -> None:

@@ -1,12 +1,13 @@
 """The child process of --jq: how it divides text into documents."""
 
 import json
+import math
 from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.jq.child import lines, parts
+from xapi_cli.request.jq.child import lines, parts, without_constants
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('ab"\\\\{}[],:\\n\u00e9', max_size=4),
@@ -27,6 +28,37 @@ def _documents(text: str) -> Iterator[object]:
 
 def _blocks(data: bytes, size: int) -> Iterator[bytes]:
     return (data[start : start + size] for start in range(0, len(data), size))
+
+
+CONSTANTS = st.recursive(
+    st.sampled_from([math.nan, math.inf, -math.inf, "NaN", " nan", "inf, ", "[Infinity", 'a": nan}', "nano", 1, None]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from(["nan", "b"]), children),
+    max_leaves=5,
+)
+
+
+@given(CONSTANTS, st.sampled_from([None, 1]), st.sampled_from(["", " ", "\n", "\n1", " 1", " [2]", ' "x"']))
+def test_nan_and_infinity_are_no_more_valid_than_other_words(value: object, indent: int | None, end: str) -> None:
+    text = json.dumps(value, indent=indent) + end
+
+    found = without_constants(text.encode()).decode()
+
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        assert len(found) == len(text)
+        assert not any(is_valid(found[: len(found) - cut]) for cut in range(len(end) + 1))
+    else:
+        assert found == text
+
+
+def is_valid(text: str) -> bool:
+    """Return whether *text* is one document, with or without constants."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 @given(st.lists(DOCUMENTS, max_size=6), st.integers(1, 30))

@@ -10,6 +10,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
@@ -40,7 +41,7 @@ Chunks = Iterator[bytes]
 
 
 def short_member(response: BufferedResponse) -> bytes | None:
-    """Return the output member for the body of *response*, or None if the body is long.
+    """Return the output member for the body of *response*, or None if the body is long or deeply nested.
 
     Raises NetworkError if the body cannot be decoded.
     """
@@ -48,8 +49,11 @@ def short_member(response: BufferedResponse) -> bytes | None:
     if body is None:
         return None
     content_type = _content_type(response.head)
-    if body and content_type.is_json and (text := _json(body)) is not None:
-        return JSON_KEY + text
+    try:
+        if body and content_type.is_json and (text := _json(body)) is not None:
+            return JSON_KEY + text
+    except RecursionError:  # it takes long to check that many levels
+        return None
     if (content_type.is_text or not body) and (quoted := _quoted(body, content_type.charset)) is not None:
         return b'"text": ' + quoted
     return b'"base64": "%s"' % b64encode(body)
@@ -107,11 +111,14 @@ def _short_body(response: BufferedResponse) -> bytes | bytearray | None:
 
 
 def _json(body: bytes | bytearray) -> bytes | None:
-    """Return *body* as JSON on one line, with all values unchanged, or None if it is not valid JSON."""
+    """Return *body* as JSON on one line, with all values unchanged, or None if it is not valid JSON.
+
+    Raises RecursionError for more levels than a decoder supports.
+    """
     try:
         text = body.decode("utf-8-sig")
         check(text)
-    except (ValueError, RecursionError):  # ValueError: also raised for invalid UTF-8
+    except ValueError:  # also raised for invalid UTF-8
         return None
     return text.strip().replace("\r", " ").replace("\n", " ").encode()  # only outside strings, as whitespace
 
@@ -185,14 +192,15 @@ class _LongBody:
         try:
             if self._size <= _MAX_PARSED_BYTES and self._steps <= _MAX_PARSED_STEPS:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
-                if len(text) <= _MAX_PARSED:
-                    check(text)
-                    return True
+                with suppress(RecursionError):
+                    if len(text) <= _MAX_PARSED:
+                        check(text)
+                        return True
                 del text
             yield
             for _ in validated(self._texts("utf-8-sig")):
                 yield
-        except (ValueError, RecursionError):  # InvalidJSON, or invalid UTF-8
+        except ValueError:  # InvalidJSON, or invalid UTF-8
             return False
         return True
 
