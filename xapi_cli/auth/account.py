@@ -7,8 +7,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from xapi_cli.auth.credentials import REASONS, Reason, Source
+from xapi_cli.auth import login_messages
+from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.auth.login_failures import LoginFailures
+from xapi_cli.auth.login_messages import REASONS
 from xapi_cli.auth.password_grant import CHECK_PASSWORD
 from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
@@ -18,7 +20,6 @@ from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import LockLost
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout
-from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
 
@@ -242,7 +243,7 @@ class Account:
             self._warn(f"the new token could not be stored: {error}")
         self._granted, self.source = token, "login"
         self.login_reason = login.reason
-        self._note(f"logged in as {self._name()}: {REASONS[login.reason]}")
+        self._note(login_messages.logged_in_automatically(self.identity, login.reason))
         return token
 
     def _raise_shared_failure(self, login: "_AutomaticLogin") -> None:
@@ -267,7 +268,7 @@ class Account:
         return password
 
     def _not_logged_in(self, reason: Reason, obstacle: str) -> str:
-        return f"not logged in as {self._name()}: {REASONS[reason]}, and {obstacle}"
+        return login_messages.not_logged_in(self.identity, reason, obstacle)
 
     def _origin(self, typed: str | None) -> str:
         return self._passwords.origin if typed is None else TYPED
@@ -325,7 +326,7 @@ class Account:
         return timeout if self._deadline is None else min(timeout, max(0.0, self._deadline - time.monotonic()))
 
     def _name(self) -> str:
-        return f"{printable(self.identity.username)} at {printable(self.identity.base_url)}"
+        return login_messages.name_of(self.identity)
 
 
 class _AutomaticLogin(NamedTuple):

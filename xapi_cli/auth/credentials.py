@@ -9,14 +9,6 @@ from xapi_cli.tokens import Token
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
 Source = Literal["store", "login", "env"]
 
-REASONS: dict[Reason, str] = {
-    "missing": "no stored token",
-    "expired": "the stored token has expired",
-    "rejected": "the API rejected the stored token (401)",
-    "short": "the stored token has too little time left",
-    "fresh": "a fresh token was requested",
-}
-
 
 class Credentials(Protocol):
     """What `TokenSource` uses: the token to send, a newer one after a 401, and the report of a final 401."""

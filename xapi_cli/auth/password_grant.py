@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from xapi_cli import errors
+from xapi_cli.auth.login_messages import name_of
 from xapi_cli.errors import (
     ClientStatusError,
     InvalidTokenResponse,
@@ -195,8 +196,7 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
         reason = _error_code(response, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
         return LoginRefused(
-            f"login as {printable(identity.username)} at {printable(identity.base_url)} was rejected"
-            f" ({status}{reason})",
+            f"login as {name_of(identity)} was rejected ({status}{reason})",
             hint=f"{CHECK_PASSWORD}{rights}",
         )
     if status == 404:

@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from xapi_cli.auth.login_messages import logged_in
 from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.store import registry
 from xapi_cli.system import agent_socket
-from xapi_cli.system.render import printable, until
+from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
@@ -230,12 +231,8 @@ class Login:
         terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile
         what = "token and password" if account.repository.remembers else "token"
         place = account.repository.place
-        is_known = token.expires_at is not None
-        expiry = f" until {until(token.expires_at, self.runtime.now())}" if is_known else " with an unknown expiry"
-        terminal.note(
-            f"logged in as {identity.username} at {identity.base_url}{expiry},"
-            f" {what} {f'stored in {place}' if place else self._not_stored(written=written)}"
-        )
+        stored = f"{what} {f'stored in {place}' if place else self._not_stored(written=written)}"
+        terminal.note(logged_in(identity, token, self.runtime.now(), stored))
         if terminal.interactive:
             self._mention_agent()
             stored = f"settings stored in profile {profile}; " if written else ""
