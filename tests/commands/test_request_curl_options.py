@@ -1,10 +1,12 @@
 """What --curl cannot print, and what it reports about the command."""
 
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
-from tests.support.program import Xapi
+from tests.support.program import Outcome, Xapi
+from xapi_cli.request.options import Flag, RequestOptions
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,65 @@ def test_options_without_a_curl_equivalent_are_reported(
     assert f" {switches.format(home=xapi.home)} " in outcome.out if switches else outcome.code == 0
     assert outcome.err.splitlines() == [f"xapi: {note}" for note in notes]
     assert "canary" not in outcome.out + outcome.err
+
+
+# Every flag of the command is in one of these tables: the command for curl contains it, a note says that curl has no
+# equivalent, or it changes nothing that curl does.
+TRANSLATED: dict[str, tuple[list[str], list[str]]] = {  # the arguments with the flag, and without it
+    "--query": (["/a", "--query", "a=1"], ["/a"]),
+    "--header": (["/a", "--header", "A:1"], ["/a"]),
+    "--data": (["/a", "--data", "x"], ["/a"]),
+    "--form": (["/a", "a=1", "--form"], ["/a", "a=1"]),
+    "--include": (["/a", "--include"], ["/a"]),
+    "--output": (["/a", "--output", "f"], ["/a"]),
+    "--no-follow": (["/a", "--no-follow"], ["/a"]),
+    "--retry": (["/a", "--retry", "3"], ["/a"]),
+    "--retry-unsafe": (["POST", "/a", "--retry", "3", "--retry-unsafe"], ["POST", "/a", "--retry", "3"]),
+    "--no-check-status": (["/a", "--no-check-status"], ["/a"]),
+    "--no-login": (["/a", "--no-login"], ["/a"]),
+}
+REPORTED = {
+    "--continue": ["-o", "f", "--continue"],
+    "--error-body": ["--error-body", "stderr"],
+    "--meta": ["--meta", "-"],
+    "--jq": ["--jq", "."],
+    "--expect": ["--expect", "."],
+    "--until": ["--until", "."],
+    "--pretty": ["--pretty", "all"],
+    "--color": ["--color", "always"],
+    "--sort-keys": ["--sort-keys"],
+    "--paginate": ["--paginate"],
+    "--verbose": ["--verbose"],
+}
+WITHOUT_EFFECT = {
+    *("--every", "--items", "--slurp", "--next", "--next-param", "--max-pages"),  # of --until and --paginate
+    *("--no-validate", "--curl"),
+}
+
+
+def _curl(xapi: Xapi, *args: str) -> Outcome:
+    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "t"}
+    outcome = xapi("request", *args, "--curl", env=env)
+    assert outcome.code == 0, outcome
+    return outcome
+
+
+def test_the_command_for_curl_takes_every_flag_into_account() -> None:
+    flags = [row for hint in get_type_hints(RequestOptions, include_extras=True).values() for row in _rows_of(hint)]
+    assert {row.names[0] for row in flags} == {*TRANSLATED, *REPORTED, *WITHOUT_EFFECT}
+
+
+def _rows_of(hint: Any) -> list[Flag]:
+    return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
+
+
+@pytest.mark.parametrize("flag", TRANSLATED)
+def test_a_flag_changes_the_command_for_curl(xapi: Xapi, flag: str) -> None:
+    with_flag, without = TRANSLATED[flag]
+    assert flag in with_flag
+    assert _curl(xapi, *with_flag).out != _curl(xapi, *without).out
+
+
+@pytest.mark.parametrize("flag", REPORTED)
+def test_a_note_names_a_flag_that_curl_does_not_have(xapi: Xapi, flag: str) -> None:
+    assert f"xapi: {MISSING}: {flag}" in _curl(xapi, "/a", *REPORTED[flag]).err.splitlines()
