@@ -1,8 +1,9 @@
 """Runs of the program without the start of an interpreter, which costs several times as much as the rest of a run.
 
-A server process imports the package once. For each run it forks a child, which becomes what a new process would be:
-its own session, standard streams, environment and working directory, no other descriptors, and then the
-program's own `main`. What a fork cannot repeat, the start of the interpreter, is left to real starts: see `can_fork`.
+A server process imports the package once, and warms up as a worker of the agent does. For each run it forks a
+child, which becomes what a new process would be: its own session, standard streams, environment and working directory,
+no other descriptors, and then the program's own `main`. What a fork cannot repeat, the start of the interpreter, is
+left to real starts: see `can_fork`.
 """
 
 import gc
@@ -16,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +32,15 @@ _READY_TIMEOUT = 60  # seconds; on a busy machine, a command of a test must not 
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
 _IN_THE_CHILD = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
+# What commands import when they run, in addition to what a worker of the agent has loaded.
+_IMPORTED_BY_COMMANDS = (
+    "csv",
+    "encodings.ascii",
+    "encodings.utf_8_sig",
+    "importlib.metadata",
+    "importlib.resources",
+    "tomlkit",
+)
 KEYRINGS = str(Path(__file__).with_name("keyrings"))
 
 
@@ -216,8 +227,8 @@ def _order(channel: socket.socket) -> dict[str, Any]:
     return order
 
 
-def _import_all() -> None:
-    """Import the whole package, and spare its objects from the garbage collection in each child."""
+def _load() -> None:
+    """Import the whole package and warm up; spare the objects from the garbage collection in each child."""
     sys.path[0] = os.path.dirname(sys.executable)  # the directory of the program; this one contains tests
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
@@ -230,11 +241,15 @@ def _import_all() -> None:
                 raise
     for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
         setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
+    for name in _IMPORTED_BY_COMMANDS:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as directory:
+        importlib.import_module("xapi_cli.agent.preload").load(directory)
     gc.collect()
     gc.freeze()
 
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as given:
-        _import_all()
+        _load()
         _serve(given)
