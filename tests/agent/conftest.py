@@ -7,6 +7,7 @@ import socket
 import ssl
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -119,6 +120,7 @@ class Agent:
     def __init__(self, xapi: Xapi, runtime: Path) -> None:
         self.xapi = xapi
         self.directory = runtime / "xapi"
+        self._before: dict[str, Any] = {}  # its status when it was attached
         use_patiently(xapi, str(runtime))
 
     def start(self, *options: str, argv: tuple[str, ...] = (str(PROGRAM),)) -> None:
@@ -130,8 +132,9 @@ class Agent:
         self.wait_for_workers(2)
 
     def attach(self) -> None:
-        """Take an agent that is running as this one."""
-        status = self.status()
+        """Take an agent that is running as this one; count its commands from now on."""
+        self._before = {}
+        status = self._before = self.status()
         self.pid: int = status["pid"]
         self.services: dict[str, int] = status["services"]
 
@@ -139,6 +142,9 @@ class Agent:
         """Return its status."""
         outcome = self.xapi("agent", "status", "--json")
         found: dict[str, Any] = json.loads(outcome.out)
+        if self._before and found["running"]:
+            found |= {name: found[name] - self._before[name] for name in ("warm", "commands")}
+            found["cold"] = dict(Counter(found["cold"]) - Counter(self._before["cold"]))
         return found
 
     def wait_for_workers(self, count: int = 1) -> set[int]:
@@ -197,10 +203,58 @@ def stopped(xapi: Xapi, runtime: Path) -> Iterator[Agent]:
 
 
 @pytest.fixture
-def agent(stopped: Agent) -> Agent:
-    """A running agent."""
+def own_agent(stopped: Agent) -> Agent:
+    """A running agent of the test's own, which it may end."""
     stopped.start()
     return stopped
+
+
+class _Shared:
+    """The agent that tests share, and those that it replaced."""
+
+    def __init__(self, home: Path, runtimes: Path) -> None:
+        self._home, self._runtimes = home, runtimes
+        self._agents: list[Agent] = []
+
+    def runtime(self) -> Path:
+        """Return the runtime directory of an agent whose processes are running, and none of its commands."""
+        if not self._agents or not self._is_usable(self._agents[-1]):
+            number = len(self._agents)
+            agent = Agent(Xapi(self._home / str(number)), Path(tempfile.mkdtemp(dir=self._runtimes)))
+            self._agents.append(agent)
+            agent.start()
+        return self._agents[-1].directory.parent
+
+    @staticmethod
+    def _is_usable(agent: Agent) -> bool:
+        if not all(map(is_running, [agent.pid, *agent.services.values()])):
+            return False
+        with suppress(AssertionError):  # the commands of the last test may just be ending
+            wait_until(lambda: agent.status().get("running_commands") == 0, "no command is running", timeout=5)
+            return bool(agent.status()["services"] == agent.services)
+        return False
+
+    def end(self) -> None:
+        """Kill all."""
+        for agent in self._agents:
+            agent.xapi.end()
+            agent.end()
+
+
+@pytest.fixture(scope="session")
+def _shared_agent(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Shared]:
+    found = _Shared(tmp_path_factory.mktemp("shared-agents"), runtimes)
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def agent(xapi: Xapi, _shared_agent: _Shared) -> Agent:
+    """A running agent for all tests that leave its processes running, except workers; it counts from their start."""
+    found = Agent(xapi, _shared_agent.runtime())
+    found.attach()
+    found.wait_for_workers(2)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.conftest import Agent, wait_until
-from tests.support.program import Environ, Outcome
+from tests.support.program import Environ, Outcome, Xapi
 from xapi_cli.sandbox import Sandbox
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
@@ -16,9 +16,9 @@ AUTO = {**TOKEN, "XAPI_AGENT": "auto"}
 
 
 @pytest.fixture
-def attempt(stopped: Agent) -> Path:
+def attempt(xapi: Xapi) -> Path:
     """The file that a command which starts an agent writes before it ends."""
-    return stopped.xapi.state / "agent-start"
+    return xapi.state / "agent-start"
 
 
 def on_terminal(agent: Agent, *args: str, env: Environ = AUTO, program: str | None = None) -> str:

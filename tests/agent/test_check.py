@@ -32,13 +32,13 @@ def test_an_agent_that_is_turned_off_is_not_examined(xapi: Xapi, agent: Agent) -
     assert reported(xapi, XAPI_AGENT="off") == "pass  agent     not used: XAPI_AGENT is off"
 
 
-def test_the_socket_of_a_killed_agent_is_stale(xapi: Xapi, agent: Agent) -> None:
-    workers = agent.workers()
-    os.kill(agent.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(is_running, (agent.pid, *workers))), "the processes have ended")
+def test_the_socket_of_a_killed_agent_is_stale(xapi: Xapi, own_agent: Agent) -> None:
+    workers = own_agent.workers()
+    os.kill(own_agent.pid, signal.SIGKILL)
+    wait_until(lambda: not any(map(is_running, (own_agent.pid, *workers))), "the processes have ended")
 
     assert reported(xapi) == (
-        f"warn  agent     no agent of this user listens at {agent.directory / 'agent'}; calls run without it;"
+        f"warn  agent     no agent of this user listens at {own_agent.directory / 'agent'}; calls run without it;"
         " run `xapi agent start`"
     )
 

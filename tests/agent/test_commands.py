@@ -184,19 +184,19 @@ def test_quiet_omits_the_notes(stopped: Agent) -> None:
     assert (missing.code, "the agent is not running" in missing.err) == (1, True)
 
 
-def test_the_status_on_a_terminal_is_a_table(agent: Agent) -> None:
-    agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"})
-    agent.xapi("exec", "true", env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"})
+def test_the_status_on_a_terminal_is_a_table(own_agent: Agent) -> None:
+    own_agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"})
+    own_agent.xapi("exec", "true", env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"})
 
-    with agent.xapi.on_terminal("agent", "status") as terminal:
+    with own_agent.xapi.on_terminal("agent", "status") as terminal:
         terminal.wait()
         shown = terminal.text
 
-    status = agent.status()
+    status = own_agent.status()
     assert (status["warm"], status["cold"], status["commands"]) == (1, {"exec": 1}, 2)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", status["since"])
     since = status["since"].replace("T", " ")[:16]
-    assert f"running      process {agent.pid}, since {since} UTC" in shown
+    assert f"running      process {own_agent.pid}, since {since} UTC" in shown
     assert "commands     1 run by the agent, 0 in progress" in shown
     assert "tokens       0 stored, 0 cached from the keyring" in shown
     assert "bypassed     1 (exec)" in shown
@@ -266,16 +266,16 @@ def test_a_second_start_says_that_the_idle_time_remains_and_the_status_shows_it(
         assert terminal.wait() == 0
 
 
-def test_stop_ends_all_processes_and_removes_the_sockets(agent: Agent) -> None:
-    workers = agent.workers()
+def test_stop_ends_all_processes_and_removes_the_sockets(own_agent: Agent) -> None:
+    workers = own_agent.workers()
 
-    outcome = agent.xapi("agent", "stop")
+    outcome = own_agent.xapi("agent", "stop")
 
-    assert (outcome.code, outcome.err) == (0, f"xapi: agent stopped (process {agent.pid})\n")
-    wait_until(lambda: not any(map(is_running, [agent.pid, *workers])), "all processes have ended")
-    assert [path.name for path in agent.directory.iterdir()] == ["lock"]
-    assert agent.xapi("agent", "stop").err == "xapi: the agent is not running\n"
-    assert agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
+    assert (outcome.code, outcome.err) == (0, f"xapi: agent stopped (process {own_agent.pid})\n")
+    wait_until(lambda: not any(map(is_running, [own_agent.pid, *workers])), "all processes have ended")
+    assert [path.name for path in own_agent.directory.iterdir()] == ["lock"]
+    assert own_agent.xapi("agent", "stop").err == "xapi: the agent is not running\n"
+    assert own_agent.xapi("token", "show", env={"XAPI_TOKEN": "t0ken"}).out == "t0ken\n"
 
 
 def test_an_idle_agent_ends(stopped: Agent) -> None:
@@ -327,11 +327,11 @@ def test_a_foreground_agent_serves_the_socket_that_a_service_manager_passes(stop
 
 
 @needs_root
-def test_another_user_cannot_use_or_stop_the_agent(agent: Agent) -> None:
-    agent.directory.parent.chmod(0o755)  # the modes of the sockets are not the only protection
-    agent.directory.chmod(0o755)
+def test_another_user_cannot_use_or_stop_the_agent(own_agent: Agent) -> None:
+    own_agent.directory.parent.chmod(0o755)  # the modes of the sockets are not the only protection
+    own_agent.directory.chmod(0o755)
     for name in ("agent", "control"):
-        (agent.directory / name).chmod(0o666)
+        (own_agent.directory / name).chmod(0o666)
     code = (
         f"import os, socket, sys; os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
         "for path, message in zip(sys.argv[1:], (b'', b'E\\0\\0\\0\\0')):\n"
@@ -340,7 +340,7 @@ def test_another_user_cannot_use_or_stop_the_agent(agent: Agent) -> None:
         "    except ConnectionError: print(b'')"
     )
     outcome = subprocess.run(
-        ["python3", "-c", code, agent.directory / "agent", agent.directory / "control"],
+        ["python3", "-c", code, own_agent.directory / "agent", own_agent.directory / "control"],
         capture_output=True,
         text=True,
         timeout=30,
@@ -348,6 +348,6 @@ def test_another_user_cannot_use_or_stop_the_agent(agent: Agent) -> None:
         check=False,
     )
 
-    agent.directory.parent.chmod(0o700)
+    own_agent.directory.parent.chmod(0o700)
     assert outcome.stdout == "b''\nb''\n"
-    assert agent.status()["pid"] == agent.pid
+    assert own_agent.status()["pid"] == own_agent.pid

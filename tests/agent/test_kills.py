@@ -133,25 +133,27 @@ class _Killer:
     ],
 )
 def test_a_killed_process_fails_a_call_as_without_the_agent_or_not_at_all(
-    agent: Agent, process: str, step: str
+    own_agent: Agent, process: str, step: str
 ) -> None:
-    wait_until(lambda: len(agent.workers()) == 2, "the workers are ready")
+    wait_until(lambda: len(own_agent.workers()) == 2, "the workers are ready")
     ca = trustme.CA()
     tls = tls_of(ca.issue_cert("127.0.0.1")) if process == "relay" else None
     api = _Api(tls=tls, issues_tokens=process == "keeper")
-    killer = _Killer(agent, process, step, api.skip)
-    ca.cert_pem.write_to_path(str(agent.xapi.home / "ca.pem"))
+    killer = _Killer(own_agent, process, step, api.skip)
+    ca.cert_pem.write_to_path(str(own_agent.xapi.home / "ca.pem"))
     with tempfile.TemporaryDirectory(prefix="xapi-") as ours, api.server as server:
-        env = {"XAPI_BASE_URL": server.url, **_settings(agent, process, server.url)}
+        env = {"XAPI_BASE_URL": server.url, **_settings(own_agent, process, server.url)}
         with Between(
             Path(ours),
-            agent.directory.parent,
+            own_agent.directory.parent,
             killer.at,
             arrived=api.arrived,
             answered=api.answered,
             proceed=api.proceed,
         ):
-            killer.client = agent.xapi.start("request", "/x-api/me", env={**env, "XDG_RUNTIME_DIR": ours}, argv=PATIENT)
+            killer.client = own_agent.xapi.start(
+                "request", "/x-api/me", env={**env, "XDG_RUNTIME_DIR": ours}, argv=PATIENT
+            )
             killer.started.set()
             out, err = killer.client.communicate(timeout=60)
         is_sent = step not in _BEFORE_THE_REQUEST or process not in {"client", "keeper"}
@@ -164,7 +166,7 @@ def test_a_killed_process_fails_a_call_as_without_the_agent_or_not_at_all(
     assert err.count(b"\n") == (code > 0)
     assert killer.loans == (process == "relay" and step not in _BEFORE_THE_REQUEST)
     assert out == expected if code == 0 else expected in out
-    _check_nothing_is_left(agent, process)
+    _check_nothing_is_left(own_agent, process)
 
 
 def _settings(agent: Agent, process: str, url: str) -> dict[str, str]:

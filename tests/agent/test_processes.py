@@ -83,10 +83,10 @@ def test_a_signal_to_the_client_interrupts_the_command(agent: Agent, number: sig
         wait_until(lambda: not is_running(call.worker), "the worker has ended")
 
 
-def test_a_running_command_survives_the_agent(agent: Agent) -> None:
-    with blocked(agent) as call:
-        rest = [pid for pid in agent.workers() if pid != call.worker]
-        os.kill(agent.pid, signal.SIGKILL)
+def test_a_running_command_survives_the_agent(own_agent: Agent) -> None:
+    with blocked(own_agent) as call:
+        rest = [pid for pid in own_agent.workers() if pid != call.worker]
+        os.kill(own_agent.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_running, rest)), "idle workers, keeper and relay have ended")
 
         call.may_respond.set()
@@ -94,9 +94,9 @@ def test_a_running_command_survives_the_agent(agent: Agent) -> None:
         assert (call.process.returncode, out) == (0, b"ok")
 
 
-def test_a_client_whose_worker_and_agent_were_killed_fails(agent: Agent) -> None:
-    with blocked(agent) as call:
-        for pid in (agent.pid, call.worker):
+def test_a_client_whose_worker_and_agent_were_killed_fails(own_agent: Agent) -> None:
+    with blocked(own_agent) as call:
+        for pid in (own_agent.pid, call.worker):
             os.kill(pid, signal.SIGKILL)
 
         out, err = call.process.communicate(timeout=30)
@@ -105,44 +105,45 @@ def test_a_client_whose_worker_and_agent_were_killed_fails(agent: Agent) -> None
         assert len(call.server.received) == 1  # it is not sent again
 
 
-def test_a_stopped_agent_finishes_its_commands(agent: Agent) -> None:
-    with blocked(agent) as call:
-        stopping = agent.xapi("agent", "stop")
+def test_a_stopped_agent_finishes_its_commands(own_agent: Agent) -> None:
+    with blocked(own_agent) as call:
+        stopping = own_agent.xapi("agent", "stop")
         assert stopping.code == 0
         assert (
-            stopping.err == f"xapi: stopping the agent (process {agent.pid}); 1 command in progress completes first\n"
+            stopping.err
+            == f"xapi: stopping the agent (process {own_agent.pid}); 1 command in progress completes first\n"
         )
-        assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
-        assert is_running(agent.pid)
+        assert own_agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+        assert is_running(own_agent.pid)
 
         call.may_respond.set()
         assert call.process.communicate(timeout=30)[0] == b"ok"
-    wait_until(lambda: not is_running(agent.pid), "the agent has ended")
+    wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")
 
 
-def test_a_killed_agent_is_replaced(agent: Agent) -> None:
-    os.kill(agent.pid, signal.SIGKILL)
-    wait_until(lambda: not is_running(agent.pid), "the agent has ended")
-    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+def test_a_killed_agent_is_replaced(own_agent: Agent) -> None:
+    os.kill(own_agent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")
+    assert own_agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
 
-    agent.start()
-    assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
-    assert agent.status()["warm"] == 1
+    own_agent.start()
+    assert own_agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+    assert own_agent.status()["warm"] == 1
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_an_agent_whose_sockets_were_removed_ends(agent: Agent, is_replaced: bool) -> None:
+def test_an_agent_whose_sockets_were_removed_ends(own_agent: Agent, is_replaced: bool) -> None:
     """Like the end of a login session: nothing could reach it, nor the tokens that it holds."""
-    old = agent.pid
-    shutil.rmtree(agent.directory)
+    old = own_agent.pid
+    shutil.rmtree(own_agent.directory)
     if is_replaced:
-        agent.start()
+        own_agent.start()
     os.kill(old, signal.SIGCHLD)  # wakes it
 
     wait_until(lambda: not is_running(old), "the agent has ended")
     if is_replaced:
-        assert agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
-        assert agent.status()["warm"] == 1
+        assert own_agent.xapi(*SHOW, env=TOKEN).out == "t0ken\n"
+        assert own_agent.status()["warm"] == 1
 
 
 def test_killed_workers_and_services_are_replaced(agent: Agent) -> None:
@@ -196,7 +197,6 @@ class _Upgraded:
     def __init__(self, agent: Agent, directory: Path) -> None:
         self._package = directory / "site-packages" / "xapi_cli"
         shutil.copytree(Path(xapi_cli.__file__).parent, self._package, ignore=shutil.ignore_patterns("__pycache__"))
-        agent.end()
         search = {"PYTHONPATH": str(self._package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
         self._environ = agent.xapi.environment({**TOKEN, **search})
 
@@ -216,27 +216,27 @@ class _Upgraded:
         new.replace(init)
 
 
-def test_after_an_upgrade_the_next_command_runs_the_new_code(agent: Agent, tmp_path: Path) -> None:
-    upgraded = _Upgraded(agent, tmp_path)
+def test_after_an_upgrade_the_next_command_runs_the_new_code(stopped: Agent, tmp_path: Path) -> None:
+    upgraded = _Upgraded(stopped, tmp_path)
     upgraded.run("agent", "start")
-    agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    stopped.pid = json.loads(upgraded.run("agent", "status"))["pid"]
     old = upgraded.run("--version")
     assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
     upgraded.upgrade()
 
     assert (old, upgraded.run("--version")) == (f"xapi {xapi_cli.__version__}\n", "xapi 99.0\n")
-    wait_until(lambda: not is_running(agent.pid), "the old agent has ended")
+    wait_until(lambda: not is_running(stopped.pid), "the old agent has ended")
 
 
-def test_a_start_after_an_upgrade_replaces_the_agent(agent: Agent, tmp_path: Path) -> None:
-    upgraded = _Upgraded(agent, tmp_path)
+def test_a_start_after_an_upgrade_replaces_the_agent(stopped: Agent, tmp_path: Path) -> None:
+    upgraded = _Upgraded(stopped, tmp_path)
     upgraded.run("agent", "start")
-    old = agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    old = stopped.pid = json.loads(upgraded.run("agent", "status"))["pid"]
     upgraded.upgrade()
 
     note = upgraded.start("agent", "start").stderr
-    agent.pid = json.loads(upgraded.run("agent", "status"))["pid"]
-    assert (agent.pid != old, note) == (True, f"xapi: agent started (process {agent.pid})\n")
+    stopped.pid = json.loads(upgraded.run("agent", "status"))["pid"]
+    assert (stopped.pid != old, note) == (True, f"xapi: agent started (process {stopped.pid})\n")
     assert upgraded.run("--version") == "xapi 99.0\n"
     assert json.loads(upgraded.run("agent", "status"))["warm"] == 1
     wait_until(lambda: not is_running(old), "the old agent has ended")

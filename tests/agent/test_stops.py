@@ -281,7 +281,9 @@ def test_a_stopped_keeper_fails_a_call_within_three_seconds(agent: Agent, is_war
     _check_it_works(agent)
 
 
-@pytest.mark.parametrize("command", [("agent", "status"), ("agent", "stop")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("agent", "status"), pytest.param(("agent", "stop"), marks=pytest.mark.slow)], ids=" ".join
+)  # each waits for ten seconds
 def test_the_process_of_a_stopped_agent_is_named(agent: Agent, command: tuple[str, ...]) -> None:
     with all_stopped(*_all(agent)):
         outcome = agent.xapi(*command)
@@ -300,10 +302,10 @@ def test_doctor_reports_a_stopped_agent(agent: Agent) -> None:
     assert b"\nwarn  agent     it does not respond; calls run without it; " in out
 
 
-def test_a_stopped_agent_leaves_no_process_when_its_master_is_killed(agent: Agent) -> None:
-    processes = _all(agent)
+def test_a_stopped_agent_leaves_no_process_when_its_master_is_killed(own_agent: Agent) -> None:
+    processes = _all(own_agent)
     with all_stopped(*processes):
-        os.kill(agent.pid, signal.SIGKILL)
+        os.kill(own_agent.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_running, processes)), "all processes have ended")
-    agent.start()
-    assert agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"
+    own_agent.start()
+    assert own_agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"

@@ -196,13 +196,13 @@ def _request(agent: Agent) -> tuple[int, bytes, bytes]:
     return process.returncode, out, err
 
 
-def test_a_full_queue_of_the_master_is_not_the_absence_of_an_agent(agent: Agent) -> None:
+def test_a_full_queue_of_the_master_is_not_the_absence_of_an_agent(own_agent: Agent) -> None:
     """Each command that got no worker leaves a connection there."""
-    with all_stopped(agent.pid), ExitStack() as stack:
-        path = str(agent.directory / "control")
+    with all_stopped(own_agent.pid), ExitStack() as stack:
+        path = str(own_agent.directory / "control")
         while (connection := agent_socket.connect(path)) is not None:
             stack.callback(connection.close)
-        start = agent.xapi.start("agent", "status")
+        start = own_agent.xapi.start("agent", "status")
         out, err = start.communicate(timeout=60)
 
     assert (start.returncode, out) == (1, b"")

@@ -195,7 +195,7 @@ def test_any_names_build_valid_json_or_are_a_usage_error(names: list[str]) -> No
         assert _leaves(json.loads(body)) <= len(names)
 
 
-@pytest.mark.parametrize("levels, is_valid", [(1_000, True), (40_000, False)])
+@pytest.mark.parametrize("levels, is_valid", [(1_000, True), pytest.param(40_000, False, marks=pytest.mark.slow)])
 def test_the_levels_of_json_that_a_field_extends_are_limited(levels: int, is_valid: bool) -> None:
     whole = Field("a", "[" * levels + "]" * levels, is_json=True)
     name = "a" + "[0]" * (levels - 1)

@@ -292,22 +292,24 @@ def test_a_login_starts_the_agent_with_a_note_and_the_token_ends_with_the_agent(
     assert xapi("token", "status", env=without_password(env)).err == "xapi: error: no stored token; run `xapi login`\n"
 
 
-def test_a_killed_keeper_is_started_again_without_tokens(xapi: Xapi, sandbox: Sandbox, agent: Agent) -> None:
+def test_a_killed_keeper_is_started_again_without_tokens(xapi: Xapi, sandbox: Sandbox, own_agent: Agent) -> None:
     env = {**sandbox.settings, "XAPI_STORAGE": "agent"}
     assert xapi("login", env=env).code == 0
-    os.kill(agent.services["keeper"], signal.SIGKILL)
-    wait_until(lambda: agent.status()["services"].get("keeper") not in {None, agent.services["keeper"]}, "a new keeper")
+    os.kill(own_agent.services["keeper"], signal.SIGKILL)
+    wait_until(
+        lambda: own_agent.status()["services"].get("keeper") not in {None, own_agent.services["keeper"]}, "a new keeper"
+    )
 
     assert xapi("token", "show", "--no-login", env=env).code == 10
     assert xapi(*ME, env=env).code == 0
     assert xapi("token", "show", "--no-login", env=env).code == 0
 
 
-def test_the_keeper_ends_with_a_killed_agent(xapi: Xapi, sandbox: Sandbox, agent: Agent) -> None:
+def test_the_keeper_ends_with_a_killed_agent(xapi: Xapi, sandbox: Sandbox, own_agent: Agent) -> None:
     env = {**sandbox.settings, "XAPI_STORAGE": "agent"}
     assert xapi("login", env=env).code == 0
-    os.kill(agent.pid, signal.SIGKILL)
-    wait_until(lambda: not is_running(agent.services["keeper"]), "the keeper has ended")
+    os.kill(own_agent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(own_agent.services["keeper"]), "the keeper has ended")
 
     assert xapi("token", "show", "--no-login", env=env).code == 10
 
