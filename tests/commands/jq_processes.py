@@ -4,6 +4,10 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 ENDLESS = "def f: f; f"
 
@@ -30,9 +34,12 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def busy_children(pid: int) -> list[int]:
-    """Return the child processes of *pid* that have used more CPU time than it takes to start."""
-    return [child for child in children(pid) if _cpu_seconds(child) > 0.5]
+def wait_for_busy_children(process: "subprocess.Popen[bytes]") -> list[int]:
+    """Return the children of *process* that have used more CPU time than it takes to start, once there are any."""
+    while not (busy := [child for child in children(process.pid) if _cpu_seconds(child) > 0.3]):
+        assert process.poll() is None
+        time.sleep(0.02)
+    return busy
 
 
 def wait_until_ended(pid: int, seconds: float = 10) -> None:

@@ -50,6 +50,7 @@ def _send(process: "subprocess.Popen[bytes]", number: int, count: int = 1) -> No
     process.stdin.flush()
 
 
+@pytest.mark.slow  # burns CPU time, as test_an_endless_filter_delays_no_other_line does with one filter
 def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi) -> None:
     """On an idle machine, a line is complete within 0.3 s, however many filters are running or waiting."""
     waits = []
@@ -75,7 +76,7 @@ def test_with_one_job_each_line_waits_for_the_one_before(xapi: Xapi) -> None:
     assert api.most_under_way == 1
 
 
-@pytest.mark.parametrize("options", [(), ("--ordered",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--ordered",), marks=pytest.mark.slow)])
 def test_all_slow_lines_end_with_their_results(xapi: Xapi, options: tuple[str, ...]) -> None:
     with Api(numbered) as api:
         args = (*options, "--timeout", "100", "--jq", f'[.n, ({SLOW}), "x" * 1000]')

@@ -11,8 +11,8 @@ import pytest
 from tests.commands.api import TOKEN, bearing
 from tests.commands.jq_processes import (
     ENDLESS,
-    busy_children,
     children,
+    wait_for_busy_children,
     wait_until_ended,
     without_library,
     without_signals_of_pipes,
@@ -144,8 +144,7 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, number: int, code: 
         env = bearing(server)
         process = xapi.start("request", "/", "--jq", f'., ("x" | {ENDLESS})', env=env, argv=REAL)
         assert served.wait(20)
-        while not (children := busy_children(process.pid)):
-            assert process.poll() is None
+        children = wait_for_busy_children(process)
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
 
@@ -159,8 +158,7 @@ def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, tmp_path: Path, has_signa
     env = {} if has_signals else without_signals_of_pipes(tmp_path)
     with PageServer(lambda target: page([1])) as server:
         process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env}, argv=REAL)
-        while not (children := busy_children(process.pid)):
-            assert process.poll() is None
+        children = wait_for_busy_children(process)
         process.kill()
         process.communicate(timeout=10)
 
