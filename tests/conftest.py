@@ -20,7 +20,7 @@ from tests.support.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 
 # These tests need the program for Windows, or the imitation of macOS.
-collect_ignore_glob = ["macos/test_*.py", "windows/test_*.py"] if Xapi.can_fork else []
+collect_ignore_glob = ["macos/test_*.py", "windows/test_*.py"] if not Xapi.is_imitated else []
 
 # Every run uses the same examples; `make soak` generates new ones.
 settings.register_profile("xapi", deadline=None, derandomize=True, database=None)

@@ -4,6 +4,7 @@ The home directory of each test is reached through a symbolic link, as /tmp and 
 listed in `differences`.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.macos.differences import LEFT_OUT
 from tests.support import differences
 from tests.support.program import Xapi
 
-Xapi.can_fork = False
+Xapi.can_fork = sys.platform == "linux"
+Xapi.is_imitated = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

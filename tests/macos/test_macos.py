@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.credential_helpers import FakeHelper
-from tests.support.program import Environ, Xapi
+from tests.support.program import REAL, Environ, Xapi
 from xapi_cli.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")
@@ -41,6 +41,13 @@ class Keychain:
 @pytest.fixture
 def keychain(tmp_path: Path) -> Keychain:
     return Keychain(tmp_path / "keychain.json")
+
+
+@pytest.mark.parametrize("argv", [(), REAL], ids=["forked", "started"])
+def test_the_program_finds_itself_on_macos(xapi: Xapi, argv: tuple[str, ...]) -> None:
+    out, _ = xapi.start("doctor", argv=argv).communicate(timeout=60)
+
+    assert " on Darwin, httpx " in out.decode()
 
 
 def test_auto_selects_the_keychain(xapi: Xapi, sandbox: Sandbox, keychain: Keychain) -> None:

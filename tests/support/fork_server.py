@@ -28,8 +28,8 @@ _END = struct.Struct("=qq")  # the exit status of a child, and its peak memory
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
 _READY_TIMEOUT = 60  # seconds; on a busy machine, a command of a test must not bypass the agent for lack of time
-# What the interpreter, the C library and OpenSSL read only at start.
-_READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
+# What the interpreter, the C library, OpenSSL and the imitation of macOS read only at start.
+_READ_AT_START = ("COVERAGE_", "FAKE_KEYCHAIN", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
 _IN_THE_CHILD = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
 # What commands import when they run, in addition to what a worker of the agent has loaded.
@@ -41,6 +41,7 @@ _IMPORTED_BY_COMMANDS = (
     "importlib.resources",
     "tomlkit",
 )
+_OF_THE_AGENT = ("xapi_cli.agent.", "xapi_cli.http.relay.")  # these modules require Linux
 KEYRINGS = str(Path(__file__).with_name("keyrings"))
 
 
@@ -233,18 +234,22 @@ def _load() -> None:
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
     optional = importlib.import_module("xapi_cli.store.registry").optional_packages()
+    has_agent = sys.platform == "linux"
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name.startswith(_OF_THE_AGENT) and not has_agent:
+            continue
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError:
             if not module.name.startswith(optional):
                 raise
-    for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
-        setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
     for name in _IMPORTED_BY_COMMANDS:
         importlib.import_module(name)
-    with tempfile.TemporaryDirectory() as directory:
-        importlib.import_module("xapi_cli.agent.preload").load(directory)
+    if has_agent:
+        for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
+            setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
+        with tempfile.TemporaryDirectory() as directory:
+            importlib.import_module("xapi_cli.agent.preload").load(directory)
     gc.collect()
     gc.freeze()
 

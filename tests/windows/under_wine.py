@@ -15,6 +15,7 @@ from tests.windows.differences import LEFT_OUT
 _PATH = re.compile(r"\bZ:((?:\\[^\s\\:;,'\"`]+)+)")
 
 Xapi.can_fork = False
+Xapi.is_imitated = True
 setattr(Xapi, "translate", lambda _, text: _PATH.sub(lambda match: match[1].replace("\\", "/"), text))  # noqa: B010 - mypy rejects an assignment
 
 
