@@ -58,11 +58,12 @@ test-compatible:
 NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py)) \
 	tests/journeys/test_clock_steps.py
 BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py tests/journeys/test_*.py)) \
-	tests/request tests/usecases tests/cli/test_error_messages.py tests/cli/test_help.py tests/test_errors.py
+	tests/cli/test_error_messages.py tests/cli/test_help.py
 
 # Those of test-compatible that remain where test-agent runs too.
 test-remaining:
-	@$(MAKE) --no-print-directory test TESTS='$(filter-out tests/commands tests/journeys,$(COMPATIBLE)) $(NEVER_IN_AGENT)'
+	@$(MAKE) --no-print-directory test TESTS='$(filter-out tests/cli tests/commands tests/journeys,$(COMPATIBLE)) $(NEVER_IN_AGENT) \
+	  $(filter-out $(BEHIND_AGENT),$(wildcard tests/cli/test_*.py)) tests/cli/completions'
 
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
