@@ -28,7 +28,8 @@ export PIP_NO_INPUT := 1
 export PIP_QUIET := 2
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_USER := 0
-unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+unexport PYTHONPATH PYTHONHOME PYTHONUNBUFFERED PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+unexport PYTHONDONTWRITEBYTECODE # each worker would compile all tests again, which takes ten seconds
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-proxy bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help

@@ -104,8 +104,16 @@ def _peak(xapi: Xapi, count: int, *args: str, env: Any) -> tuple[bytes, float]:
     return err, int(peak.read_text()) / 1024
 
 
-@pytest.mark.parametrize("kind", BODIES)
-@pytest.mark.parametrize("args", [("-j", "16"), ("-j", "64", "--ordered"), ("-j", "64", "--ordered", "--journal", "j")])
+@pytest.mark.parametrize(
+    "kind, args",
+    [  # each kind, and each of the options, is quick to test
+        pytest.param(kind, args, marks=pytest.mark.slow if (row + column) % 3 else ())
+        for row, kind in enumerate(BODIES)
+        for column, args in enumerate(
+            [("-j", "16"), ("-j", "64", "--ordered", "--journal", "j"), ("-j", "64", "--ordered")]
+        )
+    ],
+)
 def test_small_compressed_responses_with_large_bodies_need_less_than_100_mib(
     xapi: Xapi, kind: str, args: tuple[str, ...]
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -279,6 +280,7 @@ def test_a_failed_login_is_502_until_the_password_is_corrected(xapi: Xapi, sandb
         file.write_text(MASTER.password)
         corrected = failed
         while corrected.status_code == 502:  # for two seconds, no login is tried
+            time.sleep(0.05)
             corrected = client.get("/x-api/me")
 
     assert (failed.status_code, failed.json()["error"]) == (502, "auth")

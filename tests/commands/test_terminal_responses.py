@@ -82,7 +82,7 @@ def _of_part(name: str) -> set[int]:
     "words, replies, codes",
     [
         ("GET", EMPTY | OTHERS, _of_status),
-        ("DELETE -o out", EMPTY | OTHERS, _of_status),
+        pytest.param("DELETE -o out", EMPTY | OTHERS, _of_status, marks=pytest.mark.slow),
         ("GET -o out -i -v --meta -", SAMPLE, _of_status),
         ("GET -o out --continue", SAMPLE, _of_part),
         ("GET -o out --no-check-status", SAMPLE, lambda name: {0}),
