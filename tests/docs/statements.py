@@ -1,7 +1,7 @@
 """Statements in the pages for users that a reader relies on: exit codes, what is printed, and what never happens."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.support.pages import TEXTS, without_blocks
 from tests.tools.documents import ROOT
@@ -28,11 +28,27 @@ def user_pages() -> list[str]:
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of *text*, a page in Markdown: in paragraphs, list items and the cells of tables."""
     prose = re.sub(r"^#.*$|^!\[[^]]*\]\([^)]*\)", "", without_blocks(text), flags=re.MULTILINE)
-    prose = re.sub(r"^ *(?:[-*]|\d+\.) ", "\n\n", prose, flags=re.MULTILINE)
+    prose = "\n".join(_without_markers(prose.splitlines()))
     prose = re.sub(r"^\|.*$", lambda row: row[0].replace("| ", "\n\n").strip("|") + "\n\n", prose, flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n", prose):
         text = re.sub(r"^\*\*[^*]+\*\*[.:]? ", "", " ".join(block.split()))  # the title of a paragraph
         yield from re.split(r"(?<=[.!?:]) (?=xapi\b|[A-Z\d`*\"\[-])", text)
+
+
+def _without_markers(lines: Iterable[str]) -> Iterator[str]:
+    """Yield *lines* with an empty line in place of the marker of each list item.
+
+    A number begins an item only if it is 1, or continues a list: a sentence can be wrapped before a number.
+    """
+    number = 0
+    for line in lines:
+        found = re.match(r" *(?:[-*]|(\d+)\.) ", line)
+        if found and (found[1] is None or int(found[1]) in (1, number + 1)):
+            number = int(found[1] or number)
+            yield "\n\n" + line[found.end() :]
+        else:
+            number = 0 if line[:1].strip() else number  # a paragraph ends the list
+            yield line
 
 
 def plain(sentence: str) -> str:

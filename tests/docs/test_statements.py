@@ -57,6 +57,9 @@ def test_the_statements_without_a_test_only_become_fewer() -> None:
         ("# Title\n\nIt works. `login` exits with code 13 if it fails.\n", ["login exits with code 13 if it fails."]),
         ("- **Files.** It is never changed. xapi [warns](a.md) you.\n", ["It is never changed.", "xapi warns you."]),
         ("| a | b |\n| --- | --- |\n| none | `x` prints\n", ["x prints"]),
+        ("1. a\n2. It warns.\n\n3. b\n", ["It warns."]),
+        ("1. a\n\nIf not, xapi exits with\n2. Otherwise, it is 0.\n", ["If not, xapi exits with 2."]),
+        ("1. It exits with code\n   13. B\n", ["It exits with code 13."]),
         ("```sh\nxapi exits with code 1\n```\n\n![It prints a\nline](a.svg)\n\nA command that prints it.\n", []),
     ],
 )
