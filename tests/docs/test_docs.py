@@ -97,7 +97,9 @@ def exit_codes() -> dict[str, str]:
     for name, code, meaning in tree:
         actual = errors.Interrupted().exit_code if name == "Interrupted" else getattr(errors, name).exit_code
         assert actual == int(code)
-        meanings.setdefault(code, meaning)
+        first, *others = re.split(r"[;,] (?=\d+ (?:if|on) )", meaning)
+        meanings.setdefault(code, first)
+        meanings |= {other.split()[0]: "" for other in others}  # the page has rows of their own for these
     return meanings
 
 

@@ -41,13 +41,13 @@ TOPICS: Mapping[str, Topic] = {
                 "1",
                 (
                     "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, changes that "
-                    "`xapi api diff` found, a filter of `--jq` that failed, or a `--merge` whose output is incomplete "
-                    "or ambiguous"
+                    "`xapi api diff` found, a filter of `--jq` or `--until` that failed, or a `--merge` whose output is "
+                    "incomplete or ambiguous"
                 ),
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
             ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
-            ("4", "4xx from the API (401 is 10), or from the token endpoint other than 400, 401, 403 and 422"),
+            ("4", "4xx from the API (401 is 10), or from the token endpoint (400, 401, 403 and 422 are 10)"),
             ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
             ("6", "the response does not meet --expect. The body was printed"),
             ("10", "not authenticated: login rejected, no token and no password source, or 401 with a new token"),
@@ -58,12 +58,15 @@ TOPICS: Mapping[str, Topic] = {
                     "or a response to `api load` that is not an OpenAPI document"
                 ),
             ),
-            ("12", "timeout. Raise --timeout or --max-time"),
+            ("12", "timeout, or --until was not met within --max-time. Raise --timeout or --max-time"),
             ("13", "the token store cannot be used. Unlock the keyring, or use --storage file"),
             ("14", "stdout or a local file cannot be written"),
-            ("126", "the command of exec or proxy cannot be executed; 127 if it was not found"),
-            ("130", "SIGINT; 143 on SIGTERM, 129 on SIGHUP"),
+            ("126", "the command of exec or proxy cannot be executed"),
+            ("127", "the command of exec or proxy was not found"),
+            ("129", "SIGHUP"),
+            ("130", "SIGINT (Ctrl-C)"),
             ("141", "stdout was closed early, as with `head`"),
+            ("143", "SIGTERM"),
         ),
         "`xapi exec` and `xapi proxy` exit with the code of the command that they run.",
     ),
