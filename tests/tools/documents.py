@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from tests.support.program import PROGRAM
 from tests.tools.manual import manual
@@ -13,7 +14,7 @@ from tests.tools.surface import surface
 from xapi_cli import errors
 from xapi_cli.cli.main import COMMANDS
 from xapi_cli.errors import XapiError
-from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Setting, default_text
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Group, Setting, default_text
 from xapi_cli.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
@@ -66,10 +67,12 @@ def commands_page() -> str:
 
 def settings_table() -> str:
     """Return the table of settings in `docs/settings.md`."""
-    rows = [_settings_row(setting, default_text(name)) for name, setting in SETTINGS.items()]
-    rows += [_settings_row(setting) for setting in VARIABLES if setting.title]
-    head = ["| setting | flag | environment | profile key | default |", "| --- | --- | --- | --- | --- |"]
-    return "".join(f"{line}\n" for line in [*head, *rows])
+    lines = ["| setting | flag | environment | profile key | default |", "| --- | --- | --- | --- | --- |"]
+    for group in get_args(Group):
+        lines.append(f"| **{group.capitalize()}** | | | | |")
+        lines += [_settings_row(each, default_text(name)) for name, each in SETTINGS.items() if each.group == group]
+        lines += [_settings_row(each) for each in VARIABLES if each.title and each.group == group]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _settings_row(setting: Setting, default: str = "") -> str:

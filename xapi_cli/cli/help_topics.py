@@ -41,8 +41,8 @@ TOPICS: Mapping[str, Topic] = {
                 "1",
                 (
                     "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, changes that "
-                    "`xapi api diff` found, a filter of `--jq` or `--until` that failed, or a `--merge` whose output is "
-                    "incomplete or ambiguous"
+                    "`xapi api diff` found, a filter of `--jq` or `--until` that failed, or a `--merge` whose output "
+                    "is incomplete or ambiguous"
                 ),
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),

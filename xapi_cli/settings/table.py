@@ -21,6 +21,9 @@ MAX_RETRIES = 100
 # the named one, which passes the name of the setting to `settings_flags`.
 Commands = Literal["all", "network", "calls", "sends", "login", "request"]
 
+# The groups of the table in docs/settings.md, in its order.
+Group = Literal["connection", "account and secrets", "storage", "output", "behavior"]
+
 
 class Setting(NamedTuple):
     """How users give one setting, in which form, and what the documentation says about it."""
@@ -28,6 +31,7 @@ class Setting(NamedTuple):
     title: str  # the name of the setting in messages and in the table of docs/settings.md; empty: not in that table
     help: str  # one sentence without its period, for `--help` and `xapi help environment`
     type: values.Text = values.Text()
+    group: Group = "behavior"
     flags: tuple[str, ...] = ()
     off_flag: str | None = None  # of a switch: for one command, the opposite of the variable or the profile
     metavar: str | None = None
@@ -62,6 +66,7 @@ class Settings(NamedTuple):
             "profile",
             "Profile to use",
             values.Text(values.profile_name),
+            group="account and secrets",
             flags=("--profile", "-p"),
             metavar="NAME",
             variables=("XAPI_PROFILE",),
@@ -74,6 +79,7 @@ class Settings(NamedTuple):
             "base URL",
             "Base URL of the API",
             values.Text(urls.base_url),
+            group="connection",
             flags=("--base-url",),
             metavar="URL",
             variables=("XAPI_BASE_URL",),
@@ -88,6 +94,7 @@ class Settings(NamedTuple):
             "username",
             "Username, an email address",
             values.Text(values.username),
+            group="account and secrets",
             flags=("--username", "-u"),
             metavar="EMAIL",
             variables=("XAPI_USERNAME",),
@@ -101,6 +108,7 @@ class Settings(NamedTuple):
         Setting(
             "password",
             "Password for logins, so that xapi does not prompt for it",
+            group="account and secrets",
             flags=("--password-stdin",),  # takes no value: `login` reads stdin
             commands="login",
             variables=("XAPI_PASSWORD",),
@@ -114,6 +122,7 @@ class Settings(NamedTuple):
             "command that prints the password",
             "Run CMD to get the password; stored in the profile",
             values.Command(),
+            group="account and secrets",
             flags=("--password-command",),
             metavar="CMD",
             commands="login",
@@ -126,6 +135,7 @@ class Settings(NamedTuple):
             "your own access token",
             "Access token to use as is; it is never stored and never renewed",
             values.Text(values.access_token),
+            group="account and secrets",
             variables=("XAPI_TOKEN",),
             secret=True,
         ),
@@ -136,6 +146,7 @@ class Settings(NamedTuple):
             "file that contains the token",
             "File that contains the access token; each command reads it, and rereads it after a 401",
             values.FilePath(),
+            group="account and secrets",
             variables=("XAPI_TOKEN_FILE",),
         ),
     ] = None
@@ -145,6 +156,7 @@ class Settings(NamedTuple):
             "base URL of the supplied token",
             "Base URL that XAPI_TOKEN or the file is for; with any other, xapi exits with code 2 and sends nothing",
             values.Text(urls.base_url),
+            group="account and secrets",
             variables=("XAPI_TOKEN_BASE_URL",),
             default="any",
         ),
@@ -155,6 +167,7 @@ class Settings(NamedTuple):
             "storage",
             f"Where to store the token: {registry.alternatives()}",
             values.Choice("storage", registry.names()),
+            group="storage",
             flags=("--storage",),
             metavar="STORAGE",
             variables=("XAPI_STORAGE",),
@@ -168,6 +181,7 @@ class Settings(NamedTuple):
             "cache keyring entries in the agent",
             "Cache what is read from the keyring in the memory of the agent, if one is running",
             values.Switch(),
+            group="storage",
             variables=("XAPI_KEYRING_CACHE",),
             in_profile=True,
         ),
@@ -188,6 +202,7 @@ class Settings(NamedTuple):
             "Redis server",
             "URL of the Redis server: redis://, rediss:// or unix://; put a password only here, not in the config file",
             values.RedisUrl(),
+            group="storage",
             variables=("XAPI_REDIS_URL",),
             secret=True,
             in_profile=True,
@@ -199,6 +214,7 @@ class Settings(NamedTuple):
             "prefix of the keys in Redis",
             "Prefix of all keys that xapi uses in Redis",
             values.Text(values.redis_prefix),
+            group="storage",
             variables=("XAPI_REDIS_PREFIX",),
             in_profile=True,
         ),
@@ -209,6 +225,7 @@ class Settings(NamedTuple):
             "command that prints the password of Redis",
             "Command that prints the password of the Redis server",
             values.Command(),
+            group="storage",
             in_profile=True,
         ),
     ] = None
@@ -218,6 +235,7 @@ class Settings(NamedTuple):
             "credential helper",
             "Program for storage helper: NAME of docker-credential-NAME, or an absolute path",
             values.Text(values.credential_helper),
+            group="storage",
             variables=("XAPI_CREDENTIAL_HELPER",),
             in_profile=True,
         ),
@@ -228,6 +246,7 @@ class Settings(NamedTuple):
             "timeout",
             "Time limit for each network operation, and for a whole login",
             values.TimeLimit(),
+            group="connection",
             flags=("--timeout",),
             metavar="DURATION",
             commands="network",
@@ -242,6 +261,7 @@ class Settings(NamedTuple):
             "time limit for the whole command",
             "Time limit of the whole command",
             values.TimeLimit(),
+            group="connection",
             flags=("--max-time",),
             metavar="DURATION",
             commands="network",
@@ -255,6 +275,7 @@ class Settings(NamedTuple):
             "trusted certificates",
             "Certificates to trust instead of those of the operating system: a PEM file or a directory",
             values.CertificatePath(),
+            group="connection",
             flags=("--ca-bundle",),
             metavar="PATH",
             commands="network",
@@ -284,6 +305,7 @@ class Settings(NamedTuple):
             "default headers",
             "Headers of each request to the API, such as 'X-Team: blue'; sent only to the account of the profile",
             values.Headers(),
+            group="connection",
             in_profile=True,
         ),
     ] = ()
@@ -293,6 +315,7 @@ class Settings(NamedTuple):
             "retries",
             "Retry up to N times after 429, 502, 503, 504 or a lost connection, except POST and PATCH",
             values.Count(MAX_RETRIES),
+            group="connection",
             flags=("--retry",),
             metavar="N",
             commands="sends",
@@ -306,6 +329,7 @@ class Settings(NamedTuple):
             "request log",
             "Append a line of JSON to FILE for each request that is sent",
             values.FilePath(),
+            group="output",
             flags=("--log",),
             metavar="FILE",
             commands="network",
@@ -340,6 +364,7 @@ class Settings(NamedTuple):
             "no notes and no progress",
             "Print only warnings and errors on stderr",
             values.Switch(),
+            group="output",
             flags=("--quiet",),
             variables=("XAPI_QUIET",),
         ),
@@ -350,6 +375,7 @@ class Settings(NamedTuple):
             "format of messages on stderr",
             "Format of messages on stderr: text, or json for one JSON object per line",
             values.Choice("format", message_format.NAMES),
+            group="output",
             flags=(message_format.FLAG,),
             metavar="FORMAT",
             variables=(message_format.VARIABLE,),

@@ -6,17 +6,20 @@ VARIABLES: tuple[Setting, ...] = (
     Setting(
         "proxy",
         "Proxies; NO_PROXY lists hosts that are reached without one",
+        group="connection",
         variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     ),
     Setting(
         "directory of `config.toml`",
         "Directory of config.toml",
+        group="storage",
         variables=("XAPI_CONFIG_DIR",),
         default="see [The config file](#the-config-file)",
     ),
     Setting(
         "directory that contains the state directory `xapi`",
         "Directory that contains xapi/, the directory for locks and the file storage",
+        group="storage",
         variables=("XAPI_STATE_DIR",),
         default="see [Storage](storage.md#files)",
     ),
