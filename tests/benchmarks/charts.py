@@ -27,7 +27,7 @@ class Chart(NamedTuple):
 
 
 CHARTS = {
-    "start-up": Chart("Time for one command, in milliseconds (less is better)", "| command | wall |"),
+    "startup": Chart("Time for one command, in milliseconds (less is better)", "| command | wall |"),
     "warm": Chart("Time for one call, in milliseconds (less is better)", "| call | time |", reference="curl"),
     "batch": Chart("Calls per second (more is better)", "| program | calls/s |"),
 }

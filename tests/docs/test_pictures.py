@@ -114,7 +114,7 @@ def test_a_chart_has_the_reference_at_each_latency() -> None:
 
 def test_the_bars_of_a_chart_are_proportional_and_those_of_xapi_have_another_color() -> None:
     table = "\n| command | wall |\n| --- | --- |\n| xapi a | 50 |\n| `b <c>` | 1,000 |\n\n| d | 7 |\n"
-    drawn = charts.chart("start-up", table)
+    drawn = charts.chart("startup", table)
 
     (xapi, other) = re.findall(r'width="(\d+)" height="20" rx="3" fill="(#\w+)"', drawn)
     assert int(other[0]) == 20 * int(xapi[0])
