@@ -52,3 +52,13 @@ def test_the_page_marks_what_is_not_tested() -> None:
         "Publish",
         "Verify",
     }
+
+
+def test_the_pages_agree_on_whether_a_version_was_published() -> None:
+    denials = {
+        "docs/install.md": "It is not published",
+        "docs/releasing.md": "No version has been tagged or published yet",
+        "SECURITY.md": "No version has been published yet",
+    }
+
+    assert len({phrase in " ".join((ROOT / page).read_text().split()) for page, phrase in denials.items()}) == 1
