@@ -71,11 +71,11 @@ class _LogTerminal(Terminal):
 
         logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(text)))
 
-    def warn(self, text: str) -> None:
-        """Log the warning *text* once."""
+    def warn(self, text: str, *, repeats: bool = False) -> None:
+        """Log the warning *text*, once unless it *repeats*."""
         import logging
 
-        if text not in self._warned:
+        if repeats or text not in self._warned:
             self._warned.add(text)
             logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
 

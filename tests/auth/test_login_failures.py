@@ -79,8 +79,8 @@ def test_a_rejected_password_is_recorded_for_a_minute_and_the_error_names_the_ti
         failures.check_password(ME, "wrong")
 
     assert str(caught.value) == (
-        "this password was rejected less than a minute ago, so it is not sent again: login as me at https://api.test"
-        " was rejected (400); correct the password, wait 42 s, or run `xapi login`"
+        "login as me at https://api.test was rejected (400) less than a minute ago, so this password is not sent again;"
+        " correct the password, wait 42 s, or run `xapi login`"
     )
     clock.now += 41.9
     assert _rejects(failures, "wrong")

@@ -88,14 +88,11 @@ ERRORS = {
     ),
     "a missing profile": Error(
         "token status -p nope", HERE, 2,
-        "profile 'nope' does not exist; existing profiles: none; "
-        "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one",
+        "profile 'nope' does not exist; create it with `xapi login --profile nope`",
     ),
     "an unknown setting": Error(
         "profile set timout 5", {}, 2,
-        "unknown setting 'timout'; did you mean timeout? The settings are base_url, username, password_command,"
-        " storage, keyring_cache, no_validate, redis_url, redis_prefix, redis_password_command, credential_helper,"
-        " timeout, max_time, ca_bundle, read_only, headers, retry, log",
+        "unknown setting 'timout'; did you mean timeout?",
     ),
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
@@ -335,10 +332,7 @@ def test_the_error_for_a_typo_in_the_config_file_names_the_line(xapi: Xapi) -> N
     assert outcome == Outcome(
         2,
         "",
-        f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url? "
-        "The keys are base_url, username, password_command, storage, keyring_cache, no_validate, redis_url,"
-        " redis_prefix, redis_password_command, credential_helper, timeout, max_time, ca_bundle, read_only,"
-        " headers, retry, log\n",
+        f"xapi: error: {xapi.config / 'config.toml'}: unknown key profiles.default.baseurl; did you mean base_url?\n",
     )
 
 

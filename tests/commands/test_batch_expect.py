@@ -27,7 +27,7 @@ def test_the_line_has_the_response_and_the_error(xapi: Xapi) -> None:
 
     assert code == 6
     assert "xapi: error: 2 of 3 lines failed" in err
-    assert ": expectation: 2; see their lines on stdout" in err
+    assert ": 2 × expectation; see their lines on stdout" in err
     assert [line["json"] for line in lines] == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert [line.get("error") for line in lines] == [
         None,
@@ -49,7 +49,7 @@ def test_the_line_has_the_response_and_the_error(xapi: Xapi) -> None:
         (b'{"n": 1}', ".m", "the filter yields null"),
         (b'{"n": 1}', "empty", "the filter yields nothing"),
         (b'{"n": 1}', "false, null", "the filter yields false and null"),
-        (b'{"n": 1}', ".n.x", "the filter of --expect failed: Cannot index number with"),
+        (b'{"n": 1}', ".n.x", "the --expect filter failed: Cannot index number with"),
         (b"{", ".", "the body is not JSON"),
         (b"", ".", "the filter yields nothing"),
         (b'{"n": "' + b"x" * 200_000 + b'"}', ".n | length == 1", "the filter yields false"),
@@ -106,7 +106,7 @@ def test_an_endless_filter_is_ended(xapi: Xapi) -> None:
     with Api(numbered) as api:
         code, (line,), _ = batch(xapi, api, "--timeout", "0.5", "--expect", ENDLESS, input=paths(1))
 
-    message = "the filter of --expect did not finish within 0.5 s; raise --timeout"
+    message = "the --expect filter did not finish within 0.5 s; raise --timeout"
     assert (code, line["error"]) == (1, {"kind": "filter", "message": message})
 
 

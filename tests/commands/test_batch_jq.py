@@ -84,7 +84,7 @@ def test_a_filter_that_fails_is_an_error_of_its_line(xapi: Xapi, text: str) -> N
     assert [line.get("json") for line in lines] == [0, None, 2, 3]
     assert lines[1].keys() == {"id", "line", "error"}
     assert lines[1]["error"]["kind"] == "filter"
-    assert lines[1]["error"]["message"].startswith("the filter of --jq failed: ")
+    assert lines[1]["error"]["message"].startswith("the --jq filter failed: ")
     assert "1 of 4 lines failed" in err
 
 
@@ -116,7 +116,7 @@ def test_an_endless_filter_delays_no_other_line(xapi: Xapi) -> None:
 @pytest.mark.parametrize(
     "option, code, kind, message",
     [
-        ("--timeout", 1, "filter", "the filter of --jq did not finish within 1.5 s; raise --timeout"),
+        ("--timeout", 1, "filter", "the --jq filter did not finish within 1.5 s; raise --timeout"),
         ("--max-time", 12, "timeout", "no response before --max-time expired; raise --max-time"),
     ],
 )

@@ -112,7 +112,7 @@ def test_without_a_keyring_the_hint_is_the_storage_that_the_profile_has_settings
         "warn  keyring   no usable keyring on this machine; use --storage helper, or set XAPI_STORAGE=helper"
     )
     assert line(selected, "helper").startswith("fail  helper    the credential helper")
-    assert line(selected, "token").endswith("the hint for helper, or use --storage file, or set XAPI_STORAGE=file")
+    assert line(selected, "token").endswith("; follow the hint for helper")
 
 
 def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_if_selected(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -21,19 +21,20 @@ def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi:
     with xapi.on_terminal("login") as terminal:
         terminal.expect("Base URL of the API: ")
         terminal.type("ftp://nowhere\n")
-        terminal.expect("xapi: error: ")
+        terminal.expect("xapi: warning: base URL has the scheme")
         terminal.expect("Base URL of the API: ")
         terminal.type(f"{sandbox.base_url}/\n")
         terminal.expect("Email address: ")
         terminal.type(f"{MASTER.email}\n")
         terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
         assert not terminal.echoes
-        terminal.type("\n")
-        terminal.expect("the password is empty")
-        terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+        for _ in range(2):
+            terminal.type("\n")
+            terminal.expect("xapi: warning: the password is empty")
+            terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
         terminal.type(f"{MASTER.password}\n")
         terminal.expect("xapi: logged in as ")
-        terminal.expect("xapi: settings stored in profile default; next, try: xapi token status")
+        terminal.expect("xapi: settings stored in profile default; next, run `xapi request /path`")
         assert terminal.wait() == 0
         assert terminal.echoes
     assert MASTER.password.encode() not in terminal.seen
@@ -54,7 +55,7 @@ def test_a_base_url_without_a_server_is_prompted_for_again(xapi: Xapi, sandbox: 
     with xapi.on_terminal("login", columns=200) as terminal:
         terminal.expect("Base URL of the API: ")
         terminal.type(f"http://127.0.0.1:{port}\n")
-        assert "xapi: error: " in terminal.expect("connection refused")
+        assert "xapi: warning: " in terminal.expect("connection refused")
         terminal.expect("Base URL of the API: ")
         terminal.type(f"{sandbox.base_url}\n")
         terminal.expect("Email address: ")
@@ -206,7 +207,7 @@ def test_the_user_is_asked_once_for_consent_to_remember_the_password(
     xapi: Xapi, sandbox: Sandbox, response: str, is_stored: bool
 ) -> None:
     env = xapi.fake_keyring()
-    question = "Remember the password in the keyring, so that xapi can log in again by itself? [Y/n] "
+    question = "Remember the password in the keyring, so that xapi can log in again automatically? [Y/n] "
     for again in (False, True):
         with xapi.on_terminal("login", *_where(sandbox), env=env, columns=200) as terminal:
             terminal.expect("Password for ")
@@ -240,15 +241,15 @@ def test_an_unanswered_question_whether_to_remember_leaves_a_complete_login(
 def test_the_suggested_command_selects_a_profile_only_if_it_is_not_the_default(xapi: Xapi, sandbox: Sandbox) -> None:
     def suggested(*options: str) -> str:
         with xapi.on_terminal("login", *_where(sandbox), *options, env=sandbox.settings, columns=200) as terminal:
-            terminal.expect("next, try: ")
+            terminal.expect("next, run `")
             assert terminal.wait() == 0
-        return terminal.text.splitlines()[-1].partition("next, try: ")[2]
+        return terminal.text.splitlines()[-1].partition("run ")[2].strip("`")
 
-    assert suggested("-p", "play") == "xapi token status --profile play"
+    assert suggested("-p", "play") == "xapi request --profile play /path"
     assert xapi("profile", "use", "play").code == 0
-    assert suggested() == "xapi token status"
-    assert suggested("-p", "play") == "xapi token status"
-    assert suggested("-p", "default") == "xapi token status --profile default"
+    assert suggested() == "xapi request /path"
+    assert suggested("-p", "play") == "xapi request /path"
+    assert suggested("-p", "default") == "xapi request --profile default /path"
 
 
 @pytest.mark.parametrize("flag, is_stored", [("--remember", True), ("--no-remember", False)])
@@ -285,7 +286,7 @@ def test_a_password_that_could_not_be_stored_is_not_reported_as_stored(
         helper.path.write_text(program.replace('if action == "store":', 'if action == "store":\n    sys.exit(1)'))
         terminal.type("y\n")
         assert terminal.wait() == 0
-    assert "xapi: warning: the password could not be stored: docker-credential-fake store failed" in terminal.text
+    assert "xapi: warning: the password could not be stored: `docker-credential-fake store` failed" in terminal.text
     assert "), token stored in the credential helper" in terminal.text
     assert "token and password" not in terminal.text
 

@@ -162,8 +162,7 @@ def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
         2,
         "",
         "xapi: error: profile 'nowhere' does not exist;"
-        " existing profiles: work, home; `xapi login --profile NAME` or"
-        " `xapi profile set --profile NAME base_url URL` creates one\n",
+        " select another profile (work, home), or create it with `xapi login --profile nowhere`\n",
     )
     assert config_of(xapi) == WRITTEN
 

@@ -112,7 +112,7 @@ def test_a_secret_is_shown_nowhere(xapi: Xapi, tmp_path: Path) -> None:
     assert "> X-Api-Key: ***" in verbose.err
     assert "> X-Team: blue" in verbose.err
     assert "--header 'X-Team: blue'" in curl.out
-    assert "xapi: omitted, because their values are secrets: X-Api-Key\n" in curl.err
+    assert "xapi: omitted from the command, because their values are secrets: X-Api-Key\n" in curl.err
     assert json.loads(shown[1].out)["headers"] == ["X-Team: blue", "X-Api-Key: ***", "accept: text/x"]
     assert json.loads(shown[2].out)[0]["headers"] == ["X-Team: blue", "X-Api-Key: ***", "accept: text/x"]
 

@@ -29,7 +29,7 @@ from tests.support.servers import Server, hang, request, send
 def test_a_download_that_broke_off_is_resumed(xapi: Xapi, out: Path, validators: tuple[tuple[str, str], ...]) -> None:
     with Files(HALF, validators=validators) as files:
         broken = download(xapi, files, out)
-        kept = f"1.4 MiB of 2.9 MiB kept in {out}.part; run the same command again to resume\n"
+        kept = f"1.4 of 2.9 MiB kept in {out}.part; run the same command again to resume\n"
         assert broken.code == 11
         assert broken.err.endswith(kept)
         assert part_of(out).read_bytes() == BODY[:HALF]
@@ -244,4 +244,4 @@ def test_curl_has_no_equivalent(xapi: Xapi) -> None:
     env = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": TOKEN}
     outcome = xapi("request", "/data", "-o", "x", "--continue", "--curl", env=env)
 
-    assert outcome.err.startswith("xapi: omitted, because curl has no equivalent: --continue\n")
+    assert outcome.err.startswith("xapi: omitted from the command, because curl has no equivalent: --continue\n")

@@ -53,7 +53,7 @@ def test_an_interrupted_download_states_on_a_terminal_what_is_kept(xapi: Xapi, o
         terminal.interrupt()
         assert terminal.wait() == 130
 
-    kept = rf"interrupted: 1\.0 KiB of 2\.0 KiB kept in {out}\.part; run the same command again to resume"
+    kept = rf"interrupted: 1\.0 of 2\.0 KiB kept in {out}\.part; run the same command again to resume"
     assert re.search(kept, re.sub(r"\s+", " ", terminal.text))
 
 

@@ -38,7 +38,7 @@ def test_the_value_of_a_header_from_a_file_is_not_in_the_command(xapi: Xapi, tmp
 
 
 PARTIAL = "curl writes FILE as the body arrives, not atomically"
-MISSING = "omitted, because curl has no equivalent"
+MISSING = "omitted from the command, because curl has no equivalent"
 NO_REDIRECT = "curl does not follow redirects here: it would send the body and your headers to any host"
 NO_REPETITION = "curl does not follow redirects here: it would repeat the {} where xapi sends a GET"
 

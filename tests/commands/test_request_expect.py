@@ -31,8 +31,8 @@ UNMET = {
     ".items[].id == 1": "the filter yields false",
     "false, null": "the filter yields false and null",
     "empty": "the filter yields nothing",
-    ".items.id": "the filter of --expect failed: Cannot index array with string",
-    'error("no")': "the filter of --expect failed: no",
+    ".items.id": "the --expect filter failed: Cannot index array with string",
+    'error("no")': "the --expect filter failed: no",
 }
 
 
@@ -127,4 +127,4 @@ def test_curl_omits_the_filter(xapi: Xapi) -> None:
     outcome = xapi("request", "/", "--expect", ".", "--curl", env=env)
 
     assert outcome.code == 0
-    assert "omitted, because curl has no equivalent: --expect" in outcome.err
+    assert "omitted from the command, because curl has no equivalent: --expect" in outcome.err

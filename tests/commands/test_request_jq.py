@@ -249,4 +249,4 @@ def test_curl_omits_the_filter(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("request", "/x-api/me", "--jq", ".", "--curl", env=bearing(sandbox))
 
     assert outcome.code == 0
-    assert outcome.err == "xapi: omitted, because curl has no equivalent: --jq\n"
+    assert outcome.err == "xapi: omitted from the command, because curl has no equivalent: --jq\n"

@@ -30,7 +30,7 @@ def test_a_filter_that_reads_more_input_than_there_is_says_so(xapi: Xapi) -> Non
         outcome = xapi("request", "/", "--jq", "input", env=bearing(server))
 
     assert outcome.code == 1
-    assert "the filter of --jq failed: no more input" in outcome.err.lower()
+    assert "the --jq filter failed: no more input" in outcome.err.lower()
 
 
 @pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
@@ -61,7 +61,7 @@ def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi) -
         outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, "1\n")
-    assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot index array with string ")
+    assert outcome.err.startswith("xapi: error: the --jq filter failed: Cannot index array with string ")
     assert outcome.err.count("\n") == 1
 
 
@@ -115,7 +115,7 @@ def test_a_filter_that_halts_fails_and_does_not_change_the_file(xapi: Xapi, out:
         outcome = xapi("request", "/", "--jq", text, "-o", str(out), env=bearing(server))
 
     assert outcome.code == 1
-    assert outcome.err == f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
+    assert outcome.err == f"xapi: error: the --jq filter failed: {reason}; correct the filter\n"
     assert out.read_text() == "old"
 
 
@@ -140,7 +140,7 @@ def test_a_module_that_halts_is_an_error_and_does_not_change_the_file(
         saved = xapi("request", "/", "--jq", text, "-o", str(out), env=env)
 
     reason = "it ended early, possibly because of halt, which is not supported"
-    error = f"xapi: error: the filter of --jq failed: {reason}; check the filter\n"
+    error = f"xapi: error: the --jq filter failed: {reason}; correct the filter\n"
     assert (printed.code, printed.out, printed.err) == (1, "1\n2\n", error)
     assert (saved.code, saved.out, saved.err, out.read_text()) == (1, "", error, "old")
 
@@ -151,7 +151,7 @@ def test_an_error_before_other_documents_or_after_many_messages_is_not_lost(xapi
         outcome = xapi("request", "/", "--jq", text, "-o", str(out), env=bearing(server))
 
     assert outcome.code == 1
-    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert outcome.err.startswith("xapi: error: the --jq filter failed: ")
     assert outcome.err.count("\n") == 1
     assert not out.exists()
 
@@ -224,10 +224,10 @@ def test_of_a_truncated_body_the_complete_documents_are_filtered(
 @pytest.mark.parametrize(
     "text, hint",
     [
-        (".[].id", "; write `.id`"),
-        (".[] | .id", "; write `.id`"),
-        (".[]", ""),
-        (".items[].id", ""),
+        (".[].id", "`.id`"),
+        (".[] | .id", "`.id`"),
+        (".[]", "a filter for an item"),
+        (".items[].id", "a filter for an item"),
     ],
 )
 def test_a_filter_for_the_page_instead_of_an_item_says_so(xapi: Xapi, text: str, hint: str) -> None:
@@ -237,9 +237,10 @@ def test_a_filter_for_the_page_instead_of_an_item_says_so(xapi: Xapi, text: str,
         single = xapi("request", "/", "--jq", f"[.][0] | .x | {text}", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.endswith(f"; with --paginate, the filter is applied to each item, not to the page{hint}\n")
-    assert outcome.err.startswith("xapi: error: the filter of --jq failed: Cannot i")
-    assert single.err.endswith("; check the filter\n")
+    reason = "because with --paginate the filter is applied to each item, not to the page"
+    assert outcome.err.endswith(f"; write {hint}, {reason}\n")
+    assert outcome.err.startswith("xapi: error: the --jq filter failed: Cannot i")
+    assert single.err.endswith("; correct the filter\n")
 
 
 def test_a_filter_that_fails_on_a_page_names_its_url(xapi: Xapi) -> None:
@@ -249,7 +250,7 @@ def test_a_filter_that_fails_on_a_page_names_its_url(xapi: Xapi) -> None:
 
     assert (outcome.code, outcome.out) == (1, "1\n2\n")
     assert (
-        f"the filter of --jq failed: three; check the filter; to continue, request '{server.url}/items?page=2'"
+        f"the --jq filter failed: three; correct the filter; to continue, request '{server.url}/items?page=2'"
         in outcome.err
     )
 

@@ -32,7 +32,7 @@ def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
         outcome = xapi("request", "/", "--jq", text, env=bearing(server), timeout=60)
 
     assert outcome.code == 1
-    assert outcome.err.startswith("xapi: error: the filter of --jq failed: ")
+    assert outcome.err.startswith("xapi: error: the --jq filter failed: ")
     assert "memory" in outcome.err
 
 

@@ -225,7 +225,7 @@ def test_ctrl_c_in_an_upload_says_how_much_was_sent(xapi: Xapi, tmp_path: Path, 
         Server([hang()]) as server,
         xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server), columns=columns) as terminal,
     ):
-        terminal.expect("/47.7 MiB, ")
+        terminal.expect(" of 47.7 MiB, ")
         terminal.interrupt()
         assert terminal.wait() == 130
 
@@ -257,7 +257,7 @@ def test_ctrl_c_in_a_redirected_download_says_how_much_was_received(xapi: Xapi, 
         (tmp_path / "out").open("wb") as out,
         xapi.on_terminal("request", "/", stdout=out, env=bearing(server), columns=columns) as terminal,
     ):
-        terminal.expect("received 976.6 KiB/1.9 MiB, ")
+        terminal.expect("received 976.6 KiB of 1.9 MiB, ")
         terminal.interrupt()
         assert terminal.wait() == 130
 

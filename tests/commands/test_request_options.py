@@ -137,7 +137,7 @@ WHY_POST = "a body makes it a POST: write a query parameter as name==value, or g
         (["PUT", "/a"], "501 No", "the server does not support the method; check METHOD"),
         (["/a"], "500 No", "try again later"),
         (["/a"], "404 No", "check the path and the base URL"),
-        (["/a"], "429 No", "too many requests: wait, or use --retry"),
+        (["/a"], "429 No", "try again later, or use --retry"),
     ],
 )  # fmt: skip
 def test_the_error_for_a_rejected_request_has_a_hint(xapi: Xapi, args: list[str], status: str, hint: str) -> None:

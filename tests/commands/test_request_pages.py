@@ -307,4 +307,4 @@ def test_curl_requests_the_first_page_only(xapi: Xapi, sandbox: Sandbox) -> None
     outcome = xapi("request", "/x-api/projects", "--paginate", "--curl", env=bearing(sandbox))
 
     assert outcome.code == 0
-    assert outcome.err == "xapi: omitted, because curl has no equivalent: --paginate\n"
+    assert outcome.err == "xapi: omitted from the command, because curl has no equivalent: --paginate\n"

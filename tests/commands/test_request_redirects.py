@@ -89,8 +89,7 @@ def test_no_follow_exits_with_3_and_prints_the_body_and_the_target(xapi: Xapi) -
     assert outcome == Outcome(
         3,
         "see there",
-        f"xapi: error: {server.url}/a responded with 307, a redirect to {server.url}/b, not followed; "
-        "omit --no-follow to follow it\n",
+        f"xapi: error: {server.url}/a redirects (307) to {server.url}/b; omit --no-follow to follow it\n",
     )
 
 

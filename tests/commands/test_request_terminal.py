@@ -138,7 +138,7 @@ def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: P
         Server([request(), send(HALF), wait_for(seen), send(BODY[1_000_000:])]) as server,
         xapi.on_terminal("request", "/", "-o", str(out), env=bearing(server), columns=300) as terminal,
     ):
-        terminal.expect(" 50% received 976.6 KiB/1.9 MiB, ")
+        terminal.expect(" 50% received 976.6 KiB of 1.9 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 
@@ -179,7 +179,7 @@ def test_stdout_redirected_to_a_file_shows_the_progress_of_a_download(xapi: Xapi
         (tmp_path / "out").open("wb") as out,
         xapi.on_terminal("request", "/", stdout=out, env=bearing(server)) as terminal,
     ):
-        terminal.expect("received 976.6 KiB/1.9 MiB, ")
+        terminal.expect("received 976.6 KiB of 1.9 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 
@@ -195,7 +195,7 @@ def test_an_upload_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: Pa
         Server([head(), wait_for(seen), request(), send(OK)]) as server,
         xapi.on_terminal("request", "/", "-d", f"@{tmp_path / 'in'}", env=bearing(server), columns=columns) as terminal,
     ):
-        terminal.expect("/47.7 MiB, ")
+        terminal.expect(" of 47.7 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 

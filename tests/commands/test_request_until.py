@@ -82,7 +82,7 @@ def test_a_filter_that_fails_on_the_data_ends_the_wait(xapi: Xapi) -> None:
         outcome = xapi("request", "/", *UNTIL, env=bearing(server))
 
     assert outcome.code == 1
-    assert outcome.err.startswith("xapi: error: the filter of --until failed: Cannot index array")
+    assert outcome.err.startswith("xapi: error: the --until filter failed: Cannot index array")
 
 
 def test_retry_after_prolongs_the_wait_and_a_long_one_ends_it(xapi: Xapi) -> None:

@@ -34,7 +34,7 @@ def test_a_rejected_password_is_not_sent_again_after_a_step(xapi: Xapi, sandbox:
         outcome = xapi("token", "show", env=wrong)
 
         assert outcome.code == 10
-        assert "this password was rejected less than a minute ago, so it is not sent again" in outcome.err
+        assert "less than a minute ago, so this password is not sent again" in outcome.err
     assert sandbox.login_attempts == 1
 
 

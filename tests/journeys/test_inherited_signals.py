@@ -107,7 +107,7 @@ def test_a_failed_filter_fails_if_the_caller_ignores_sigchld(xapi: Xapi) -> None
 
     assert (outcome.code, outcome.err) == (
         1,
-        "xapi: error: the filter of --jq failed: broken; check the filter\n",
+        "xapi: error: the --jq filter failed: broken; correct the filter\n",
     )
     assert (good.code, good.out) == (0, "1\n"), good
 

@@ -54,7 +54,7 @@ def test_a_body_is_never_sent_to_another_origin(router: Router, status: int, met
     error = status_error(reply, None)
     assert isinstance(error, RedirectError)
     assert str(error) == (
-        f"{BASE}/a responded with {status}, a redirect to {OTHER}/x?signature=***: a body is not sent to another origin"
+        f"{BASE}/a redirects ({status}) to {OTHER}/x?signature=***: a body is not sent to another origin"
         f"; if you trust it, use --base-url {OTHER}:443"
     )
 
@@ -108,7 +108,8 @@ def test_more_than_ten_redirects_are_not_followed(router: Router) -> None:
     reply = sender_for(router).send(Call("GET", f"{BASE}/b"))
     assert len(router.calls) == 11 + 11
     assert reply.response.status_code == 302
-    assert "more than ten redirects; check the path: the server redirects in a loop" in str(status_error(reply, None))
+    assert str(status_error(reply, None)).startswith("more than ten redirects: ")
+    assert str(status_error(reply, None)).endswith("; check the path")
 
 
 def test_with_no_follow_the_redirect_is_the_final_response(router: Router) -> None:
@@ -119,10 +120,7 @@ def test_with_no_follow_the_redirect_is_the_final_response(router: Router) -> No
     assert reply.response.read() == b"see there"
     error = status_error(reply, None)
     assert isinstance(error, RedirectError)
-    assert str(error) == (
-        "https://api.test/v1/a responded with 307, a redirect to https://api.test/b, not followed; "
-        "omit --no-follow to follow it"
-    )
+    assert str(error) == ("https://api.test/v1/a redirects (307) to https://api.test/b; omit --no-follow to follow it")
     assert status_error(reply, None, check_status=False) is None
 
 

@@ -162,8 +162,8 @@ def test_a_profile_that_does_not_exist_is_an_error_unless_it_may_be_created(envi
     with pytest.raises(UsageError) as caught:
         _resolve(environ, profile="nowhere")
     assert str(caught.value) == (
-        "profile 'nowhere' does not exist; existing profiles: default, empty; "
-        "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one"
+        "profile 'nowhere' does not exist; select another profile (default, empty), "
+        "or create it with `xapi login --profile nowhere`"
     )
 
     made = resolve.resolve({"profile": "nowhere"}, environ, may_create_profile=True)

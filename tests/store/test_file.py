@@ -115,7 +115,7 @@ def test_an_unusable_state_directory_is_a_store_error_with_a_remedy(opened: Open
     state.write_text("")
     store = opened("file")
     for access in (store.probe, functools.partial(store.write, ME, OLD)):
-        with pytest.raises(StoreError, match=r"cannot write the token file .*: Not a directory") as caught:
+        with pytest.raises(StoreError, match=r"the state directory .* cannot be written: Not a directory") as caught:
             access()
         assert caught.value.hint is not None
         assert "XAPI_STATE_DIR" in caught.value.hint
@@ -156,7 +156,7 @@ def test_a_failing_disk_leaves_the_old_record_or_the_new_one(
         assert lines == []
         assert opened("file").read(ME) == NEW
     else:
-        assert lines[0].startswith("StoreError: cannot write the token file ")
+        assert lines[0].startswith("StoreError: the state directory ")
         assert opened("file").read(ME) == OLD
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
@@ -165,9 +165,9 @@ def test_a_full_disk_leaves_the_old_record(run: Run, opened: Open, file: Path) -
     opened("file").write(ME, OLD)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
     lines = ended(run(limit + "failing(lambda: store('file').write(ME, Record(Token('x' * 5000))))"))
-    assert lines[0].startswith("StoreError: cannot write the token file ")
+    assert lines[0].startswith("StoreError: the state directory ")
     lines = ended(run(limit + "failing(lambda: store('file').probe())"))
-    assert lines[0].startswith("StoreError: cannot write the token file ")
+    assert lines[0].startswith("StoreError: the state directory ")
     assert opened("file").read(ME) == OLD
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from xapi_cli.system.progress import Activity, Lines, Pages, Progress, Transfer, Waiting
-from xapi_cli.system.render import size
+from xapi_cli.system.render import size_of_total
 
 
 class Screen:
@@ -52,9 +52,9 @@ def _transfer(done: int, total: int | None) -> Activity:
 @pytest.mark.parametrize(
     "activity, text",
     [
-        (Transfer("received", 4096), "received 1.0 KiB/4.0 KiB, 512 bytes/s, 0:06 left"),
+        (Transfer("received", 4096), "received 1.0 of 4.0 KiB, 512 bytes/s, 0:06 left"),
         (Transfer("sent", None), "sent 1.0 KiB, 512 bytes/s"),
-        (Transfer("received", 100), "received 1.0 KiB/100 bytes, 512 bytes/s"),  # more than was declared
+        (Transfer("received", 100), "received 1.0 KiB of 100 bytes, 512 bytes/s"),  # more than was declared
     ],
 )
 def test_a_transfer_shows_its_size_rate_and_remaining_time(activity: Activity, text: str) -> None:
@@ -67,7 +67,7 @@ def test_a_resumed_transfer_starts_with_what_was_there() -> None:
     transfer = Transfer("received", 4096, 2048)
     transfer.advance(1024)
 
-    assert transfer.text(transfer.started + 2) == "received 3.0 KiB/4.0 KiB, 512 bytes/s, 0:02 left"
+    assert transfer.text(transfer.started + 2) == "received 3.0 of 4.0 KiB, 512 bytes/s, 0:02 left"
 
 
 def test_lines_show_how_many_failed() -> None:
@@ -100,7 +100,7 @@ def test_at_60_columns_there_is_a_bar_unless_the_numbers_take_its_place(
 
     line = screen.seen.decode().split("\x1b[K")[0].lstrip("\r")
     assert line.startswith("━" if has_bar else "50% ")
-    assert f" {size(total // 2)}/{size(total)}, " in line
+    assert f" {size_of_total(total // 2, total)}, " in line
 
 
 def test_the_bar_uses_the_16_colors_of_the_terminal(screen: Screen) -> None:

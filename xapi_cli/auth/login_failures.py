@@ -50,7 +50,7 @@ class LoginFailures:
         for entry in entries:
             if entry["mark"] == mark:
                 raise LoginRefused(
-                    f"this password was rejected less than a minute ago, so it is not sent again: {entry['message']}",
+                    f"{entry['message']} less than a minute ago, so this password is not sent again",
                     hint=f"correct {origin}, wait {self._seconds_left(entry)} s, or run `xapi login`",
                 )
 

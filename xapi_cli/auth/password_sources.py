@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from xapi_cli.errors import LoginNeeded, LoginRefused, UsageError
+from xapi_cli.errors import LoginNeeded, LoginRefused
 
 if TYPE_CHECKING:
     from xapi_cli.system.terminal import Terminal
@@ -121,7 +121,7 @@ def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
     while not (
         password := terminal.prompt(f"{why}Password for {identity.username} at {identity.base_url}: ", hidden=True)
     ):
-        terminal.fail(UsageError("the password is empty", hint="try again, or press Ctrl-C"))
+        terminal.warn("the password is empty; try again, or press Ctrl-C", repeats=True)
     return password
 
 

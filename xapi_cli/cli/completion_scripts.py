@@ -10,7 +10,12 @@ the shell, and in zsh also add a style that changes the completion of all progra
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
+
+from xapi_cli.errors import UsageError
 
 # `$2` is the text that bash replaces: the part of the word after the last `=` or `:`, or from the last `@` on.
 _BASH = r"""_xapi_completion() {
@@ -139,14 +144,16 @@ complete --command xapi --no-files --arguments "(__xapi_completion)"
 """
 
 
-def fix_scripts() -> None:
-    """Make Typer print and install these scripts instead of its own."""
+def fix_scripts(note: Callable[[str], None]) -> None:
+    """Make Typer print and install these scripts instead of its own, and *note* each change that it makes."""
     from typer import _completion_shared as shared
+    from typer import completion
     from typer._completion_shared import _completion_scripts
 
     for shell, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH)):
         _completion_scripts[shell] = script.replace("%", "%%")  # Typer formats the scripts with the % operator
-    shared.install_bash, shared.install_zsh = _install_bash, _install_zsh
+    shared.install_bash, shared.install_zsh = partial(_install_bash, note), partial(_install_zsh, note)
+    completion.install = partial(_install, note)  # type: ignore[attr-defined]  # Typer imports it there
 
 
 def take_shells() -> None:
@@ -157,19 +164,32 @@ def take_shells() -> None:
     Shells.__str__ = str.__str__  # type: ignore[method-assign]  # Typer prints `Shells.zsh`
 
 
-def _install_bash(*, prog_name: str, complete_var: str, shell: str) -> Path:
+def _install(note: Callable[[str], None], shell: str | None = None) -> NoReturn:
+    """Install the script for *shell*, by default the current one, and end before Typer prints its own messages."""
+    from typer._completion_shared import _completion_scripts, _get_shell_name, install
+
+    name = shell or _get_shell_name()
+    if name not in _completion_scripts:
+        what = f"completion does not support the shell {name}" if name else "the current shell is unknown"
+        raise UsageError(what, hint="name a shell: `xapi --install-completion bash`")
+    _, script = install(shell=name)
+    note(f"completion for {name} is installed in {script}; open a new shell to use it")
+    raise SystemExit(0)
+
+
+def _install_bash(note: Callable[[str], None], *, prog_name: str, complete_var: str, shell: str) -> Path:
     """Write the script, and a line to `~/.bashrc` that loads it; return the path of the script."""
     script = Path.home() / ".bash_completions" / f"{prog_name}.sh"
     _write(script, prog_name, complete_var, shell)
-    _add_line(Path.home() / ".bashrc", f"source '{script}'")
+    _add_line(Path.home() / ".bashrc", f"source '{script}'", note)
     return script
 
 
-def _install_zsh(*, prog_name: str, complete_var: str, shell: str) -> Path:
+def _install_zsh(note: Callable[[str], None], *, prog_name: str, complete_var: str, shell: str) -> Path:
     """Write the script, and a line to `~/.zshrc` that makes zsh find it; return the path of the script."""
     script = Path.home() / ".zfunc" / f"_{prog_name}"
     _write(script, prog_name, complete_var, shell)
-    _add_line(Path.home() / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
+    _add_line(Path.home() / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit", note)
     return script
 
 
@@ -180,13 +200,11 @@ def _write(script: Path, prog_name: str, complete_var: str, shell: str) -> None:
     script.write_text(get_completion_script(prog_name=prog_name, complete_var=complete_var, shell=shell))
 
 
-def _add_line(file: Path, line: str) -> None:
-    """Append *line* to *file* unless it contains it, and print what was added; the rest of the file is unchanged."""
-    from typer import echo
-
+def _add_line(file: Path, line: str, note: Callable[[str], None]) -> None:
+    """Append *line* to *file* unless it contains it, and *note* what was added; the rest of the file is unchanged."""
     content = file.read_bytes() if file.exists() else b""
     if line.encode() in content:
         return
     with file.open("ab") as startup:
         startup.write(b"\n" * (bool(content) and not content.endswith(b"\n")) + f"{line}\n".encode())
-    echo(f"added to {file}: {line}")
+    note(f"added to {file}: {line}")

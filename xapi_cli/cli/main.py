@@ -227,7 +227,7 @@ def _take_environ() -> Mapping[str, str]:
 
 def _invoke(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
     signals.install_handlers()
-    _prepare_completion_options(args)
+    _prepare_completion_options(args, runtime)
     program = _program()
     if "_XAPI_COMPLETE" in os.environ:
         _prepare_completion_replies(runtime)
@@ -245,7 +245,7 @@ def _prepare_completion_replies(runtime: "Callable[[], Runtime]") -> None:
     register()
 
 
-def _prepare_completion_options(args: Sequence[str]) -> None:
+def _prepare_completion_options(args: Sequence[str], runtime: "Callable[[], Runtime]") -> None:
     """Use our completion scripts, and install them only in the user's own home directory.
 
     Typer must not have created the program yet, because its options depend on whether they take the name of a shell.
@@ -257,7 +257,7 @@ def _prepare_completion_options(args: Sequence[str]) -> None:
     if {"--install-completion", "--show-completion"} & options:
         from xapi_cli.cli.completion_scripts import fix_scripts, take_shells
 
-        fix_scripts()
+        fix_scripts(runtime().terminal.note)
         if len(args) > 1 or "=" in args[0]:
             take_shells()
 

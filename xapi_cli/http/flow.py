@@ -166,7 +166,7 @@ class Policy(NamedTuple, Generic[C]):
                 if isinstance(result, NetworkError):
                     if not to_api and result.hint:
                         result.hint = result.hint.replace(urls.BASE_URL, f"the redirect of {redirect}")
-                    result.hint = "; ".join(filter(None, (result.hint, refused_retry))) or None
+                    result.hint = retry.explained(result.hint, refused_retry)
                     raise result
                 next_call, refused = None, None
                 if result.status >= _FIRST_REDIRECT:

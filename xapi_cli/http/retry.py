@@ -29,6 +29,11 @@ def refusal(method: str) -> str:
     return f"--retry repeats a {method} only with --retry-unsafe"
 
 
+def explained(hint: str | None, refusal: str | None) -> str | None:
+    """Return *hint* with *refusal*, why a request was not retried, in parentheses; either may be missing."""
+    return f"{hint} ({refusal})" if hint and refusal else hint or refusal
+
+
 def with_key(method: str, headers: Sequence[Header], key: Callable[[], str]) -> Sequence[Header]:
     """Return *headers* with an idempotency key, by which the API recognizes a request that it gets again.
 

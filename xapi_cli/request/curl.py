@@ -54,7 +54,7 @@ class CurlCommand:
     def differences(self) -> Iterator[str]:
         """Yield messages for the user about the differences from xapi that the given flags cause."""
         if missing := list(self._missing_flags()):
-            yield f"omitted, because curl has no equivalent: {', '.join(missing)}"
+            yield f"omitted from the command, because curl has no equivalent: {', '.join(missing)}"
         for (separator, _, text), path in self.items.origins.items():
             if separator == "==@" or text != text.strip(" \t"):
                 yield f"the command for curl contains the value from {printable(path)}"

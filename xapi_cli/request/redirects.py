@@ -27,11 +27,11 @@ def redirected_call(
         return None
     url = urls.join(call.url, location)
     next_call = _redirected(call, url, response.status)
-    message = f"{call.display_url} responded with {response.status}, a redirect to {next_call.display_url}"
+    message = f"{call.display_url} redirects ({response.status}) to {next_call.display_url}"
     if not follow:
-        raise RedirectError(f"{message}, not followed", hint="omit --no-follow to follow it")
+        raise RedirectError(message, hint="omit --no-follow to follow it")
     if redirects > MAX_REDIRECTS:
-        raise RedirectError(f"{message}, {TOO_MANY_REDIRECTS}", hint="check the path: the server redirects in a loop")
+        raise RedirectError(f"{TOO_MANY_REDIRECTS}: {message}", hint="check the path")
     if call.url.startswith("https:") and url.startswith("http:"):
         hint = "if you trust it, use the http URL"
         raise RedirectError(f"{message}, from https to plain http: not followed", hint=hint)

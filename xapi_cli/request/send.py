@@ -163,7 +163,7 @@ class Sender:
             if self._deadline is not None and time.monotonic() + (seconds or 0) >= self._deadline:
                 return "--max-time leaves less time"
             return f"--retry {self._policy.retries} was not enough"
-        return f"--retry waits at most {retry.LONGEST_WAIT:.0f} s"
+        return _longest_wait()
 
     def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
@@ -284,7 +284,7 @@ def _status_error(
         hint: str | None = "the response has no Location that can be followed"
     else:
         hint = _server_hint(response) if failure is ServerStatusError else _hint(outcome)
-        hint = "; ".join(filter(None, (hint, outcome.refused_retry))) or None
+        hint = retry.explained(hint, outcome.refused_retry)
     return None if failure is None else failure(message, hint=hint)
 
 
@@ -343,19 +343,25 @@ def _reason(response: httpx.Response) -> str:
 
 
 def _server_hint(response: httpx.Response) -> str:
+    return _SERVER_HINTS.get(response.status_code) or _again(response)
+
+
+def _again(response: httpx.Response) -> str:
     seconds = retry.requested_wait(response.headers.raw)
-    later = "later" if seconds is None else f"in {seconds} s"
-    return _SERVER_HINTS.get(response.status_code, f"try again {later}")
+    return "try again later" if seconds is None else f"try again in {seconds} s"
 
 
 def _rate_hint(outcome: Outcome) -> str:
-    seconds = retry.requested_wait(outcome.response.headers.raw)
-    hint = "too many requests: wait" if seconds is None else f"too many requests: wait {seconds} s"
+    hint, seconds = _again(outcome.response), retry.requested_wait(outcome.response.headers.raw)
     if outcome.refused_retry is not None or outcome.response.request.method not in retry.IDEMPOTENT:
         return hint
     if seconds is not None and seconds > retry.LONGEST_WAIT:
-        return f"{hint}; --retry waits at most {retry.LONGEST_WAIT:.0f} s"
+        return f"{hint} ({_longest_wait()})"
     return f"{hint}, or use --retry"
+
+
+def _longest_wait() -> str:
+    return f"--retry waits at most {retry.LONGEST_WAIT:.0f} s"
 
 
 def _hint(outcome: Outcome) -> str | None:

@@ -8,7 +8,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, values
 from xapi_cli.settings.paths import config_path
 from xapi_cli.settings.table import SETTINGS, Settings
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import pasteable, printable
 
 Flags = Mapping[str, str | None]
 """The values given on the command line, by the names of the settings; the value of a switch is "1" or "0"."""
@@ -79,16 +79,9 @@ def missing_profile(name: str, found: config_file.Config) -> UsageError:
     """Return the error for the profile *name*, which is not in the config file."""
     from xapi_cli.system.suggestions import did_you_mean
 
-    known = _listed(found.profiles) or "none"
-    how = "`xapi login --profile NAME` or `xapi profile set --profile NAME base_url URL` creates one"
-    return UsageError(
-        f"profile {printable(name)!r} does not exist",
-        hint=did_you_mean(
-            name,
-            found.profiles,
-            f"existing profiles: {known}; {how}",
-        ),
-    )
+    known, how = _listed(found.profiles), f"create it with `xapi login --profile {pasteable(printable(name))}`"
+    hint = did_you_mean(name, found.profiles, f"select another profile ({known}), or {how}" if known else how)
+    return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
 
 
 def missing(name: str, *, or_log_in: bool = True) -> UsageError:

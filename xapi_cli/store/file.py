@@ -53,8 +53,13 @@ def _file_errors(doing: str, file: StateFile) -> Iterator[None]:
         yield
     except OSError as error:
         is_link = error.errno == errno.ELOOP
+        if doing == "write" and not is_link:  # as for the lock, which needs the directory as well
+            from xapi_cli.system.lock import describe_state_error
+
+            problem, remedy = describe_state_error(file.directory.path.parent, error)
+            raise StoreError(problem, hint=remedy) from error
         reason = "a symbolic link, which is not followed" if is_link else error.strerror or type(error).__name__
         raise StoreError(
             f"cannot {doing} the token file {file.path}: {reason}",
-            hint="set XAPI_STATE_DIR to a directory of yours that can be written, or use --storage none",
+            hint="check the file, or set XAPI_STATE_DIR to another directory",
         ) from error

@@ -88,7 +88,8 @@ def describe_state_error(state: Path, error: OSError | LockUnavailable) -> tuple
     if isinstance(error, LockUnavailable) and error.obstacle:
         return f"the lock file {printable(str(error.path))} {error.obstacle}", "remove it"
     reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
-    remedy = "make it writable, or set XAPI_STATE_DIR to a directory that is"
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = f"{'free some space' if is_full else 'make it writable'}, or set XAPI_STATE_DIR to a writable directory"
     return f"the state directory {printable(str(state))} cannot be written: {reason}", remedy
 
 

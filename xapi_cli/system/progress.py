@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from xapi_cli.system.render import printable, size
+from xapi_cli.system.render import printable, size, size_of_total
 
 _UPDATE_INTERVAL = 0.2  # seconds between updates
 _MAX_SAMPLES = 25  # updates, five seconds: shows the current rate; a resumed transfer starts with a jump
@@ -121,8 +121,8 @@ class Transfer(Activity):
     def text(self, now: float) -> str:
         """Return the bytes, the rate and the remaining time."""
         rate, _ = self._rates(now)
-        of_total = f"/{size(self.total)}" if self.total else ""
-        return f"{self.verb}{size(self.done)}{of_total}, {size(int(rate))}/s{self._remaining(rate)}"
+        done = size_of_total(self.done, self.total)
+        return f"{self.verb}{done}, {size(int(rate))}/s{self._remaining(rate)}"
 
 
 class Lines(Activity):

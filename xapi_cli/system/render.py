@@ -104,6 +104,16 @@ def size(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
 
 
+def size_of_total(count: int, total: int | None) -> str:
+    """Return *count* of *total* bytes in human-readable form: `1.5 of 8.0 MiB`; the total may be unknown."""
+    if not total:
+        return size(count)
+    amount, unit = size(count).split(" ")
+    whole, of_unit = size(total).split(" ")
+    is_same = unit.rstrip("s") == of_unit.rstrip("s")
+    return f"{amount} of {whole} {of_unit}" if is_same else f"{amount} {unit} of {whole} {of_unit}"
+
+
 def pasteable(text: str) -> str:
     """Return *text* as one word for a POSIX shell, in single quotes only if a shell would change it."""
     return text if re.fullmatch(_SHELL_WORD, text) else shell_quoted(text)

@@ -20,9 +20,9 @@ def closest(word: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
-    """Return a hint that suggests the name most similar to *word*, or only *otherwise* if no name is similar."""
-    matches = closest(word, names)
-    return f"did you mean {matches}? {otherwise[:1].upper()}{otherwise[1:]}" if matches else otherwise
+    """Return a hint that suggests the name most similar to *word*, or *otherwise* if no name is similar."""
+    match = closest(word, names)
+    return f"did you mean {match}?" if match else otherwise
 
 
 def _folded(word: str) -> str:

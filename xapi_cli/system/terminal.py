@@ -144,9 +144,9 @@ class Terminal:
         if not self.is_quiet:
             self._message("note", text, "faint")
 
-    def warn(self, text: str) -> None:
-        """Write a warning to stderr; the same warning is written only once."""
-        if text not in self._warned:
+    def warn(self, text: str, *, repeats: bool = False) -> None:
+        """Write a warning to stderr; the same warning is written only once, unless it *repeats*, as at a prompt."""
+        if repeats or text not in self._warned:
             self._warned.add(text)
             self._message("warning", text, "warning")
 

@@ -411,7 +411,7 @@ class Batch:
             return "no more lines were sent (--fail-fast)"
         failed = self._options.failed
         hint = "see their lines on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
-        return f"{hint}; {retry.REFUSALS}" if self._has_refused_retries else hint
+        return retry.explained(hint, retry.REFUSALS if self._has_refused_retries else None) or hint
 
     def _damage_note(self) -> str:
         damaged = self._journal.damaged if self._journal else 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.tokens import Token
 
-_REMEMBER = "Remember the password in {place}, so that xapi can log in again by itself?"
+_REMEMBER = "Remember the password in {place}, so that xapi can log in again automatically?"
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Login:
                 if self._accepts(base_url):
                     return base_url
             except (NetworkError, TimeoutExpired) as error:
-                self.runtime.terminal.fail(error)
+                self.runtime.terminal.warn(str(error), repeats=True)
 
     def _accepts(self, base_url: str) -> bool:
         """Probe the token endpoint and return whether to use *base_url*; in case of doubt, ask the user.
@@ -123,7 +123,7 @@ class Login:
             try:
                 return check(terminal.prompt(question).strip())
             except UsageError as error:
-                terminal.fail(error)
+                terminal.warn(str(error), repeats=True)
 
     @property
     def _will_prompt_for_password(self) -> bool:
@@ -237,7 +237,7 @@ class Login:
             self._mention_agent()
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
-            terminal.note(f"{stored}next, try: xapi token status{flag}")
+            terminal.note(f"{stored}next, run `xapi request{flag} /path`")
         warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
 
     def _mention_agent(self) -> None:

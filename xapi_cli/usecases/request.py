@@ -284,7 +284,7 @@ class Request:
         )
         runtime.terminal.print_command(command.text())
         if omitted := [name for name, _ in self._secret_headers()]:
-            runtime.terminal.note(f"omitted, because their values are secrets: {', '.join(omitted)}")
+            runtime.terminal.note(f"omitted from the command, because their values are secrets: {', '.join(omitted)}")
         for difference in command.differences():
             runtime.terminal.note(difference)
 

@@ -281,8 +281,8 @@ def test_a_login_starts_the_agent_with_a_note_and_the_token_ends_with_the_agent(
     first = xapi("login", env=env)
     stopped.attach()
     assert first.code == 0
-    assert first.err.splitlines()[0] == "xapi: started the agent; it keeps tokens in memory until it stops"
-    assert "started the agent" not in xapi("login", env=env).err
+    assert first.err.splitlines()[0] == "xapi: agent started; it keeps tokens in memory until it stops"
+    assert "agent started" not in xapi("login", env=env).err
     assert (stopped.status()["tokens"], stopped.status()["cached"]) == (1, 0)
     for agent in ("on", "off"):
         assert xapi(*ME, "--no-login", env={**without_password(env), "XAPI_AGENT": agent}).code == 0

@@ -56,7 +56,8 @@ def test_the_script_is_installed_for_the_shell_that_is_named(xapi: Xapi) -> None
     script = xapi.home / ".config" / "fish" / "completions" / "xapi.fish"
 
     assert (outcome.code, script.read_text()) == (0, (ROOT / "completions" / COMPLETIONS["fish"]).read_text())
-    assert outcome.out.startswith(f"fish completion installed in {script}\n")
+    note = f"xapi: completion for fish is installed in {script}; open a new shell to use it\n"
+    assert (outcome.out, outcome.err) == ("", note)
 
 
 # installed
@@ -92,14 +93,14 @@ def test_the_installed_script_completes_in_the_next_shell(xapi: Xapi, shell: str
     shown = subprocess.run(
         request, env=xapi.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
-    assert f"{shell} completion installed in {xapi.home}" in shown.stdout, shown
+    assert f"xapi: completion for {shell} is installed in {xapi.home}" in shown.stderr, shown
     where = {"bash": ".bash_completions/xapi.sh", "zsh": ".zfunc/_xapi", "fish": ".config/fish/completions/xapi.fish"}
     startup = {"bash": (".bashrc", f"source '{xapi.home}/.bash_completions/xapi.sh'")}
     startup["zsh"] = (".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
     if shell in startup:
         name, line = startup[shell]
         assert (xapi.home / name).read_bytes() == f"# \xff\n{line}\n".encode("latin-1")
-        assert f"added to {xapi.home / name}: {line}\n" in shown.stdout
+        assert f"xapi: added to {xapi.home / name}: {line}\n" in shown.stderr
     installed = (xapi.home / where[shell]).read_text()
     assert installed.rstrip("\n") == completion(shell).rstrip("\n")
 

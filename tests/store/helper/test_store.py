@@ -170,20 +170,20 @@ def test_a_child_process_that_the_helper_leaves_running_does_not_delay(opened: O
 @pytest.mark.parametrize(
     "code, message",
     [
-        ("while True: print('CANARY' * 9999)", "get printed more than 1 MiB"),
-        ("print('CANARY')", "get did not print valid credentials"),
-        ("", "get did not print valid credentials"),
-        ("print('[' * 100000)", "get did not print valid credentials"),
-        ("print('[1]')", "get did not print valid credentials"),
-        ("print('{\"Secret\": 7}')", "get did not print valid credentials"),
-        ('print(\'{"Username": "CANARY"}\')', "get did not print valid credentials"),
-        ("sys.stdout.buffer.write(bytes(range(256)))", "get did not print valid credentials"),
-        ("print('CANARY'); sys.exit(1)", "get failed with exit code 1"),
-        ("print('CANARY', file=sys.stderr); sys.exit(77)", "get failed with exit code 77"),
-        ("import os; os.kill(os.getpid(), 9)", "get was terminated by SIGKILL"),
-        ("print('pass not initialized: CANARY'); sys.exit(1)", "get failed: the password store is not initialized"),
-        ("print('gpg: decryption failed: CANARY'); sys.exit(1)", "get failed: its data cannot be decrypted"),
-        ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get failed: the keychain is locked"),
+        ("while True: print('CANARY' * 9999)", "get` printed more than 1 MiB"),
+        ("print('CANARY')", "get` did not print valid credentials"),
+        ("", "get` did not print valid credentials"),
+        ("print('[' * 100000)", "get` did not print valid credentials"),
+        ("print('[1]')", "get` did not print valid credentials"),
+        ("print('{\"Secret\": 7}')", "get` did not print valid credentials"),
+        ('print(\'{"Username": "CANARY"}\')', "get` did not print valid credentials"),
+        ("sys.stdout.buffer.write(bytes(range(256)))", "get` did not print valid credentials"),
+        ("print('CANARY'); sys.exit(1)", "get` failed with exit code 1"),
+        ("print('CANARY', file=sys.stderr); sys.exit(77)", "get` failed with exit code 77"),
+        ("import os; os.kill(os.getpid(), 9)", "get` was terminated by SIGKILL"),
+        ("print('pass not initialized: CANARY'); sys.exit(1)", "get` failed: the password store is not initialized"),
+        ("print('gpg: decryption failed: CANARY'); sys.exit(1)", "get` failed: its data cannot be decrypted"),
+        ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get` failed: the keychain is locked"),
     ],
 )
 @pytest.mark.states("xapi never shows what the helper prints, because it may contain the token.")
@@ -192,7 +192,7 @@ def test_each_failure_of_a_helper_is_an_error_without_what_it_printed(
 ) -> None:
     store = _open(opened, install(tmp_path / "docker-credential-bad", READ + code))
 
-    assert _failure(store, "get").message == f"docker-credential-bad {message}"
+    assert _failure(store, "get").message == f"`docker-credential-bad {message}"
     assert capfd.readouterr() == ("", "")
 
 
@@ -218,7 +218,7 @@ def test_a_helper_that_does_not_read_its_stdin_is_not_an_error_of_xapi(opened: O
 
     failure = _failure(_open(opened, helper), "store")
     assert failure.message in {
-        f"docker-credential-deaf {action} failed with exit code 3" for action in ("get", "store")
+        f"`docker-credential-deaf {action}` failed with exit code 3" for action in ("get", "store")
     }
 
 
@@ -262,7 +262,7 @@ def test_a_helper_that_cannot_erase_causes_a_warning_at_the_probe(
     _open(opened, fake.path).probe()
 
     assert notes == [
-        "docker-credential-fake erase failed with exit code 5: `xapi logout` may not be able to delete records there"
+        "`docker-credential-fake erase` failed with exit code 5: `xapi logout` may not be able to delete records there"
     ]
 
 
@@ -270,7 +270,7 @@ def test_a_probe_that_cannot_read_what_it_stored_erases_it(opened: Open, tmp_pat
     fake = install_fake(tmp_path / "helper")
     fake.path.write_text(fake.path.read_text().replace("print(open(path(text)).read())", "sys.exit(2)"))
 
-    assert "get failed with exit code 2" in _failure(_open(opened, fake.path), "probe").message
+    assert "get` failed with exit code 2" in _failure(_open(opened, fake.path), "probe").message
     assert fake.stored == []
 
 
@@ -291,7 +291,7 @@ def test_a_failed_write_leaves_the_old_record(opened: Open, tmp_path: Path) -> N
     store.write(ME, SECRET)
     working = fake.path.read_text()
     fake.path.write_text(working.replace("members = json.loads(text)", "sys.exit(9)"))
-    assert "store failed with exit code 9" in _failure(store, "store").message
+    assert "store` failed with exit code 9" in _failure(store, "store").message
     fake.path.write_text(working)
 
     assert store.read(ME) == SECRET
@@ -341,5 +341,5 @@ def test_pass_that_is_not_initialized_is_explained(
     monkeypatch.setenv("PASSWORD_STORE_DIR", str(tmp_path / "nothing"))
 
     failure = _failure(_open(opened, "pass"), "probe")
-    assert failure.message == "docker-credential-pass store failed: the password store is not initialized"
+    assert failure.message == "`docker-credential-pass store` failed: the password store is not initialized"
     assert failure.hint == "run `pass init GPG-ID`, or use another --storage"

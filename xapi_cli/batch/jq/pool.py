@@ -248,7 +248,7 @@ class FilterPool:
         if worker.job is not job:
             pass
         elif now >= job.started + self._timeout:
-            worker.fail(f"the filter of {self.option} did not finish within {self._timeout:g} s; raise --timeout")
+            worker.fail(f"the {self.option} filter did not finish within {self._timeout:g} s; raise --timeout")
         elif is_quick:
             self._has_moved = True
             self._move_to_slow_lane(worker)

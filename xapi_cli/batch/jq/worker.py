@@ -139,7 +139,7 @@ class FilterWorker:
         if not data:
             self._ended(self.process.reason_of_end())
         elif self.job is not None and self.job.held > _MAX_RESULT:
-            self.fail(f"the result of the filter of --jq is larger than {size(_MAX_RESULT)}")
+            self.fail(f"the result of the --jq filter is larger than {size(_MAX_RESULT)}")
 
     def _receive(self, kind: bytes, content: bytes) -> None:
         job = self.job
@@ -165,7 +165,7 @@ class FilterWorker:
             self._owner.ended(self, self._failed(reason))
 
     def _failed(self, reason: str) -> str:
-        return f"the filter of {self._owner.option} failed: {reason}; check the filter"
+        return f"the {self._owner.option} filter failed: {reason}; correct the filter"
 
     def _write(self) -> None:
         """Write the document, as far as the pipe has room and as it does not take long."""

@@ -38,5 +38,5 @@ class Tally:
         for count, singular, plural in ((self.retries, "retry", "retries"), (self.pauses, "pause", "pauses")):
             more += [f"{count:,} {singular if count == 1 else plural}"] if count else []
         rate = ", ".join([f"{self.lines / seconds:,.0f}/s", *more])
-        kinds = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(self._notable.items()))
+        kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self._notable.items()))
         return f"{text} in {seconds:.1f} s ({rate})" + (f": {kinds}" if kinds else "")

@@ -22,7 +22,7 @@ from xapi_cli.request.files import ranges
 from xapi_cli.request.files.atomic_file import check_name, is_descriptor, mode_of, set_mode
 from xapi_cli.request.files.part_record import PartRecord, State, digest
 from xapi_cli.system import private_files
-from xapi_cli.system.render import printable, size
+from xapi_cli.system.render import printable, size_of_total
 from xapi_cli.system.safe_paths import AnchoredPath, anchored_path
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ class PartialFile:
         """What is kept if the download ends now, for messages; empty if nothing is kept."""
         if self._version is None or not self.count or not self._is_locked():
             return ""
-        of_total = f" of {size(self._version.total)}" if self._version.total else ""
-        return f"{size(self.count)}{of_total} kept in {printable(self.name)}.part"
+        return f"{size_of_total(self.count, self._version.total)} kept in {printable(self.name)}.part"
 
     def __enter__(self) -> Self:
         self.open()

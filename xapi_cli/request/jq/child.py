@@ -83,7 +83,7 @@ class _Condition:
     def failure(self) -> str | None:
         """Return why the body does not satisfy the condition, None if it does."""
         if self._error is not None:
-            return f"the filter of --expect failed: {self._error}"
+            return f"the --expect filter failed: {self._error}"
         failed = [each for each in ("false", "null") if each in self._found]
         if failed or not self._found:
             return f"the filter yields {' and '.join(failed) or 'nothing'}"

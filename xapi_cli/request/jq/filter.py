@@ -135,14 +135,14 @@ class Filter:
             return FilterError(
                 f"{self._option} cannot parse the body as JSON: {found[1]}", hint=f"omit {self._option} to see it"
             )
-        return FilterError(f"the filter of {self._option} failed: {reason}", hint=self._hint(reason))
+        return FilterError(f"the {self._option} filter failed: {reason}", hint=self._hint(reason))
 
     def _hint(self, reason: str) -> str:
         if not self._for_items or not reason.startswith(_NOT_FOR_ITEM):
-            return "check the filter"
+            return "correct the filter"
         found = _OF_PAGE.fullmatch(self._text)
-        example = f"; write `{printable(found[1])}`" if found and found[1] else ""
-        return f"with --paginate, the filter is applied to each item, not to the page{example}"
+        example = f"`{printable(found[1])}`" if found and found[1] else "a filter for an item"
+        return f"write {example}, because with --paginate the filter is applied to each item, not to the page"
 
 
 class _Reader:

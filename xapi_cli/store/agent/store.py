@@ -33,7 +33,7 @@ class AgentStore:
                 return None
         _start_agent()
         self._client.held()
-        return "started the agent; it keeps tokens in memory until it stops"
+        return "agent started; it keeps tokens in memory until it stops"
 
     @property
     def failures(self) -> "KeeperFailures | None":

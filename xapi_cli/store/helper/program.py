@@ -94,7 +94,7 @@ class Program:
             hint = f"correct credential_helper, or {_REMEDY}"
             raise StoreError(f"the credential helper {self.name} cannot be run: {reason}", hint=hint) from None
         if len(output) > _MAX_SIZE:
-            raise StoreError(f"{self.name} {action} printed more than 1 MiB", hint=f"check it, or {_REMEDY}")
+            raise StoreError(f"`{self.name} {action}` printed more than 1 MiB", hint=f"check it, or {_REMEDY}")
         if code == 0:
             return output
         if output.strip() == _NOT_FOUND.encode():
@@ -105,9 +105,9 @@ class Program:
         printed = output.decode("utf-8", "replace").lower()
         for part, meaning, remedy in _REASONS:
             if part in printed:
-                return StoreError(f"{self.name} {action} failed: {meaning}", hint=f"{remedy}, or {_REMEDY}")
+                return StoreError(f"`{self.name} {action}` failed: {meaning}", hint=f"{remedy}, or {_REMEDY}")
         how = programs.describe_failure(code)
-        return HelperFailed(f"{self.name} {action} {how}", hint=f"run the helper yourself to see why, or {_REMEDY}")
+        return HelperFailed(f"`{self.name} {action}` {how}", hint=f"run the helper yourself to see why, or {_REMEDY}")
 
     def _secret(self, output: bytes) -> str:
         try:
@@ -117,4 +117,4 @@ class Program:
                 return secret
         except (ValueError, KeyError, TypeError, RecursionError):
             pass  # raised below, so that no exception with the output is attached
-        raise StoreError(f"{self.name} get did not print valid credentials", hint=f"check it, or {_REMEDY}")
+        raise StoreError(f"`{self.name} get` did not print valid credentials", hint=f"check it, or {_REMEDY}")

@@ -47,7 +47,7 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"follow the hint for {findings.storage.check_name}, or {_use(findings.alternative)}"
+        hint = f"follow the hint for {findings.storage.check_name}"
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:
