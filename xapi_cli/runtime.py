@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.settings import config_file, paths, resolve
-from xapi_cli.system.render import pasteable
+from xapi_cli.system.render import pasteable, printable
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -71,12 +71,26 @@ class Runtime:
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password)
         self.terminal.redactor.add(found.token)
+        if found.overridden:
+            self.terminal.warn(self._overridden(found))
         if found.headers:
             from xapi_cli.system.redact import secret_values
 
             for value in secret_values(found.headers):
                 self.terminal.redactor.add(value)
         return found
+
+    def _overridden(self, found: "Settings") -> str:
+        """Return a warning that variables replace the account of the profile that a flag has selected."""
+        from xapi_cli.settings.table import SETTINGS
+
+        rows = [SETTINGS[key] for key in found.overridden]
+        verb, them = ("overrides", "it") if len(rows) == 1 else ("override", "them")
+        variables = " and ".join(row.variables[0] for row in rows)
+        titles = " and ".join(row.title for row in rows)
+        stored = f", and login stores {them} there" if self.command == "login" else ""
+        where = f"the {titles} of profile {printable(found.profile)}"
+        return f"{variables} {verb} {where}{stored}; unset {them} to use the profile"
 
     @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
@@ -87,8 +101,15 @@ class Runtime:
         return self.settings.headers
 
     def with_profile(self, hint: str | None) -> str | None:
-        """Return *hint* with the selected profile added to the commands in it that use a profile."""
+        """Return *hint* with the selected profile added to the commands in it that use a profile.
+
+        A hint about the scheme of the base URL names the one to write.
+        """
         name = self.flags.get("profile")
+        if hint and hint.startswith("check the scheme "):
+            from xapi_cli.http import urls
+
+            return urls.with_assumed_scheme(hint, self.flags.get("base_url") or self.environ.get("XAPI_BASE_URL"))
         if not hint or not name:
             return hint
         import re

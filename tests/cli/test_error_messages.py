@@ -84,7 +84,11 @@ ERRORS = {
     ),
     "a base URL with another scheme": Error(
         "token status --base-url ftp://api.test", HERE, 2,
-        "--base-url: base URL has the scheme 'ftp', not http or https; write it like https://api.example.com",
+        "--base-url: the base URL has the scheme 'ftp', not http or https; write it like https://api.example.com",
+    ),
+    "an argument of login with another scheme": Error(
+        "login ftp://api.test", PASSWORD, 2,
+        "URL: the base URL has the scheme 'ftp', not http or https; write it like https://api.example.com",
     ),
     "a missing profile": Error(
         "token status -p nope", HERE, 2,
@@ -161,6 +165,11 @@ ERRORS = {
         "no TLS connection to {name}: the server does not use TLS on this port; check the scheme and"
         " the port of the base URL",
     ),
+    "TLS to a plain http server without a scheme": Error(
+        "login --base-url {name}", PASSWORD, 11,
+        "no TLS connection to {name}: the server does not use TLS on this port; write http://{name}, because https is"
+        " assumed without a scheme",
+    ),
     "a base URL with a wrong path": Error(
         "login --base-url {base}/v2", PASSWORD, 4,
         "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; check the base URL, which is"
@@ -174,6 +183,10 @@ ERRORS = {
         "request https://elsewhere.test/a", TOKEN, 2,
         "PATH has the origin https://elsewhere.test, but the base URL has {base}; use only the path, or set"
         " --base-url",
+    ),
+    "a host and port in place of PATH": Error(
+        "request :8765/a", TOKEN, 2,
+        "PATH begins with ':8765', which names a server; use only the path, or set --base-url",
     ),
     # files and stores
     "no keyring": Error(

@@ -21,7 +21,7 @@ def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi:
     with xapi.on_terminal("login") as terminal:
         terminal.expect("Base URL of the API: ")
         terminal.type("ftp://nowhere\n")
-        terminal.expect("xapi: warning: base URL has the scheme")
+        terminal.expect("xapi: warning: the base URL has the scheme")
         terminal.expect("Base URL of the API: ")
         terminal.type(f"{sandbox.base_url}/\n")
         terminal.expect("Email address: ")
@@ -56,6 +56,9 @@ def test_a_base_url_without_a_server_is_prompted_for_again(xapi: Xapi, sandbox: 
         terminal.expect("Base URL of the API: ")
         terminal.type(f"http://127.0.0.1:{port}\n")
         assert "xapi: warning: " in terminal.expect("connection refused")
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{sandbox.base_url.removeprefix('http://')}\n")
+        terminal.expect(f"; write {sandbox.base_url}, because https is assumed without a scheme")
         terminal.expect("Base URL of the API: ")
         terminal.type(f"{sandbox.base_url}\n")
         terminal.expect("Email address: ")

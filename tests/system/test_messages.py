@@ -6,7 +6,7 @@ from tests.support.program import REAL, Environ, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")
-TEXT = "--base-url: base URL has the scheme 'ftp', not http or https; write it like https://api.example.com"
+TEXT = "--base-url: the base URL has the scheme 'ftp', not http or https; write it like https://api.example.com"
 
 
 def test_an_error_is_one_plain_line_where_stderr_is_not_a_terminal(xapi: Xapi) -> None:
@@ -61,7 +61,7 @@ def test_a_resized_terminal_is_measured_again(xapi: Xapi) -> None:
             terminal.resize(columns)
             terminal.expect("Base URL of the API: ")
             terminal.type("ftp://nowhere\n")
-            shown = terminal.expect("https://api.example.com\r\n").partition("xapi: error: ")[2].splitlines()
+            shown = terminal.expect("https://api.example.com\r\n").partition("xapi: warning: ")[2].splitlines()
             assert len(shown) == lines
 
 

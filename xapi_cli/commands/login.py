@@ -27,11 +27,15 @@ _HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+))(?::\d+)?(?:
 
 
 def _base_url(url: str) -> str:
-    """Return *url*; raise UsageError, without quoting it, if it is something else, such as a password."""
+    """Return *url*; raise UsageError if it is not valid, without quoting it if it may be a password."""
+    from xapi_cli.http import urls
+    from xapi_cli.settings import resolve
+
     if "://" not in url and not _HOST.fullmatch(url):
         raise UsageError(
             "unexpected argument", hint="give the base URL as the argument, or select a profile with -p NAME"
         )
+    resolve.prefixed("URL", urls.base_url, url)
     return url
 
 

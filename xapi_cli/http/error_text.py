@@ -5,7 +5,7 @@ import socket
 import ssl
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.urls import BASE_URL
+from xapi_cli.http.urls import BASE_URL, CHECK_SCHEME
 from xapi_cli.system.render import printable
 
 CLOSED = "connection closed by the server"
@@ -36,9 +36,9 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
 _TLS = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
-        "check the scheme and the port of the base URL",
+        CHECK_SCHEME,
     ),
-    "HTTP_REQUEST": ("the server does not use TLS on this port", "check the scheme and the port of the base URL"),
+    "HTTP_REQUEST": ("the server does not use TLS on this port", CHECK_SCHEME),
     "UNEXPECTED_EOF_WHILE_READING": (CLOSED, None),
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),

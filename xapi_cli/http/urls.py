@@ -16,6 +16,7 @@ Origin = tuple[str, str, int]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
+CHECK_SCHEME = f"check the scheme and the port of {BASE_URL}"
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
@@ -26,6 +27,9 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
+_ONLY_PATH = "use only the path, or set --base-url"
+# In HTTPie, `:8765/me` is a URL with the host localhost; here it would be sent to another server than intended.
+_SERVER = r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}):\d+(?=[/?]|$)|:\d+(?=/)"
 _REDACTED_PARAMETER = rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)"
 _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
@@ -47,7 +51,7 @@ def base_url(text: str) -> str:
     try:
         return _base_url(text)
     except InvalidURL as error:
-        raise UsageError(f"base URL {error}", hint=error.hint or "write it like https://api.example.com") from None
+        raise UsageError(f"the base URL {error}", hint=error.hint or "write it like https://api.example.com") from None
 
 
 def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
@@ -67,6 +71,13 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
             f"the URL has {len(url):,} characters, the limit is {_MAX_LENGTH:,}", hint="send the data as a body"
         )
     return url
+
+
+def with_assumed_scheme(hint: str | None, given: str | None) -> str | None:
+    """Return *hint* for a base URL that was *given* like this: without a scheme, https was assumed."""
+    if hint != CHECK_SCHEME or not given or "://" in given:
+        return hint
+    return f"write http://{given}, because https is assumed without a scheme"
 
 
 def join(url: str, location: str) -> str:
@@ -208,6 +219,8 @@ def _resolved(base: str, path: str) -> str:
             "looks like a Windows file path, to which a shell such as Git Bash converts a leading slash",
             "set MSYS_NO_PATHCONV=1, or omit the leading slash",
         )
+    if found := re.match(_SERVER, path):
+        raise InvalidURL(f"begins with {found[0]!r}, which names a server", _ONLY_PATH)
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
     if re.search(_REDACTED_PARAMETER, path):
@@ -228,7 +241,7 @@ def _absolute(base: str, url: str) -> str:
     if parts[:3] != origin(base):
         raise InvalidURL(
             f"has the origin {_origin_url(parts)}, but the base URL has {_origin_url(_split(base))}",
-            "use only the path, or set --base-url",
+            _ONLY_PATH,
         )
     name, mark, query = parts.rest.partition("?")
     _check_path(name)

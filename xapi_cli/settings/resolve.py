@@ -35,6 +35,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: boo
     return settings._replace(
         headers=() if headers_mismatch else settings.headers,
         headers_mismatch=headers_mismatch,
+        overridden=tuple(_overridden(settings, sources)),
         token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
         redis_password_command=_redis_password_command(settings, sources),
@@ -175,6 +176,18 @@ def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
                 hint=f"select the same base URL, or unset {settings.token_variable} and XAPI_TOKEN_BASE_URL",
             )
     return token_base_url
+
+
+def _overridden(settings: Settings, sources: _Sources) -> Iterator[str]:
+    """Yield the settings of the account that a variable replaces in the profile, if a flag selects the profile."""
+    if not sources.flags.get("profile"):
+        return
+    for key, selected in (("base_url", settings.base_url), ("username", settings.username)):
+        (variable,) = SETTINGS[key].variables
+        if sources.environ.get(variable) and not sources.flags.get(key):
+            own = sources.profile_value(key)
+            if own is not None and own != selected:
+                yield key
 
 
 def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str, ...] | None:

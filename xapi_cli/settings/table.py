@@ -383,6 +383,7 @@ class Settings(NamedTuple):
     ] = message_format.TEXT
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
+    overridden: tuple[str, ...] = ()  # settings of the account that variables replace in a profile selected by flag
 
     @property
     def token_variable(self) -> str | None:

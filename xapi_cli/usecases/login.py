@@ -92,12 +92,19 @@ class Login:
 
     def _prompt_for_base_url(self) -> str:
         """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
+        given: list[str] = []
+
+        def parsed(text: str) -> str:
+            given.append(text)
+            return urls.base_url(text)
+
         while True:
-            base_url = self._prompt("Base URL of the API: ", urls.base_url)
+            base_url = self._prompt("Base URL of the API: ", parsed)
             try:
                 if self._accepts(base_url):
                     return base_url
             except (NetworkError, TimeoutExpired) as error:
+                error.hint = urls.with_assumed_scheme(error.hint, given[-1])
                 self.runtime.terminal.warn(str(error), repeats=True)
 
     def _accepts(self, base_url: str) -> bool:
