@@ -310,6 +310,10 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
           for before in ("", "api ", "request ")),
         *((f"request {flag} /a", (f"unknown option {flag}; redirects are followed by default, "
            "unless --no-follow is given")) for flag in ("-L", "--location", "--follow")),
+        ("batch --pretty", "unknown option --pretty; see `xapi batch --help`"),
+        ("batch --prety", "unknown option --prety; see `xapi batch --help`"),
+        ("request /a --pretty", "--pretty requires a value; use all, colors, format or none"),
+        ("request /a --storage", f"--storage requires a value; use {registry.alternatives()}"),
         ("request --fail /a", ("unknown option --fail; a status of 400 or higher is an error by default, "
          "unless --no-check-status is given")),
         ("request /a --compressed", ("unknown option --compressed; compressed responses are requested and decoded "
@@ -354,7 +358,7 @@ def test_a_typo_in_the_config_file_gets_a_suggestion(xapi: Xapi) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text('[profiles.default]\nbase-url = "https://api.example.com"\n')
 
-    assert "unknown key profiles.default.base-url; did you mean base_url? " in xapi("token", "status").err
+    assert "unknown key profiles.default.base-url; did you mean base_url?\n" in xapi("token", "status").err
 
 
 def test_synonyms_name_existing_commands() -> None:

@@ -107,7 +107,7 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
         (response("200 OK", b"\x1f\x8b\x08"), 11, "/a is compressed with gzip; decompress it with gunzip"),
         (response("200 OK", b"\xff"), 11, "/a is not valid UTF-8 at byte 0; convert it to UTF-8"),
         (response("200 OK", b"[1]"), 11, "/a is not an OpenAPI document: the top level is not an object"),
-        (response("200 OK", b"{]"), 11, "/a is not valid JSON: "),
+        (response("200 OK", b"{]"), 11, "/a is not valid JSON at line 1, column 2"),
         (response("200 OK", b"hello"), 11, "/a is not an OpenAPI document: the top level is not an object"),
         (
             response("200 OK", b"{}"),

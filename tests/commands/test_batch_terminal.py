@@ -94,6 +94,23 @@ def test_a_failed_connection_is_an_error_on_the_line_of_the_call(xapi: Xapi, fil
     assert f"    1  network  GET     /a  no connection to 127.0.0.1:{port}: connection refused" in terminal.text
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_failed_expectation_fits_the_column_of_the_status(xapi: Xapi, tmp_path: Path, columns: int) -> None:
+    (tmp_path / "in").write_text(jsonl({"path": "/a"}, {"path": "/b"}))
+    args = "batch", "--ordered", "--expect", '.p == "/a"', str(tmp_path / "in")
+    with (
+        Api(lambda received: Reply(f'{{"p": "{received.path}"}}'.encode())) as api,
+        xapi.on_terminal(*args, env=api.settings, columns=columns) as terminal,
+    ):
+        assert terminal.wait() == 6
+
+    table = [line for line in terminal.text.splitlines() if re.match(" +(LINE|[12])  ", line)]
+    assert [line.split()[1] for line in table] == ["STATUS", "200", "expectation"]
+    starts = [re.search("  (METHOD|GET)  ", line) for line in table]
+    assert len({found.start() if found else None for found in starts}) == 1
+    assert len(table[0].rstrip()) <= columns
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_failures_are_repeated_after_a_table_that_does_not_fit_the_screen(
     xapi: Xapi, tmp_path: Path, columns: int
@@ -130,3 +147,16 @@ def test_an_empty_batch_has_no_table(xapi: Xapi, tmp_path: Path) -> None:
         assert terminal.wait() == 0
 
     assert "LINE" not in terminal.text
+
+
+def test_ctrl_c_between_two_requests_mentions_none_in_flight(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(jsonl({"path": "/a"}, {"path": "/b"}))
+    args = "batch", "--rate", "1/m", str(tmp_path / "in")
+    with Api(_reply) as api, xapi.on_terminal(*args, env=api.settings, columns=300) as terminal:
+        terminal.expect("1  200  ")
+        terminal.interrupt()
+        terminal.expect("xapi: interrupted\r\n")
+        assert terminal.wait() == 130
+
+    assert "in flight" not in terminal.text
+    assert "xapi: stopped early: 1 line in " in terminal.text

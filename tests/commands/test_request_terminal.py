@@ -11,6 +11,7 @@ import pytest
 from tests.commands.api import TOKEN, bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
+from xapi_cli.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "é",\n    null\n  ]\n}\n'
@@ -305,3 +306,21 @@ def test_a_file_without_content_is_reported_as_written(
 
     assert re.search(r"xapi: wrote out: 0 bytes in \d+\.\d s\r\n$", terminal.text), terminal.text
     assert (xapi.home / "out").read_bytes() == b""
+
+
+@pytest.mark.parametrize(("args", "what"), [(("-d", "@-"), "the body"), (("a=@-",), "the value")])
+def test_reading_from_the_terminal_is_noted(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], what: str) -> None:
+    xapi("login", env=sandbox.settings)
+    note = f"xapi: reading {what} from the terminal; press Ctrl-D to end the input"
+
+    with xapi.on_terminal("request", "/x-api/echo", *args, columns=120) as terminal:
+        terminal.expect(note)
+        terminal.type("[7]\n\x04")
+        assert terminal.wait() == 0
+    with xapi.on_terminal("request", "/x-api/echo", *args, "--quiet", columns=120) as quiet:
+        quiet.type("[7]\n\x04")
+        assert quiet.wait() == 0
+
+    assert "[7]" in terminal.text
+    assert "reading" not in quiet.text
+    assert "reading" not in xapi("request", "/x-api/echo", *args, input=b"[7]").err

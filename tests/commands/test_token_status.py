@@ -161,11 +161,17 @@ def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
     with xapi.on_terminal("token", "status") as terminal:
         assert terminal.wait() == 0
     lines = terminal.text.splitlines()
-    assert [line.split()[0] for line in lines] == ["state", "username", "base", "profile", "expires", "storage"]
+    names = ["state", "checked", "username", "base", "profile", "expires", "storage"]
+    assert [line.split()[0] for line in lines] == names
     assert lines[0].split() == ["state", "valid"]
     assert b"\x1b[32mvalid\x1b[0m" in terminal.seen
-    assert lines[1].split() == ["username", MASTER.email]
-    assert lines[4].endswith(" UTC (in 30 days)")
+    assert lines[1] == "checked   no; --check PATH sends a request with the token"
+    assert lines[2].split() == ["username", MASTER.email]
+    assert lines[5].endswith(" UTC (in 30 days)")
+
+    with xapi.on_terminal("token", "status", "--check", "/x-api/me", env=sandbox.settings) as terminal:
+        assert terminal.wait() == 0
+    assert "checked" not in terminal.text
 
     with xapi.on_terminal("token", "status", "--json") as terminal:
         assert terminal.wait() == 0

@@ -88,9 +88,7 @@ def _check_role(name: str, option: str, source: BinaryIO, terminal: Terminal) ->
 
 
 def _open_stdin(terminal: Terminal) -> BinaryIO:
-    stdin = terminal.stdin()
+    stdin = terminal.noted_stdin("lines")
     if stdin is None:
         raise UsageError("stdin is closed", hint="name an input FILE")
-    if stdin.isatty():
-        terminal.note("reading lines from the terminal; press Ctrl-D to end the input")
     return stdin

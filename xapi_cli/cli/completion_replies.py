@@ -12,7 +12,10 @@ from typer._click.shell_completion import CompletionItem, add_completion_class, 
 
 from xapi_cli.cli.completion import AFTER_CURSOR, Native
 from xapi_cli.cli.request_words import Word
+from xapi_cli.settings.table import SETTINGS
 from xapi_cli.system.render import shell_quoted
+
+_OFF_FLAGS = {row.off_flag: row.off_help for row in SETTINGS.values() if row.off_flag}
 
 
 class _Completions:
@@ -25,6 +28,8 @@ class _Completions:
         found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]  # of Typer's class
         self.native = next((item.value for item in found if isinstance(item.value, Native)), None)
         found = [item for item in found if not isinstance(item.value, Native)]
+        for item in found:
+            item.help = _OFF_FLAGS.get(item.value, item.help)
         self.values = tuple(item.value for item in found)
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 from typer.exceptions import TyperException
 
 from xapi_cli.errors import UsageError
+from xapi_cli.settings.table import SETTINGS
 from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import closest
 
@@ -154,7 +155,7 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
         case "NoSuchOption":
             return UsageError(f"unknown option {option}", hint=_alternative(option, ctx) or see_help)
         case "BadOptionUsage" if "requires" in str(error):
-            return UsageError(f"{option} requires a value", hint=see_help)
+            return UsageError(f"{option} requires a value", hint=_accepted_by(option, ctx) or see_help)
         case "BadOptionUsage":
             return UsageError(f"{option} does not take a value", hint=see_help)
         case "MissingParameter":
@@ -181,8 +182,9 @@ def _alternative(option: str, ctx: Any) -> str | None:
         return _NETWORK_EQUIVALENTS[option]
     if is_group:
         return _alternative_of_group(option, ctx)
-    match = closest(option, long_options)
-    return f"did you mean {match}?" if match else None
+    others = _options(ctx.find_root().command, ctx)  # the user may mean an option that this command does not have
+    match = closest(option, [*(name for name in others if name.startswith("--")), *long_options])
+    return f"did you mean {match}?" if match in long_options else None
 
 
 def _alternative_of_group(option: str, ctx: Any) -> str | None:
@@ -250,13 +252,25 @@ def _reason(error: Any) -> str:
 def _accepted(error: Any) -> str | None:
     """Return a hint on the values that the parameter accepts, or None."""
     kind = getattr(error.param, "type", None)
-    if choices := getattr(kind, "choices", None):
-        values = [getattr(choice, "value", choice) for choice in choices]
-        return f"use {', '.join(map(str, values[:-1]))} or {values[-1]}"
+    if choices := _choices(error.param):
+        return f"use {', '.join(choices[:-1])} or {choices[-1]}"
     least, most = getattr(kind, "min", None), getattr(kind, "max", None)
     if least is None:
         return None
     return f"use a number from {least} to {most}" if most is not None else f"use a number of at least {least}"
+
+
+def _accepted_by(option: str, ctx: Any) -> str | None:
+    """Return a hint on the values that *option* of the command of *ctx* accepts if they are few, or None."""
+    choices = next((_choices(each) for each in ctx.command.get_params(ctx) if option in each.opts), [])
+    return f"use {', '.join(choices[:-1])} or {choices[-1]}" if choices else None
+
+
+def _choices(parameter: Any) -> list[str]:
+    """Return the values that *parameter* can have, if they are few."""
+    choices = getattr(getattr(parameter, "type", None), "choices", None) or ()
+    setting = SETTINGS.get(getattr(parameter, "name", None) or "")
+    return [str(getattr(each, "value", each)) for each in choices or (setting.choices if setting else ())]
 
 
 def _equivalent(path: str, word: str, names: Sequence[str]) -> str | None:

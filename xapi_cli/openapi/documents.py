@@ -65,8 +65,12 @@ def _from_json(text: str, shown: str) -> object:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except RecursionError:
         raise UsageError(f"{shown} is nested too deeply", hint="check that it is an OpenAPI document") from None
-    except ValueError as error:
-        raise UsageError(f"{shown} is not valid JSON: {printable(str(error))}", hint="correct the document") from None
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            what = f"{shown} is not one JSON document: another one begins at line {error.lineno}"
+            raise UsageError(what, hint="name a file with a single OpenAPI document") from None
+        where = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(f"{shown} is not valid JSON at {where}", hint="correct the document") from None
 
 
 def _from_yaml(text: str, shown: str) -> object:

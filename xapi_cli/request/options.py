@@ -195,7 +195,7 @@ class RequestOptions(NamedTuple):
     sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, with its names sorted.", _RESPONSE)] = False
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
-        bool, Flag(("--paginate",), "Request all pages, and print each item as one line of JSON.", _PAGES)
+        bool, Flag(("--paginate",), "Request all pages, and print each item, in a pipe as one line of JSON.", _PAGES)
     ] = False
     items: Annotated[
         str | None,

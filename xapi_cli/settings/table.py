@@ -34,6 +34,7 @@ class Setting(NamedTuple):
     group: Group = "behavior"
     flags: tuple[str, ...] = ()
     off_flag: str | None = None  # of a switch: for one command, the opposite of the variable or the profile
+    off_help: str = ""  # what it does, for completion; the help page has one text for both flags
     metavar: str | None = None
     commands: Commands = "all"
     variables: tuple[str, ...] = ()  # the first that is not empty counts
@@ -293,6 +294,7 @@ class Settings(NamedTuple):
             values.Switch(),
             flags=("--read-only",),
             off_flag="--write",
+            off_help="Send any method, even in read-only mode.",
             commands="calls",
             variables=("XAPI_READ_ONLY",),
             in_profile=True,

@@ -368,6 +368,13 @@ class Terminal:
         """Return stdin as a binary stream, None if it is closed."""
         return standard_streams.open_stdin()
 
+    def noted_stdin(self, what: str) -> BinaryIO | None:
+        """Return `stdin`; if it is a terminal, note that *what* is read from it."""
+        stream = self.stdin()
+        if stream is not None and stream.isatty():
+            self.note(f"reading {what} from the terminal; press Ctrl-D to end the input")
+        return stream
+
 
 def _columns_of(descriptor: int) -> int:
     try:

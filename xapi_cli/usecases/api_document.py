@@ -65,7 +65,7 @@ def compiled(runtime: "Runtime", document: StoredDocument) -> "tuple[Compiler, l
 
 
 def _from_stdin(runtime: "Runtime") -> bytes:
-    stream = runtime.terminal.stdin()
+    stream = runtime.terminal.noted_stdin("the API description")
     if stream is None:
         raise UsageError("stdin is closed", hint="redirect it from a file or a pipe")
     try:

@@ -136,7 +136,8 @@ class Batch:
             return None
         from xapi_cli.batch.output.call_lines import CallLines
 
-        return CallLines(self._base_url, lambda: self._terminal.stdout_columns, self._terminal.style)
+        columns, expects = lambda: self._terminal.stdout_columns, bool(self._options.expect)
+        return CallLines(self._base_url, columns, self._terminal.style, expects=expects)
 
     def _new_engine(self, budget: MemoryBudget, stack: ExitStack) -> Engine:
         runtime = self._runtime
@@ -373,7 +374,8 @@ class Batch:
         if number == signal.SIGINT:
             self._terminal.begin_line()
         requests, them = ("request", "it") if count == 1 else ("requests", "them")
-        self._terminal.note(f"interrupted: finishing {count} {requests} in flight; press Ctrl-C again to cancel {them}")
+        doing = f": finishing {count} {requests} in flight; press Ctrl-C again to cancel {them}" if count else ""
+        self._terminal.note(f"interrupted{doing}")
         self._engine.wake()
         return True
 

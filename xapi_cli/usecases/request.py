@@ -100,7 +100,7 @@ class Request:
     def _read_value(self, path: str) -> str:
         from xapi_cli.request.body.sources import read_value
 
-        return read_value(path, self._runtime.terminal.stdin)
+        return read_value(path, lambda: self._runtime.terminal.noted_stdin("the value"))
 
     def _read_stdin(self) -> None:
         """Read the value that is in stdin, which may block for long."""
@@ -351,7 +351,12 @@ class Request:
         from xapi_cli.request.body.build import build
 
         options = self._options
-        return build(self._items, data=options.data, form=options.form, stdin=self._runtime.terminal.stdin)
+        return build(
+            self._items,
+            data=options.data,
+            form=options.form,
+            stdin=lambda: self._runtime.terminal.noted_stdin("the body" if options.data else "the value"),
+        )
 
     def _sender(self, tokens: "TokenSource | None", upload: "Upload | None") -> "Sender":
         from xapi_cli.request.send import Sender, show_nothing

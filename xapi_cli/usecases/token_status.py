@@ -54,7 +54,8 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
         runtime.terminal.print(json.dumps(access_token.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
         style = runtime.terminal.style
-        runtime.terminal.print(_table(state, token, subject, runtime.now(), style))
+        is_unchecked = state == "valid" and check is None
+        runtime.terminal.print(_table(state, token, subject, runtime.now(), style, is_unchecked=is_unchecked))
     if state != "valid":
         raise _error(state, subject.variable)
 
@@ -86,13 +87,22 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "Toke
     return is_accepted
 
 
-def _table(state: str, token: "Token | None", subject: access_token.Subject, now: "datetime", style: "Style") -> str:
+def _table(
+    state: str,
+    token: "Token | None",
+    subject: access_token.Subject,
+    now: "datetime",
+    style: "Style",
+    *,
+    is_unchecked: bool,
+) -> str:
     """Return the token status as a small human-readable table, in the colors of *style*."""
     from xapi_cli.system.layout import Cell, table
     from xapi_cli.system.style import of_state
 
     rows: list[tuple[str, str | Cell]] = [
         ("state", Cell(state, of_state(state))),
+        *([("checked", "no; --check PATH sends a request with the token")] if is_unchecked else []),
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),

@@ -43,6 +43,9 @@ def test_the_words_of_a_summary_are_complete(xapi: Xapi) -> None:
     assert dict(described(xapi, "fish", (), "c")) == {
         "credential-helper": "Provide the token to Bazel and other programs."
     }
+    assert dict(described(xapi, "fish", ("request",), "--wri")) == {
+        "--write": "Send any method, even in read-only mode."
+    }
     assert dict(described(xapi, "fish", ("request",), "--error-b")) == {
         "--error-body": "Where to write the body of a 4xx or 5xx response."
     }

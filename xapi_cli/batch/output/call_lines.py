@@ -4,22 +4,27 @@ from collections.abc import Callable
 
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.output.results import Result
+from xapi_cli.errors import ExpectationFailed, NetworkError
 from xapi_cli.system.layout import width_of, wrapped
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 from xapi_cli.system.style import Name, Style, of_status
 
-_INDENT = " " * 16  # width of the columns before the method
-_OTHERS = 34  # width of all columns but the path
+_NUMBER = 5  # width of the first column
+_OTHERS = 27  # width of all columns but the status and the path
 _PATH = (12, 60)  # least and greatest width of the path
 _MAX_REPEATED = 10  # failures
 
 
 class CallLines:
-    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *style*."""
+    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *style*.
 
-    def __init__(self, base_url: str, columns: Callable[[], int], style: Style) -> None:
+    If it *expects* something of the responses, there is room for the longer word in place of a status.
+    """
+
+    def __init__(self, base_url: str, columns: Callable[[], int], style: Style, *, expects: bool = False) -> None:
         self._base_url, self._columns, self._style = base_url, columns, style
+        self._status_width = len((ExpectationFailed if expects else NetworkError).kind)
         self._calls: dict[int, tuple[str, str]] = {}  # method and path, by the number of the line
         self._shown = self._failed = 0  # lines
         self._failures: list[bytes] = []  # the first lines of those that failed
@@ -51,27 +56,29 @@ class CallLines:
 
     def _header(self) -> bytes:
         room = self._room()
-        text = f"{'LINE':>5}  {'STATUS':<7}  {'METHOD':<6}  {'PATH':<{room}}  {'TIME':>8}"
+        text = f"{'LINE':>{_NUMBER}}  {'STATUS':<{self._status_width}}  {'METHOD':<6}  {'PATH':<{room}}  {'TIME':>8}"
         return f"{self._style('strong', text)}\n".encode()
 
     def _room(self) -> int:
         """Return the width of the path."""
-        return min(max(self._columns() - _OTHERS, _PATH[0]), _PATH[1])
+        return min(max(self._columns() - _OTHERS - self._status_width, _PATH[0]), _PATH[1])
 
     def _line(self, result: Result) -> bytes:
         method, path = self._calls.pop(result.number, ("-", "-"))
+        start = f"{result.number:>{_NUMBER}}  {result.kind:<{self._status_width}}  "
         if result.message:
-            text = f"{result.number:>5}  {result.kind:<7}  {method:<6}  {path}  {printable(result.message)}"
-            text = wrapped(text, self._columns(), indent=_INDENT)
+            text = f"{start}{method:<6}  {path}  {printable(result.message)}"
+            text = wrapped(text, self._columns(), indent=" " * len(start))
         else:
             room = self._room()
             shown = _shortened(path, room)
             gap = " " * (room - width_of(shown))
-            text = f"{result.number:>5}  {result.kind:<7}  {method:<6}  {shown}{gap}  {_time(result.elapsed_ms):>8}"
+            text = f"{start}{method:<6}  {shown}{gap}  {_time(result.elapsed_ms):>8}"
         return (self._colored(text, _color(result)) + "\n").encode("utf-8", "backslashreplace")
 
     def _colored(self, text: str, color: Name) -> str:
-        number, status, rest = text[:5], text[7:14], text[14:]
+        end = _NUMBER + 2 + self._status_width
+        number, status, rest = text[:_NUMBER], text[_NUMBER + 2 : end], text[end:]
         return f"{self._style('faint', number)}  {self._style(color, status)}{rest}"
 
 
