@@ -29,7 +29,7 @@ from tests.support.servers import Server, hang, request, send
 def test_a_download_that_broke_off_is_resumed(xapi: Xapi, out: Path, validators: tuple[tuple[str, str], ...]) -> None:
     with Files(HALF, validators=validators) as files:
         broken = download(xapi, files, out)
-        kept = f"1.4 of 2.9 MiB kept in {out}.part; run the same command again to resume\n"
+        kept = f"; run the same command again to resume (1.4 of 2.9 MiB kept in {out}.part)\n"
         assert broken.code == 11
         assert broken.err.endswith(kept)
         assert part_of(out).read_bytes() == BODY[:HALF]

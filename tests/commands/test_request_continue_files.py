@@ -155,7 +155,7 @@ def test_another_success_than_a_file_leaves_the_part(xapi: Xapi, out: Path, stat
     assert outcome.code == 11
     assert outcome.err == (
         f"xapi: error: the server sent neither the rest of the file nor all of it: {status[:3]}; "
-        f"1.4 of 2.9 MiB kept in {out}.part; run the same command again to resume\n"
+        f"run the same command again to resume (1.4 of 2.9 MiB kept in {out}.part)\n"
     )
     assert part_of(out).read_bytes() == BODY[:HALF]
     assert not out.exists()

@@ -49,7 +49,7 @@ def test_an_interrupted_download_states_on_a_terminal_what_is_kept(xapi: Xapi, o
         Server([request(), send(head), hang()]) as server,
         xapi.on_terminal("request", "/", "-o", str(out), "--continue", env=bearing(server)) as terminal,
     ):
-        terminal.expect("received 1.0 KiB")
+        terminal.expect("received 1.0 of ")
         terminal.interrupt()
         assert terminal.wait() == 130
 
@@ -64,7 +64,7 @@ def test_an_interrupted_download_states_on_a_terminal_what_is_dropped(xapi: Xapi
         Server(steps) as server,
         xapi.on_terminal("request", "/", "-o", str(out), env=bearing(server)) as terminal,
     ):
-        terminal.expect("received 1.0 KiB")
+        terminal.expect("received 1.0 of ")
         terminal.interrupt()
         assert terminal.wait() == 130
         sent.set()
@@ -81,7 +81,8 @@ def test_a_time_limit_states_what_is_kept(xapi: Xapi, out: Path) -> None:
         outcome = download(xapi, server, out, "--timeout", "1")
 
     assert outcome.code == 12
-    assert outcome.err.endswith(f"kept in {out}.part; run the same command again to resume\n")
+    again = f", and run the same command again to resume (1.0 of 9.8 KiB kept in {out}.part)\n"
+    assert outcome.err.endswith(again)
 
 
 def test_an_endless_body_is_kept_until_it_is_interrupted(xapi: Xapi, out: Path) -> None:

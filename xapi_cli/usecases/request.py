@@ -451,16 +451,18 @@ class Request:
         if file is None or (sent and not file.kept):
             is_redirected = self._runtime.terminal.stdout_is_file and self._options.pages is None and output.size
             received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
-            unfinished.report(error, self._runtime.terminal, "", sent or received)
+            unfinished.report(error, self._runtime.terminal, sent or received, only_if_silent=True)
             return
-        how = "use --continue to keep partial downloads"
+        if file.kept:
+            unfinished.report(error, self._runtime.terminal, file.kept, "run the same command again to resume")
+            return
+        discarded = f"{size(output.size)} discarded" if output.size else ""
         if self._options.resume:
-            how = "the server cannot resume it: run the command again"
-        discarded = f"{size(output.size)} discarded{'' if self._options.pages else f'; {how}'}" if output.size else ""
-        kept = f"{file.kept}; run the same command again to resume" if file.kept else ""
-        if self._options.resume and file.count and not kept:
-            kept = discarded
-        unfinished.report(error, self._runtime.terminal, kept, discarded)
+            how = "run the command again, because the server cannot resume it"
+            unfinished.report(error, self._runtime.terminal, discarded, how, only_if_silent=not file.count)
+        elif discarded:
+            how = "" if self._options.pages else "use --continue to keep partial downloads"
+            unfinished.report(error, self._runtime.terminal, discarded, how, only_if_silent=True)
 
     def _upload(self) -> "Upload | None":
         if not self._has_body:

@@ -9,17 +9,20 @@ if TYPE_CHECKING:
     from xapi_cli.system.terminal import Terminal
 
 
-def report(error: BaseException, terminal: "Terminal", kept: str, discarded: str = "") -> None:
-    """State what is *kept* in *error*.
+def report(
+    error: BaseException, terminal: "Terminal", what: str, remedy: str = "", *, only_if_silent: bool = False
+) -> None:
+    """State *what* was kept or discarded in the hint of *error*, and its *remedy*, unless *only_if_silent*.
 
-    If *error* is reported silently, as an interruption is, a note states what is *kept* or else *discarded*.
+    If *error* is reported silently, as an interruption is, a note states it.
     """
     failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
     if isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt):
-        _note_interruption(error, terminal, kept or discarded)
-    elif kept and failure is not None:
+        _note_interruption(error, terminal, "; ".join(filter(None, (what, remedy))))
+    elif what and failure is not None and not only_if_silent:
         signals.cancel_alarm()  # its failure would replace this one while the files are closed
-        failure.hint = f"{failure.hint}; {kept}" if failure.hint else kept
+        hint, link = (f"{remedy} ({what})", ", and ") if remedy else (what, "; ")
+        failure.hint = f"{failure.hint}{link}{hint}" if failure.hint else hint
 
 
 def _note_interruption(error: BaseException, terminal: "Terminal", text: str) -> None:
