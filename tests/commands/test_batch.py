@@ -105,7 +105,7 @@ def test_an_invalid_line_is_reported_by_number_and_does_not_stop_the_rest(xapi: 
     assert args in lines[1]["error"]["message"]
     assert [lines[0]["status"], lines[2]["status"], lines[2]["id"]] == [200, 200, 4]
     assert "3 lines" in err
-    assert "input: 1" in err
+    assert "1 × input" in err
 
 
 def test_a_line_that_is_not_utf8_or_is_too_long_is_invalid(xapi: Xapi) -> None:

@@ -101,7 +101,7 @@ def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
     assert (code, [each["status"] for each in out]) == (0, [200, 307, 200, 307])
     assert [each.path for each in elsewhere.requests] == ["/there"]
     assert not {"authorization", "x-mine"} & set(elsewhere.requests[0].headers)
-    assert "307: 2" in err
+    assert "2 × 307" in err
 
 
 def test_responses_through_a_proxy_and_over_tls_are_the_same(xapi: Xapi, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_without_a_password_every_line_is_an_auth_error(xapi: Xapi) -> None:
 
     assert (code, len(lines)) == (10, 50)
     assert {each["error"]["kind"] for each in lines} == {"auth"}
-    assert "auth: 50" in err
+    assert "50 × auth" in err
 
 
 def test_a_wrong_password_is_sent_once(xapi: Xapi) -> None:

@@ -28,7 +28,7 @@ _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
 _ONLY_PATH = "use only the path, or set --base-url"
-# In HTTPie, `:8765/me` is a URL with the host localhost; here it would be sent to another server than intended.
+# In HTTPie, `:8765/me` is a URL with the host localhost; here it would go to the base URL, which may be another server.
 _SERVER = r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}):\d+(?=[/?]|$)|:\d+(?=/)"
 _REDACTED_PARAMETER = rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)"
 _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
