@@ -120,7 +120,7 @@ class Agent:
     def __init__(self, xapi: Xapi, runtime: Path) -> None:
         self.xapi = xapi
         self.directory = runtime / "xapi"
-        self._before: dict[str, Any] = {}  # its status when it was attached
+        self._before: dict[str, Any] = {}  # its status when it began to count
         use_patiently(xapi, str(runtime))
 
     def start(self, *options: str, argv: tuple[str, ...] = (str(PROGRAM),)) -> None:
@@ -132,11 +132,14 @@ class Agent:
         self.wait_for_workers(2)
 
     def attach(self) -> None:
-        """Take an agent that is running as this one; count its commands from now on."""
-        self._before = {}
-        status = self._before = self.status()
+        """Take an agent that is running as this one."""
+        status = self.status()
         self.pid: int = status["pid"]
         self.services: dict[str, int] = status["services"]
+
+    def count_from_now(self) -> None:
+        """Let the status count only later commands."""
+        self._before = self.status()
 
     def status(self) -> dict[str, Any]:
         """Return its status."""
@@ -253,6 +256,7 @@ def agent(xapi: Xapi, _shared_agent: _Shared) -> Agent:
     """A running agent for all tests that leave its processes running, except workers; it counts from their start."""
     found = Agent(xapi, _shared_agent.runtime())
     found.attach()
+    found.count_from_now()
     found.wait_for_workers(2)
     return found
 

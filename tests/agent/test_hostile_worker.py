@@ -125,7 +125,9 @@ def test_a_client_kills_no_process_that_has_the_id_of_a_worker_that_has_left(
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["before it has begun", "later"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_ends_a_client_with_its_hung_worker(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], number: signal.Signals, begins: bool
 ) -> None:

@@ -76,7 +76,15 @@ def locales(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{directory}:/usr/lib/locale"
 
 
-@pytest.fixture(scope="module", params=[{}, {"LC_ALL": "C"}, {"LANG": "C.UTF-8"}, {"LANG": "en_US.UTF-8"}], ids=_name)
+_STARTED = [
+    {},
+    pytest.param({"LC_ALL": "C"}, marks=pytest.mark.slow),
+    pytest.param({"LANG": "C.UTF-8"}, marks=pytest.mark.slow),
+    {"LANG": "en_US.UTF-8"},
+]
+
+
+@pytest.fixture(scope="module", params=_STARTED, ids=["none", "LC_ALL=C", "LANG=C.UTF-8", "LANG=en_US.UTF-8"])
 def shared_agent(request: pytest.FixtureRequest, locales: str) -> Iterator[RunningAgent]:
     """An agent that was started in the locale that is the parameter."""
     with running_agent({"LOCPATH": locales, "LANG": None, **request.param}) as agent:
@@ -133,7 +141,7 @@ def _run(xapi: Xapi, command: tuple[str | bytes, ...], environ: dict[str, str]) 
     ],
     ids=_name,
 )
-@pytest.mark.parametrize("by_login", [False, True], ids=["start", "login"])
+@pytest.mark.parametrize("by_login", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["start", "login"])
 def test_an_agent_serves_the_commands_of_the_locale_that_it_was_started_in(
     stopped: Agent, sandbox: Sandbox, locale: dict[str, str], by_login: bool
 ) -> None:

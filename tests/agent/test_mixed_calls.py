@@ -133,7 +133,7 @@ def api() -> Iterator[str]:
 @pytest.mark.parametrize(
     "count",
     [
-        64,
+        24,
         pytest.param(240, marks=pytest.mark.slow),
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],

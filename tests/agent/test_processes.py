@@ -228,6 +228,7 @@ def test_after_an_upgrade_the_next_command_runs_the_new_code(stopped: Agent, tmp
     wait_until(lambda: not is_running(stopped.pid), "the old agent has ended")
 
 
+@pytest.mark.slow
 def test_a_start_after_an_upgrade_replaces_the_agent(stopped: Agent, tmp_path: Path) -> None:
     upgraded = _Upgraded(stopped, tmp_path)
     upgraded.run("agent", "start")

@@ -90,7 +90,8 @@ def remote(xapi: Xapi, machine: Machine, user: User, tmp_path: Path) -> Iterator
         yield Remote(xapi, machine, user, commands)
 
 
-both_users = pytest.mark.parametrize("user", [ROOT, ALICE], ids=lambda user: user.name)
+_USERS = [pytest.param(ROOT, marks=pytest.mark.slow), ALICE]  # a session takes a second
+both_users = pytest.mark.parametrize("user", _USERS, ids=["root", "alice"])
 
 
 @both_users
@@ -103,6 +104,7 @@ def test_sessions_use_the_agent_that_another_session_has_started(remote: Remote)
     remote.await_commands(warm=2)
 
 
+@pytest.mark.slow
 @both_users
 def test_sessions_with_and_without_a_runtime_directory_have_different_agents(remote: Remote) -> None:
     remote.start_agent()
@@ -136,6 +138,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_session_shows_the_same_with_and_without_the_agent(remote: Remote) -> None:
     remote.start_agent()
     script = "rm -rf .local\n" + "\n".join(f"{line}\necho [exit $?]" for line in ("xapi login", *LINES))
@@ -165,7 +168,7 @@ def _comparable(outcome: object, url: str) -> str:
     )
 
 
-@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_a_prompt_reads_the_password_from_the_terminal_of_the_session(
     remote: Remote, sandbox: Sandbox, mode: str
 ) -> None:
@@ -184,7 +187,7 @@ def _await_request(server: Server) -> None:
     wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived", 60)
 
 
-@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_ctrl_c_interrupts_a_command_of_a_session(remote: Remote, mode: str) -> None:
     remote.start_agent()
     with Server([request(), hang()]) as server:
@@ -199,7 +202,7 @@ def test_ctrl_c_interrupts_a_command_of_a_session(remote: Remote, mode: str) -> 
     remote.await_commands(warm=int(mode == "on"))
 
 
-@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_a_dropped_connection_ends_a_command_on_a_terminal(remote: Remote, mode: str) -> None:
     remote.start_agent()
     with Server([request(), hang()]) as server:
@@ -213,7 +216,7 @@ def test_a_dropped_connection_ends_a_command_on_a_terminal(remote: Remote, mode:
     remote.await_commands(warm=int(mode == "on"))
 
 
-@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_a_dropped_connection_does_not_end_a_command_without_a_terminal(remote: Remote, mode: str) -> None:
     remote.start_agent()
     may_respond = threading.Event()

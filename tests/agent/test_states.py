@@ -157,6 +157,7 @@ def test_parallel_starts_and_stops_all_succeed(stopped: Agent) -> None:
     wait_until(lambda: _agents(stopped.directory) == [stopped.pid], "one agent runs")
 
 
+@pytest.mark.slow
 def test_a_stop_followed_by_a_login_or_a_start(stopped: Agent, env: Environ) -> None:
     for _ in range(3):
         assert stopped.xapi("login", env=env).code == 0

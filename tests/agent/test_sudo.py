@@ -55,7 +55,8 @@ class Account:
         assert self._machine.run(self._user, SHOW, env=self.environ).out.strip() == self.token
 
 
-with_and_without_runtime = pytest.mark.parametrize("has_runtime", [True, False], ids=["runtime", "state"])
+_RUNTIMES = [True, pytest.param(False, marks=pytest.mark.slow)]  # each test takes two seconds
+with_and_without_runtime = pytest.mark.parametrize("has_runtime", _RUNTIMES, ids=["runtime", "state"])
 
 # What uses, shows, stops or replaces an agent.
 COMMANDS = (
@@ -72,7 +73,7 @@ COMMANDS = (
 
 
 @with_and_without_runtime
-@pytest.mark.parametrize("sudo", ["sudo -nE", "sudo -nE -u bob"])
+@pytest.mark.parametrize("sudo", ["sudo -nE", pytest.param("sudo -nE -u bob", marks=pytest.mark.slow)])
 def test_a_command_with_the_environment_of_the_caller_does_not_touch_the_agent_of_the_caller(
     machine: Machine, sandbox: Sandbox, has_runtime: bool, sudo: str
 ) -> None:
@@ -95,7 +96,11 @@ def files(machine: Machine) -> set[str]:
 
 
 @with_and_without_runtime
-@pytest.mark.parametrize(("sudo", "user"), [("sudo -n", ROOT), ("sudo -n -u bob", BOB)], ids=["root", "bob"])
+@pytest.mark.parametrize(
+    ("sudo", "user"),
+    [pytest.param("sudo -n", ROOT, marks=pytest.mark.slow), ("sudo -n -u bob", BOB)],
+    ids=["root", "bob"],
+)
 def test_sudo_uses_the_agent_of_the_user_that_the_command_runs_as(
     machine: Machine, sandbox: Sandbox, has_runtime: bool, sudo: str, user: User
 ) -> None:

@@ -117,7 +117,9 @@ def test_the_first_command_starts_the_agent_in_the_service_and_later_ones_use_it
     assert manager.run("xapi token show", _TOKEN) == Outcome(0, "t0ken\n")
 
 
-@pytest.mark.parametrize("line", ["xapi agent start", "xapi login --storage agent"])
+@pytest.mark.parametrize(
+    "line", ["xapi agent start", pytest.param("xapi login --storage agent", marks=pytest.mark.slow)]
+)
 def test_a_command_that_starts_an_agent_starts_the_service(manager: Manager, sandbox: Sandbox, line: str) -> None:
     for _ in range(2):
         assert manager.run(line, {**sandbox.settings, "XAPI_AGENT": "off"}).code == 0

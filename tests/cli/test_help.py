@@ -58,6 +58,7 @@ def test_no_word_of_a_page_is_broken_at_its_hyphen(xapi: Xapi, args: tuple[str, 
     assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
 
 
+@pytest.mark.slow
 @every_page
 def test_help_in_a_pipe_is_plain_text_without_heavy_imports(args: tuple[str, ...]) -> None:
     result = subprocess.run(

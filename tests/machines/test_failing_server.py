@@ -12,8 +12,20 @@ from tests.support.servers import Server, Stopwatch
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-@pytest.mark.parametrize("command", ["request /x-api/me", "login", "logout", "token status", "token show --no-login"])
+@pytest.mark.parametrize(
+    "command, how",
+    [  # each waits for 2.5 seconds; a server in each state is quick to test
+        ("request /x-api/me", "frozen"),
+        ("login", "killed"),
+        pytest.param("request /x-api/me", "killed", marks=pytest.mark.slow),
+        pytest.param("login", "frozen", marks=pytest.mark.slow),
+        *(
+            pytest.param(command, how, marks=pytest.mark.slow)
+            for command in ("logout", "token status", "token show --no-login")
+            for how in ("killed", "frozen")
+        ),
+    ],
+)
 @pytest.mark.states("exit code 13 within four seconds, and no login.")
 def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer, how: str, command: str

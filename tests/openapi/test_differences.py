@@ -579,7 +579,10 @@ def test_a_schema_that_contains_itself_or_is_malformed_ends(schema: Any) -> None
         Comparison(described(one), described(other)).changes()
 
 
-PUBLIC = ["openai/official/openapi.yml", "anthropic/official/openapi.yml", "cohere/official/openapi.yml"]
+PUBLIC = [
+    *(pytest.param(f"{name}/official/openapi.yml", marks=pytest.mark.slow) for name in ("openai", "anthropic")),
+    "cohere/official/openapi.yml",
+]
 
 
 def shuffled(value: Any, randomly: random.Random) -> Any:

@@ -1,12 +1,15 @@
 """Requests to the sandbox, which the tests of its API and of its server share."""
 
 import socket
+import ssl
 from urllib.parse import quote
 
 import httpx
 
 from xapi_cli.sandbox import MASTER, Sandbox, User
 
+# The sandbox has no https. Otherwise httpx loads the certificates of the system for each client, which takes long.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 

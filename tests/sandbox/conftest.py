@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.sandbox.client import NO_TLS
 from xapi_cli.sandbox import Sandbox
 
 
 @pytest.fixture
 def client(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=sandbox.base_url, trust_env=False) as client:
+    with httpx.Client(base_url=sandbox.base_url, trust_env=False, verify=NO_TLS) as client:
         yield client

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sandbox.client import FORM, bearer, grant, log_in
+from tests.sandbox.client import FORM, NO_TLS, bearer, grant, log_in
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 # the token endpoint
@@ -224,6 +224,6 @@ def _shared_token() -> str:
 @pytest.fixture(autouse=True, scope="module")
 def _shared_sandbox() -> Iterator[None]:
     """Share one sandbox among all examples of a property."""
-    with Sandbox() as server, httpx.Client(base_url=server.base_url, trust_env=False) as client:
+    with Sandbox() as server, httpx.Client(base_url=server.base_url, trust_env=False, verify=NO_TLS) as client:
         _shared.update(client=client, token=log_in(client))
         yield
