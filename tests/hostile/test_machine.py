@@ -175,7 +175,7 @@ def test_memory_that_does_not_suffice_for_the_report_is_one_error_line(
 
     monkeypatch.setattr(traceback, "extract_tb", exhausted)
 
-    code = failures.exit_code(ImportError("a module of Python"), Runtime({}))
+    code = failures.report(ImportError("a module of Python"), Runtime({}))
 
     assert code == 1
     assert capfd.readouterr().err == "xapi: error: not enough memory; check the limits with `ulimit -a`\n"

@@ -15,16 +15,16 @@ _RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
-def exit_code(error: BaseException, runtime: "Runtime") -> int:
+def report(error: BaseException, runtime: "Runtime") -> int:
     """Report *error* on stderr, unless it is of a silent kind; return the exit code."""
     try:
-        return _report(error, runtime)
+        return _handled(error, runtime)
     except MemoryError:  # the report itself needs memory: imports, a message, its redaction
         own_process.report_out_of_memory()
         return XapiError.exit_code
 
 
-def _report(error: BaseException, runtime: "Runtime") -> int:
+def _handled(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(error, SystemExit) and not _is_closed_pipe(error):
         return error.code if isinstance(error.code, int) else 0  # raised by completion
     failure = _as_xapi_error(error)

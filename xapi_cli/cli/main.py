@@ -208,7 +208,7 @@ def run(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
     except BaseException as error:  # noqa: BLE001 - the only place that catches every exception
         from xapi_cli.cli import failures
 
-        return failures.exit_code(error, runtime())
+        return failures.report(error, runtime())
 
 
 def _take_environ() -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
-from xapi_cli.http.headers import request_head
+from xapi_cli.http.header_syntax import request_head
 from xapi_cli.http.resolver import Address, Resolver
 from xapi_cli.http.response_parser import ResponseParser
 from xapi_cli.system import forks

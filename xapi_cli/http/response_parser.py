@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.headers import FIELD_LINE, joined_headers
+from xapi_cli.http.header_syntax import FIELD_LINE, joined_headers
 
 if TYPE_CHECKING:
     from xapi_cli.http.strict_parser import StrictParser

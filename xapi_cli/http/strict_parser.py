@@ -9,7 +9,7 @@ import h11
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.error_text import CLOSED, truncated
-from xapi_cli.http.headers import MAX_HEADER_SIZE
+from xapi_cli.http.header_syntax import MAX_HEADER_SIZE
 
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _VERSION_LENGTH = len(_VERSIONS[0])

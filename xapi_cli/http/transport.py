@@ -15,7 +15,7 @@ from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.exchange import DISCARD_TIMEOUT, Exchange
-from xapi_cli.http.headers import LAST_CHUNK, RequestHead, chunk, request_head
+from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
 from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.http.retry import IDEMPOTENT

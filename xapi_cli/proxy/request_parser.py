@@ -8,7 +8,7 @@ bare line feeds, and takes several times as long.
 import re
 from typing import NamedTuple
 
-from xapi_cli.http.headers import FIELD_LINE, MAX_HEADER_SIZE
+from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
 _END = b"\r\n\r\n"

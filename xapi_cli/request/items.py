@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.headers import check_field
+from xapi_cli.http.header_syntax import check_field
 from xapi_cli.system.render import printable
 
 STDIN = "-"  # instead of a file name

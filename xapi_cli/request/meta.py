@@ -4,7 +4,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from xapi_cli.http.headers import joined_headers
+from xapi_cli.http.header_syntax import joined_headers
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource

@@ -264,7 +264,7 @@ class RedisUrl(Text):
 
 def _default_header(line: str) -> tuple[str, str]:
     """Return the name and the value of the header *line*; raise UsageError, without the value, if it is not valid."""
-    from xapi_cli.http.headers import check_field
+    from xapi_cli.http.header_syntax import check_field
 
     name, colon, value = line.partition(":")
     name, value = name.strip(" \t"), value.strip(" \t")

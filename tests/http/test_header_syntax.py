@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.http.headers import LAST_CHUNK, RequestHead, chunk, joined_headers, request_head
+from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, joined_headers, request_head
 
 NAMES = st.sampled_from(
     [b"Accept", b"X-A", b"x!", b"", b"X A", b"X:", b"X\r\nY", b"\xe9", b"Content-Length", b"Expect"]
