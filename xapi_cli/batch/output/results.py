@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 
 from xapi_cli import errors
@@ -163,6 +163,7 @@ def _error_member(error: XapiError, message: str) -> bytes:
     return json_line({"kind": error.kind, "message": message}).encode()
 
 
+@cache
 def _code(status: int) -> int:
     """Return the exit code for *status*; a redirect that was not followed is no failure of a line."""
     failure = errors.of_status(status)
