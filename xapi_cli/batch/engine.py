@@ -37,7 +37,7 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError, XapiError
-from xapi_cli.http import retry
+from xapi_cli.http import authorization, retry
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop
@@ -191,7 +191,8 @@ class Engine:
     def _start(self, entry: Entry) -> None:
         assert entry.call is not None  # noqa: S101 - lines that are not valid are not sent
         self._budget.add(entry.size)
-        request = InFlight(entry, self._policy.flow(entry.call, authenticated=not entry.sets_authorization))
+        sends_token = not authorization.is_set_by_user(entry.call.headers)
+        request = InFlight(entry, self._policy.flow(entry.call, authenticated=sends_token))
         self._requests.add(request)
         self._resume(request, None)
 

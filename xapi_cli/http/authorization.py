@@ -1,6 +1,6 @@
 """How a request is authenticated: the headers that send the token to the API and the credentials of a proxy to it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def headers(token: "Token | None", route: "Route | None" = None) -> list[tuple[b
     return found
 
 
-def is_set_by_user(headers: Iterable[tuple[str, object]]) -> bool:
+def is_set_by_user(headers: Collection[tuple[str, object]]) -> bool:
     """Return whether the user sets or removes the header Authorization in *headers*; then no token is sent."""
-    return _NAME in [name.lower() for name, _ in headers]
+    return bool(headers) and _NAME in [name.lower() for name, _ in headers]
 
 
 def no_login_hint(what: str) -> str:

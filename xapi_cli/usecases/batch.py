@@ -330,7 +330,7 @@ class Batch:
     def _rejection(self, entry: Entry) -> TokenRejected:
         assert entry.call is not None  # noqa: S101 - it has been sent
         message = f"{entry.call.method} {printable(entry.call.url.partition('?')[0])} responded with 401"
-        if entry.sets_authorization:
+        if authorization.is_set_by_user(entry.call.headers):
             return TokenRejected(message, hint=authorization.no_login_hint("line"))
         self._tokens.record_rejection()
         return TokenRejected(message, hint=self._tokens.advice())

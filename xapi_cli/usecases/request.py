@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, UsageError, XapiError
@@ -154,28 +154,32 @@ class Request:
             sender = self._sender(tokens, upload)
             output = self._output(file, jq)
             output.expectations = expectations
-            last, write_meta = (
-                LastResponse(),
-                partial(self._write_meta, meta_file, time.monotonic(), sender, output, tokens),
-            )
+            last, started = LastResponse(), time.monotonic()
             stack.callback(last.close)
+
+            def write_meta() -> None:
+                if self._options.meta is not None:
+                    from xapi_cli.request import meta
+
+                    self._write_meta(meta_file, meta.line(last.outcome, started, sender, output, tokens))
+
             try:
                 if condition is not None:
                     self._poll(sender, output, call, condition, last.take)
                 elif self._options.pages is None:
                     self._exchange(sender, output, file, call, _received(last, upload))
                 else:
-                    self._paginate(sender, output, call, last.take, tokens)
+                    self._paginate(sender, output, call, last, tokens)
             except BaseException as error:
                 if isinstance(error, _CONCERNS_RESPONSE):
                     concern_call(error, call, last.outcome)
                 try:
-                    write_meta(last.outcome)
+                    write_meta()
                 except XapiError as unwritten:  # it must not hide the failure
                     self._runtime.terminal.warn(str(unwritten))
                 self._report_unfinished(error, output, file, "" if last.outcome else self._unfinished_upload(upload))
                 raise
-            write_meta(last.outcome)
+            write_meta()
         assert last.outcome is not None  # noqa: S101 - otherwise, an exception was raised
         return last.outcome, tokens, output
 
@@ -236,7 +240,7 @@ class Request:
         sender: "Sender",
         output: "ResponseOutput",
         call: "Call",
-        received: "Callable[[Outcome], None]",
+        last: "LastResponse",
         tokens: "TokenSource | None",
     ) -> None:
         """Send *call* and the calls for the following pages, and write the items."""
@@ -251,7 +255,7 @@ class Request:
             ItemOutput(output, slurp=self._options.pages.slurp),
             output,
             base_url=self._runtime.base_url,
-            received=received,
+            received=last.take,
             note=self._runtime.terminal.note,
         )
         try:
@@ -473,25 +477,10 @@ class Request:
 
     def _unfinished_upload(self, upload: "Upload | None") -> str:
         """Return what is known about the body of the request if there was no response."""
-        from xapi_cli.http import retry
-
         return "" if upload is None else upload.interrupted(is_safe=self._sent_method in retry.IDEMPOTENT)
 
-    def _write_meta(
-        self,
-        file: "AtomicFile | None",
-        started: float,
-        sender: "Sender",
-        output: "ResponseOutput",
-        tokens: "TokenSource | None",
-        outcome: "Outcome | None",
-    ) -> None:
+    def _write_meta(self, file: "AtomicFile | None", line: bytes) -> None:
         """Write the --meta object to *file*, or to stderr if it is None; raises OutputError or ClosedPipe."""
-        if self._options.meta is None:
-            return
-        from xapi_cli.request import meta
-
-        line = meta.line(outcome, started, sender, output, tokens)
         if file is None:
             self._runtime.terminal.write_result_to_stderr(line)
         else:

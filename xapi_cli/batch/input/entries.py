@@ -8,7 +8,7 @@ from typing import Any
 
 from xapi_cli.batch.input.line_reader import MAX_LINE, Line
 from xapi_cli.errors import InvalidLine, UsageError
-from xapi_cli.http import authorization, urls
+from xapi_cli.http import urls
 from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
@@ -33,12 +33,6 @@ class Entry:
     digest: bytes = b""
     size: int = 0  # bytes in memory
     source: bytes = b""  # the line itself, if it may be needed again
-
-    @property
-    def sets_authorization(self) -> bool:
-        """Return whether the line sets or removes the Authorization header."""
-        call = self.call
-        return call is not None and bool(call.headers) and authorization.is_set_by_user(call.headers)
 
 
 def parse(line: Line, base_url: str, *, read_only: bool = False) -> Entry:
