@@ -101,15 +101,18 @@ def test_several_threads_can_start_forks(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize(
-    "env, can",
+    "env, first, can",
     [
-        ({"XAPI_TOKEN": "abc", "NO_COLOR": "1"}, True),
-        ({"PYTHON_KEYRING_BACKEND": "fake_keyrings.Plain", "PYTHONPATH": KEYRINGS}, True),
-        ({"PYTHONPATH": "elsewhere"}, False),
-        ({"PYTHONPROFILEIMPORTTIME": "1"}, False),
-        ({"LC_ALL": "C"}, False),
-        ({"LANG": None}, False),
+        ({"XAPI_TOKEN": "abc", "NO_COLOR": "1"}, "request", True),
+        ({"PYTHON_KEYRING_BACKEND": "fake_keyrings.Plain", "PYTHONPATH": KEYRINGS}, "request", True),
+        ({"PYTHONPATH": "elsewhere"}, "request", False),
+        ({"PYTHONPROFILEIMPORTTIME": "1"}, "request", False),
+        ({"LC_ALL": "C"}, "request", False),
+        ({"LANG": None}, "request", False),
+        ({}, "--show-completion=zsh", False),
     ],
 )
-def test_runs_that_need_a_real_start_are_not_forked(xapi: Xapi, forks: ForkServer, env: Environ, can: bool) -> None:
-    assert forks.can_fork(xapi.environment(env)) is can
+def test_runs_that_need_a_real_start_are_not_forked(
+    xapi: Xapi, forks: ForkServer, env: Environ, first: str, can: bool
+) -> None:
+    assert forks.can_fork([first, "/x-api/me"], xapi.environment(env)) is can

@@ -41,6 +41,8 @@ _IMPORTED_BY_COMMANDS = (
     "importlib.resources",
     "tomlkit",
 )
+# Options that change how the commands are built, which the server has done already.
+_BEFORE_THE_COMMANDS = ("--install-completion", "--show-completion")
 _OF_THE_AGENT = ("xapi_cli.agent.", "xapi_cli.http.relay.")  # these modules require Linux
 KEYRINGS = str(Path(__file__).with_name("keyrings"))
 
@@ -66,8 +68,11 @@ class ForkServer:
         self._control.close()
         self._process.wait(30)
 
-    def can_fork(self, environ: Mapping[str, str]) -> bool:
-        """Return whether a forked child is equivalent to a new process with *environ*."""
+    def can_fork(self, arguments: Sequence[str | bytes], environ: Mapping[str, str]) -> bool:
+        """Return whether a forked child is equivalent to a new process with *arguments* and *environ*."""
+        first = os.fsdecode(arguments[0]).partition("=")[0] if arguments else ""
+        if first in _BEFORE_THE_COMMANDS:
+            return False
         return _read_at_start(environ) == self._at_start and environ.get("PYTHONPATH") in {None, KEYRINGS}
 
     def fork(

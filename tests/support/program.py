@@ -131,7 +131,7 @@ class Xapi:
         if self.runtime:
             Xapi.on_start(args, argv, environ)
         process: subprocess.Popen[bytes]
-        if not argv and self._forks is not None and self._forks.can_fork(environ):
+        if not argv and self._forks is not None and self._forks.can_fork(args, environ):
             process = self._forks.fork(
                 [os.fsdecode(word) for word in args],
                 stdin=stdin,
