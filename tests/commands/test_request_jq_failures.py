@@ -78,7 +78,7 @@ def test_a_body_that_is_not_json_is_named_as_the_cause(xapi: Xapi, body: bytes, 
     assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("constant", ["NaN", "nan", "-NaN", "+nan", "Infinity", "-Infinity", "inf", "INF"])
+@pytest.mark.parametrize("constant", ["NaN", "-NaN", "+NaN", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("body", ['{"a": 1}\n{"a": %s}', '{"a": 1} [%s]', '{"a": 1}\n%s', '{"a": 1}\n%s 2'])
 def test_nan_and_infinity_are_not_json(xapi: Xapi, body: str, constant: str) -> None:
     with PageServer(lambda target: page((body % constant).encode())) as server:
@@ -90,7 +90,7 @@ def test_nan_and_infinity_are_not_json(xapi: Xapi, body: str, constant: str) -> 
 
 
 def test_words_within_strings_are_no_constants(xapi: Xapi) -> None:
-    values = ["NaN", "a nan", "inf, Infinity] nan}", "\\", 'say "nan", 1', "Conan"]
+    values = ["NaN", "a NaN", "Infinity, Infinity] NaN}", "\\", 'say "NaN", 1', "Infinitys"]
     with PageServer(lambda target: page(values)) as server:
         outcome = xapi("request", "/", "--jq", ".[]", env=bearing(server))
 

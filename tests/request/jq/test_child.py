@@ -31,8 +31,8 @@ def _blocks(data: bytes, size: int) -> Iterator[bytes]:
 
 
 CONSTANTS = st.recursive(
-    st.sampled_from([math.nan, math.inf, -math.inf, "NaN", " nan", "inf, ", "[Infinity", 'a": nan}', "nano", 1, None]),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from(["nan", "b"]), children),
+    st.sampled_from([math.nan, math.inf, -math.inf, "NaN", " NaN", "NaN, ", "[Infinity", 'a": NaN}', "NaNo", 1, None]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from(["NaN", "b"]), children),
     max_leaves=5,
 )
 

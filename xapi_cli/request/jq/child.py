@@ -36,13 +36,10 @@ _ENDED_EARLY = "it ended early, possibly because of halt, which is not supported
 _NO_PROGRAM = "Top-level program not given"  # the filter is empty, a comment, or only defines functions
 _INCOMPLETE = b"!"  # libjq then takes no number or word before it for complete
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-# What libjq also reads as a number, but JSON does not have, where no string has usually begun before it.
-_CONSTANT = re.compile(
-    rb"[nNiI](?<![^\[,:\s+\-].)(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)"
-    rb'(?=[ \t\r]*(?:[\]},\n\[{"]|\Z)|[ \t\r]+[\d-])',
-    re.DOTALL,
-)
-_STRING_OR_CONSTANT = rb'(?is)"(?:[^"\\]++|\\.)*+"|nan|inf(?:inity)?'  # compiled only if it is needed
+# What libjq reads as a number and JSON does not have, where it is probably not in a string. Two literals are found in a
+# fraction of the time that one pattern for both takes.
+_NAN, _INFINITY = (re.compile(rb'%b(?<![^\[,:\s+\-]%b)(?![\w"])' % (word, word)) for word in (b"NaN", b"Infinity"))
+_STRING_OR_CONSTANT = rb'(?s)"(?:[^"\\]++|\\.)*+"|NaN|Infinity'  # compiled only if it is needed
 _DIRECTIVES = re.compile(
     r'(?:\s|#[^\n]*(?:\n|\Z)|(?:module|import|include)\b(?:"(?:[^"\\]|\\.)*"|#[^\n]*\n|[^";#])*;)*', re.DOTALL
 )
@@ -248,7 +245,7 @@ def _is_complete(data: bytes) -> bool:
 
 def without_constants(data: bytes) -> bytes:
     """Return *data* with NaN and Infinity, which libjq accepts, replaced by what is not valid JSON for libjq either."""
-    if not _CONSTANT.search(data):  # usually; this takes a tenth of the time to parse *data*
+    if not (_NAN.search(data) or _INFINITY.search(data)):  # usually; it takes 2 % of the time to parse *data*
         return data
     return re.sub(
         _STRING_OR_CONSTANT, lambda found: found[0] if found[0].startswith(b'"') else b"!" * len(found[0]), data
