@@ -1,4 +1,4 @@
-"""A warm command on a terminal: prompts, Ctrl-C, Ctrl-Z, and the end of the terminal."""
+"""A warm command on a terminal, beyond what `make test-agent` runs: processes, Ctrl-Z, and the end of the terminal."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
 from tests.support.credential_helpers import install
-from tests.support.servers import OK, Server, hang, request, send, sleep, wait_for
+from tests.support.servers import OK, Server, hang, request, send, wait_for
 from xapi_cli.sandbox import Sandbox
 
 _IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
@@ -30,16 +30,6 @@ def test_a_prompt_reads_the_password_from_the_terminal_of_the_client(agent: Agen
         assert terminal.wait() == 0
     assert sandbox.settings["XAPI_PASSWORD"].encode() not in terminal.seen
     assert agent.status()["warm"] == 1
-
-
-def test_ctrl_c_at_a_prompt_ends_the_command_and_restores_the_terminal(agent: Agent, sandbox: Sandbox) -> None:
-    with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
-        terminal.expect("Password for ")
-        terminal.interrupt()
-
-        assert terminal.wait() == 130
-        assert terminal.echoes
-    assert sandbox.logins == 0
 
 
 def test_ctrl_c_at_the_question_whether_to_remember_leaves_a_complete_login(agent: Agent, sandbox: Sandbox) -> None:
@@ -68,15 +58,6 @@ def test_a_client_at_a_prompt_ends_as_its_worker_was_killed(agent: Agent, sandbo
         assert terminal.echoes
     assert b"Traceback" not in terminal.seen
     assert b"error" not in terminal.seen
-
-
-def test_ctrl_d_at_a_prompt_is_no_reply(agent: Agent, sandbox: Sandbox) -> None:
-    with agent.xapi.on_terminal("login", env=_without_password(sandbox)) as terminal:
-        terminal.expect("Password for ")
-        terminal.type("\x04")
-        terminal.expect("the prompt was not answered")
-
-        assert terminal.wait() == 10
 
 
 def test_a_time_limit_applies_to_a_prompt(agent: Agent, sandbox: Sandbox) -> None:
@@ -300,20 +281,6 @@ def test_ctrl_z_stops_the_command_and_fg_and_bg_continue_it(agent: Agent, resume
             assert terminal.wait() == 0
             assert b"ok" in terminal.seen
         wait_until(lambda: not is_running(worker), "the worker has ended")
-
-
-@pytest.mark.parametrize("background", [False, True])
-def test_a_background_job_draws_no_progress(agent: Agent, background: bool) -> None:
-    body = b"x" * 1000
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"
-    with Server([request(), send(head + body), sleep(1.5), send(body)]) as server:
-        env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
-        shell = f"set -m; xapi request / -o out {'& wait $!' if background else ''}; echo ended=$?"
-        with agent.xapi.on_terminal("-c", shell, env=env, program="/bin/bash", columns=200) as terminal:
-            terminal.expect("ended=0", timeout=30)
-
-    assert ("received" in terminal.text) is not background
-    assert "wrote out" in terminal.text
 
 
 def test_a_command_that_may_read_the_terminal_runs_without_the_agent(agent: Agent) -> None:
