@@ -10,6 +10,8 @@ _SHELL = "the imitation starts the program with a shell, which changes what the 
 LEFT_OUT: dict[str, str] = {
     "cli/test_error_messages.py"
     "::test_an_error_states_what_happened_and_what_to_do[TLS to a plain http server]": _CERTIFICATES,
+    "cli/test_error_messages.py"
+    "::test_an_error_states_what_happened_and_what_to_do[TLS to a plain http server without a scheme]": _CERTIFICATES,
     "cli/test_error_messages.py::test_the_suggested_command_contains_the_selected_profile": _CERTIFICATES,
     "commands/test_api_diff.py::test_the_file_is_read_again_from_any_directory": _LINK,
     "commands/test_batch_network.py::test_a_proxy_that_requires_a_password_or_is_unreachable_is_named": _CERTIFICATES,
