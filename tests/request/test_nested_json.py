@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.build import json_body
 from xapi_cli.request.items import Field, parse
-from xapi_cli.request.json import MAX_DEPTH
+from xapi_cli.request.json.syntax import MAX_DEPTH
 from xapi_cli.request.nested_json import build
 
 VALUES = st.recursive(

@@ -206,9 +206,9 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
         wait = "a while" if seconds is None else f"{seconds} s"
         return ClientStatusError(f"{problem} (too many requests) at {url}", hint=f"wait {wait}, then try again")
     failure = errors.of_status(status)
-    if failure is ClientStatusError:
+    if failure is not None and issubclass(failure, ClientStatusError):
         return failure(f"{problem} at {url}", hint="check the base URL")
-    if failure is ServerStatusError:
+    if failure is not None and issubclass(failure, ServerStatusError):
         return failure(f"{problem} at {url}", hint="try again later")
     return redirect_error(response, url, password)
 

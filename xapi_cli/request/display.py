@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from xapi_cli.errors import NetworkError, XapiError
-from xapi_cli.request.json import InvalidJSON, validated
 from xapi_cli.request.json.pretty import Formatter, formatted, pretty, with_sorted_names
+from xapi_cli.request.json.syntax import InvalidJSON, validated
 from xapi_cli.request.options import Look
 from xapi_cli.request.record_streams import is_record_stream
 from xapi_cli.system.render import escape_json, printable, size

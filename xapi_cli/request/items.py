@@ -262,7 +262,7 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
 
 
 def _checked_json(text: str, where: str, name: str) -> str:
-    from xapi_cli.request.json import InvalidJSON, validated
+    from xapi_cli.request.json.syntax import InvalidJSON, validated
 
     try:
         return "".join(validated([text]))

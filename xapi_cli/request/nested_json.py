@@ -10,7 +10,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # public name
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field
-from xapi_cli.request.json import encode_string
+from xapi_cli.request.json.syntax import encode_string
 from xapi_cli.system.render import printable
 
 _TOKEN = re.compile(r"[\[\]]|(?:\\[\\\[\]=:@]|[^\[\]])+", re.DOTALL)

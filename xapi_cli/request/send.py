@@ -280,10 +280,11 @@ def _status_error(
     if outcome.refused_redirect is not None:
         return outcome.refused_redirect
     failure = errors.of_status(status)
-    if failure is RedirectError:
+    if failure is not None and issubclass(failure, RedirectError):
         hint: str | None = "the response has no Location that can be followed"
     else:
-        hint = _server_hint(response) if failure is ServerStatusError else _hint(outcome)
+        is_of_server = failure is not None and issubclass(failure, ServerStatusError)
+        hint = _server_hint(response) if is_of_server else _hint(outcome)
         hint = retry.explained(hint, outcome.refused_retry)
     return None if failure is None else failure(message, hint=hint)
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 AUTO = "auto"  # not a storage: selects one by the field `auto` of its row
 
 
-def _in_state_directory(options: "StoreOptions") -> "Location":
-    return {}  # the index of accounts is in it too
+def in_state_directory(options: "StoreOptions") -> "Location":
+    """Return the location of records in the state directory, or in no place; the index of accounts is in it too."""
+    return {}
 
 
 class Storage(NamedTuple):
@@ -26,7 +27,7 @@ class Storage(NamedTuple):
     name: str
     place: str
     open: "Callable[[StoreOptions], Store]"
-    location: "Callable[[StoreOptions], Location]" = _in_state_directory  # of the records, by settings and variables
+    location: "Callable[[StoreOptions], Location]"  # of the records, by settings and variables
     is_location_exact: bool = True  # a record that is not found at its location does not exist any more
     auto: "Literal['preferred', 'fallback'] | None" = None  # when `auto` selects it: if usable, or otherwise
     is_persistent: bool = True  # records outlive the process
@@ -74,7 +75,7 @@ def _open_agent(options: "StoreOptions") -> "Store":
     return AgentStore(options)
 
 
-def _agent_location(options: "StoreOptions") -> "Location":
+def _in_runtime_directory(options: "StoreOptions") -> "Location":
     return _of_environment(options, "XDG_RUNTIME_DIR")
 
 
@@ -123,12 +124,12 @@ STORES: tuple[Storage, ...] = (
         is_location_exact=False,  # the keyring of a session may be started with other data
         remembers_passwords=True,
     ),
-    Storage("file", "the file store", _open_file, needs_state_directory=True),
+    Storage("file", "the file store", _open_file, in_state_directory, needs_state_directory=True),
     Storage(
         "agent",
         "the agent's memory",
         _open_agent,
-        _agent_location,
+        _in_runtime_directory,
         remembers_passwords=True,
         logins="keeper",
         service="keeper",
@@ -151,7 +152,7 @@ STORES: tuple[Storage, ...] = (
         remembers_passwords=True,
         settings=("credential_helper",),
     ),
-    Storage("none", "memory", _open_memory, auto="fallback", is_persistent=False),
+    Storage("none", "memory", _open_memory, in_state_directory, auto="fallback", is_persistent=False),
 )
 
 

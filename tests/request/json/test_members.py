@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.json import InvalidJSON, Number
 from xapi_cli.request.json.members import TooDeep, members
+from xapi_cli.request.json.syntax import InvalidJSON, Number
 
 _VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.text(),

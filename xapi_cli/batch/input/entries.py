@@ -13,8 +13,8 @@ from xapi_cli.request import items
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
-from xapi_cli.request.json import InvalidJSON, Number
 from xapi_cli.request.json.members import DuplicateName, ExtraData, TooDeep, members
+from xapi_cli.request.json.syntax import InvalidJSON, Number
 from xapi_cli.request.read_only import check as check_read_only
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable

@@ -19,7 +19,7 @@ from functools import partial
 from typing import BinaryIO, Self
 from zlib import crc32
 
-from xapi_cli.batch.journal.file import BLOCK, CHECKSUM_LENGTH, JournalFile, JournalLine, checksum
+from xapi_cli.batch.journal.checksummed_file import BLOCK, CHECKSUM_LENGTH, JournalFile, JournalLine, checksum
 from xapi_cli.batch.output.results import Result
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system.render import printable
@@ -252,6 +252,8 @@ class Journal:
             self._seed = bytes.fromhex(seed[1].decode())
         elif damaged := _DAMAGED.match(line.start):
             self._recorded_damage = int(damaged[1])
+        else:
+            self.damaged += 1
 
     def _index_result(self, number: int, offset: int, length: int) -> None:
         missing = number + 1 - len(self._offsets)

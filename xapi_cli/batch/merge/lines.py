@@ -4,7 +4,7 @@ import re
 from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.json import Number, strict
+from xapi_cli.request.json.syntax import Number, strict
 from xapi_cli.system.render import printable
 
 BLOCK = 64 * 1024

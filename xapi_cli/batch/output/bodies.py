@@ -16,7 +16,7 @@ from functools import lru_cache
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
 from xapi_cli.http.content_coding import decode_steps
 from xapi_cli.http.response_parser import ResponseHead
-from xapi_cli.request.json import check, encode_string, validated
+from xapi_cli.request.json.syntax import check, encode_string, validated
 
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
 _TEXT_TYPE = re.compile(

@@ -167,4 +167,4 @@ def _error_member(error: XapiError, message: str) -> bytes:
 def _code(status: int) -> int:
     """Return the exit code for *status*; a redirect that was not followed is no failure of a line."""
     failure = errors.of_status(status)
-    return 0 if failure is None or failure is RedirectError else failure.exit_code
+    return 0 if failure is None or issubclass(failure, RedirectError) else failure.exit_code

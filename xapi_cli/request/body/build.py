@@ -9,7 +9,7 @@ from xapi_cli.request.body.multipart import multipart
 from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import Body, Spool, Text
 from xapi_cli.request.items import Field, Items
-from xapi_cli.request.json import InvalidJSON, encode_string, validated
+from xapi_cli.request.json.syntax import InvalidJSON, encode_string, validated
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 

@@ -5,7 +5,7 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import Any
 
-from xapi_cli.request.json import WHITESPACE, InvalidJSON, Number, strict, validated
+from xapi_cli.request.json.syntax import WHITESPACE, InvalidJSON, Number, strict, validated
 
 _OPENING = re.compile(rf"{WHITESPACE.pattern}{{{WHITESPACE.pattern}")
 # the fast path of a name and its colon

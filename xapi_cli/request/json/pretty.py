@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from xapi_cli.request.json import check
+from xapi_cli.request.json.syntax import check
 from xapi_cli.system.render import escape_json, is_readable
 
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"

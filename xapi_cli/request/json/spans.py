@@ -11,7 +11,7 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 
-from xapi_cli.request.json import InvalidJSON, validated
+from xapi_cli.request.json.syntax import InvalidJSON, validated
 
 _BLOCK = 32 * 1024  # bytes; the validation of larger blocks is slower
 _SHORT = 64 * 1024  # bytes

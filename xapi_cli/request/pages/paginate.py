@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import urls
 from xapi_cli.request.calls import Call, displayed
-from xapi_cli.request.json import InvalidJSON
 from xapi_cli.request.json import spans as json
+from xapi_cli.request.json.syntax import InvalidJSON
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.pages.link_header import next_target

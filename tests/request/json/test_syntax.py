@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.json import InvalidJSON, encode_string, validated
+from xapi_cli.request.json.syntax import InvalidJSON, encode_string, validated
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
