@@ -402,3 +402,15 @@ def _record_all(failures: LoginFailures) -> None:
     failures.record_rejected_password(ME, REJECTED, "wrong")
     failures.record_failed(ME, NetworkError("no response"))
     failures.record_rejected_token(ME)
+
+
+def test_a_rejected_password_is_remembered_by_the_process_that_cannot_record_it(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "failures").touch()  # where the directory would be
+    failures = LoginFailures(FailureFiles(StateDirectory(tmp_path / "failures"), clock))
+
+    failures.record_rejected_password(ME, REJECTED, "secret")
+
+    assert _rejects(failures, "secret")
+    assert not _rejects(failures, "other")
+    clock.now += 61
+    assert not _rejects(failures, "secret")

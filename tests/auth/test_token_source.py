@@ -168,6 +168,19 @@ def test_another_login_failure_is_shared_for_two_seconds_only() -> None:
     assert shared.current() == Token("token-2")
 
 
+def test_a_source_that_serves_tries_again_at_once_after_a_rejected_password() -> None:
+    issuer = Issuer(LoginRefused("rejected"))
+    shared = TokenSource(issuer, serves=True)
+
+    for _ in range(2):
+        with pytest.raises(LoginRefused):
+            shared.current()
+    issuer.error = None
+
+    assert shared.failure is None
+    assert shared.current().access_token == "token-3"
+
+
 def test_a_supplied_token_is_never_replaced() -> None:
     shared = TokenSource(SuppliedToken("theirs"))
 

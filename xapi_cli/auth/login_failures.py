@@ -38,6 +38,7 @@ class LoginFailures:
 
     def __init__(self, records: "Failures") -> None:
         self._records = records
+        self._unrecorded: list[dict[str, Any]] = []  # rejected passwords, if the records cannot be written
 
     def now(self) -> float:
         """Return the time, in seconds, with which later failures can be compared."""
@@ -75,7 +76,9 @@ class LoginFailures:
             "message": error.message,
         }
         others = [other for other in entries if other["mark"] != entry["mark"]]
-        self._write(identity, "refused", {"entries": [entry, *others][:_MAX_REJECTED]})
+        rejected = [entry, *others][:_MAX_REJECTED]
+        self._write(identity, "refused", {"entries": rejected})
+        self._unrecorded = [] if self._read(identity, "refused") else rejected
 
     def record_failed(self, identity: Identity, error: XapiError) -> None:
         """Record, for waiting processes, that a login failed with *error*."""
@@ -106,11 +109,12 @@ class LoginFailures:
 
     def delete(self, identity: Identity) -> None:
         """Delete all records of *identity*."""
+        self._unrecorded = []
         self._records.remove(identity, _KINDS)
 
     def _rejected_passwords(self, identity: Identity) -> list[dict[str, Any]]:
         """Return the rejections of the last minute, the latest first; all have the same salt."""
-        entries = (self._read(identity, "refused") or {}).get("entries")
+        entries = (self._read(identity, "refused") or {"entries": self._unrecorded}).get("entries")
         wanted = {"salt": str, "mark": int, "at": float, "message": str}
         found = [
             entry

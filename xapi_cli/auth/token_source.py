@@ -7,7 +7,7 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import AuthenticationError, XapiError
+from xapi_cli.errors import AuthenticationError, LoginRefused, XapiError
 from xapi_cli.system import forks
 from xapi_cli.tokens import Token
 
@@ -23,7 +23,8 @@ class TokenSource:
     """The token of *credentials*, shared by any number of threads and requests.
 
     With *once*, for a single call, a 401 is final if the token is fresh or has been renewed. If it *serves* other
-    programs, for as long as they run, no failed login is final: the user may correct the password meanwhile.
+    programs, for as long as they run, no failed login is final: the user may correct the password meanwhile. A rejected
+    password then does not delay another one: the account refuses to send the same one again.
     *redact* gets each token, which is then removed from messages and logs.
     """
 
@@ -136,6 +137,8 @@ class TokenSource:
         try:
             yield
         except XapiError as error:
+            if self._serves and isinstance(error, LoginRefused):
+                raise
             is_final = isinstance(error, AuthenticationError) and not self._serves
             self._failure = copy(error)
             self._failure_expires = float("inf") if is_final else self._clock() + _FAILURE_LIFETIME
