@@ -35,6 +35,8 @@ def main() -> "NoReturn":
     except BaseException as error:  # run() handles all others; this one is raised by an import, or by the handling
         if own_process.is_out_of_memory(error):
             own_process.end_out_of_memory()
+        if own_process.is_out_of_descriptors(error):
+            own_process.end_out_of_descriptors()
         raise
 
 

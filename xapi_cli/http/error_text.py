@@ -60,7 +60,10 @@ _SYSTEM = {
     errno.EMFILE: "too many open files",
     errno.ENFILE: "too many open files",
 }
+_CHECK_LIMIT = "check the limit of open files with `ulimit -n`"
 _SYSTEM_HINTS = {
+    errno.EMFILE: _CHECK_LIMIT,
+    errno.ENFILE: _CHECK_LIMIT,
     errno.ECONNREFUSED: f"check the host and port of {BASE_URL}, and whether the server is running",
     errno.EHOSTUNREACH: _CHECK_ONLINE,
     errno.ENETUNREACH: _CHECK_ONLINE,

@@ -11,18 +11,22 @@ from xapi_cli.system import message_format
 
 TYPE_CHECKING = False  # importing `typing` needs memory
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
 _COLLECT_AFTER = 50_000  # objects; those loaded at startup stay alive, and collecting them repeatedly costs 8 ms
-_ENOMEM = 12
-_MESSAGE = b"xapi: error: not enough memory; check the limits with `ulimit -a`\n"
+_ENOMEM, _ENFILE, _EMFILE = 12, 23, 24
+_MESSAGE = b"xapi: error: %b; check the limits with `ulimit -a`\n"
 _JSON_MESSAGE = (
-    b'{"level": "error", "code": 1, "kind": "unexpected", "message": "not enough memory",'
+    b'{"level": "error", "code": 1, "kind": "unexpected", "message": "%b",'
     b' "hint": "check the limits with `ulimit -a`"}\n'
 )
+_NO_MEMORY, _NO_RESOURCES = b"not enough memory", b"not enough memory or file descriptors"
 _EXIT_CODE = 1
+_MOST_DESCRIPTORS = 10_240  # OPEN_MAX of macOS, where the hard limit may be higher than what can be set
 _previous_limit: tuple[int, int] | None = None
+_previous_descriptor_limit: tuple[int, int] | None = None
 
 
 def protect() -> None:
@@ -70,6 +74,41 @@ def restore_core_limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, _previous_limit)
 
 
+def raise_descriptor_limit() -> int | None:
+    """Raise the soft limit of open files to the hard limit, as far as allowed; return it, None if there is none.
+
+    The soft limit exists for programs that use select(2), which fails for a descriptor above 1023; xapi does not.
+    """
+    global _previous_descriptor_limit  # noqa: PLW0603  # see above
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _MOST_DESCRIPTORS):
+        if soft == resource.RLIM_INFINITY or (soft >= wanted and wanted != resource.RLIM_INFINITY):
+            break
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # the kernel has a limit of its own
+            continue
+        if _previous_descriptor_limit is None:
+            _previous_descriptor_limit = soft, hard
+        break
+    raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if raised == resource.RLIM_INFINITY else raised
+
+
+def descriptor_limit_of_caller() -> "Callable[[], None] | None":
+    """Return what a child process must call to get the previous limit of open files, None if it was not raised."""
+    if sys.platform == "win32" or _previous_descriptor_limit is None:
+        return None
+    import resource
+
+    previous = _previous_descriptor_limit
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, previous)
+
+
 def delay_garbage_collection() -> None:
     """Collect after 50,000 new objects instead of 700, because a command ends soon."""
     gc.set_threshold(_COLLECT_AFTER)
@@ -80,10 +119,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | SystemError) or (isinstance(error, OSError) and error.errno == _ENOMEM)
 
 
-def report_out_of_memory() -> None:
-    """Write the error message to stderr, with no allocation but a few small ones."""
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Return whether *error* shows that no file can be opened, such as that of a module."""
+    return isinstance(error, OSError) and error.errno in (_ENFILE, _EMFILE)
+
+
+def report_out_of_memory(reason: bytes = _NO_MEMORY) -> None:
+    """Write the error message with *reason* to stderr, with no allocation but a few small ones."""
     try:
-        os.write(2, _JSON_MESSAGE if message_format.is_json(sys.argv[1:], os.environ) else _MESSAGE)
+        os.write(2, (_JSON_MESSAGE if message_format.is_json(sys.argv[1:], os.environ) else _MESSAGE) % reason)
     except OSError:
         pass  # stderr may be closed
 
@@ -91,4 +135,10 @@ def report_out_of_memory() -> None:
 def end_out_of_memory() -> "NoReturn":
     """Write the error message to stderr and end the process."""
     report_out_of_memory()
+    os._exit(_EXIT_CODE)
+
+
+def end_out_of_descriptors() -> "NoReturn":
+    """Write the error message to stderr and end the process."""
+    report_out_of_memory(_NO_RESOURCES)
     os._exit(_EXIT_CODE)

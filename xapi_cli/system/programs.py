@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from xapi_cli.system import signals
+from xapi_cli.system import own_process, signals
 from xapi_cli.system.lifeline import killed_at_end
 
 if sys.platform == "win32":
@@ -78,7 +78,7 @@ def describe_failure(exit_code: int) -> str:
 
 
 class ChildProcess(subprocess.Popen[bytes]):
-    """A child process with the blocked and ignored signals that the caller of xapi had.
+    """A child process with the blocked and ignored signals, and the limit of open files, that the caller of xapi had.
 
     Its exit code is UNKNOWN_EXIT, instead of 0 as subprocess reports it, if other code in this process has waited for
     it, or SIGCHLD is ignored.
@@ -89,8 +89,9 @@ class ChildProcess(subprocess.Popen[bytes]):
             path = options.pop("executable", None) or command[0]
             super().__init__(windows.command_line([path, *command[1:]]), **options)
             return
-        with signals.of_caller() as prepare:
-            super().__init__(command, preexec_fn=prepare, **options)
+        with signals.of_caller() as ignore:
+            prepare = [each for each in (ignore, own_process.descriptor_limit_of_caller()) if each is not None]
+            super().__init__(command, preexec_fn=(lambda: [each() for each in prepare]) if prepare else None, **options)
 
     def poll(self) -> int | None:
         """Return the exit code, or None if the process is still running."""

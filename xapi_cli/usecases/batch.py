@@ -43,7 +43,7 @@ from xapi_cli.request.calls import Call
 from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
-from xapi_cli.system import signals
+from xapi_cli.system import own_process, signals
 from xapi_cli.system.progress import Lines
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
@@ -96,6 +96,7 @@ class Batch:
                 self._key_seed = self._journal.seed() if self._journal is not None else os.urandom(16)
             elif self._journal is not None:
                 self._key_seed = self._journal.stored_seed  # of lines that an earlier run has sent
+            own_process.raise_descriptor_limit()
             budget = MemoryBudget()
             shown = self._call_lines.line if self._call_lines else None
             self._writer = Writer(
