@@ -32,6 +32,8 @@ Everything else derives from the classes: what is the result of a line of `batch
 journal stores; the exit code of the summary; the tables of the documentation. A new kind of failure is a class here.
 """
 
+import errno
+import os
 import signal
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
@@ -40,11 +42,15 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+_RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
 class XapiError(Exception):
     """The base class of all failures; *message* states what happened, *hint* what to do."""
 
     exit_code = 1
     kind = "unexpected"
+    default_hint: str | None = None  # neutral: the server may have processed the request
     is_of_line = False  # in `batch`, it is the result of its line; any other failure ends the batch
     is_stored = False  # in a journal: the request got a response, so it may have changed something
     context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
@@ -169,6 +175,7 @@ class NetworkError(XapiError):
 
     exit_code = 11
     kind = "network"
+    default_hint = "run `xapi doctor` to check the connection"
     is_of_line = True
 
     def __init__(
@@ -270,6 +277,23 @@ def of_line(error: XapiError) -> XapiError | None:
     if isinstance(error, RedirectError | ClientStatusError | ServerStatusError):
         return AuthenticationError(error.message, hint=error.hint)
     return error if error.is_of_line else None
+
+
+def unexpected(error: BaseException) -> XapiError:
+    """Return the failure for *error*, which is none of xapi: without its message, which may contain a secret."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _RESOURCE_LIMITS):
+        return XapiError("not enough memory or file descriptors", hint="check the limits with `ulimit -a`")
+    return XapiError(
+        f"unexpected failure ({type(error).__name__}{_location(error)})",
+        hint="this is a bug: set XAPI_DEBUG=1 to see where it occurred",
+    )
+
+
+def _location(error: BaseException) -> str:
+    from traceback import extract_tb
+
+    frames = extract_tb(error.__traceback__)
+    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 def derived(of: type[XapiError] = XapiError) -> "Iterator[type[XapiError]]":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.errors import XapiError
     from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.request_log import RequestLog
     from xapi_cli.request.verbose import VerboseLog
@@ -116,6 +117,10 @@ class Runtime:
 
         commands = r"`xapi (?:login|api (?:load|list|show)|profile set)(?=[ `])(?![^`]* --profile )"
         return re.sub(commands, lambda found: f"{found[0]} --profile {pasteable(name)}", hint)
+
+    def complete_hint(self, failure: "XapiError") -> None:
+        """Give *failure* the hint with which it is reported: its own or the default, with the selected profile."""
+        failure.hint = self.with_profile(failure.hint or failure.default_hint)
 
     @property
     def max_time(self) -> float | None:

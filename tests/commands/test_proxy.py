@@ -15,9 +15,9 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, heads, response
 from tests.commands.profiles import write_config
-from tests.proxy.running import Proxy, proxy
-from tests.support.program import PYTHON, Xapi
-from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
+from tests.proxy.running import Proxy, proxy, start
+from tests.support.program import PROGRAM, PYTHON, Xapi
+from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, reset, send, sleep, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
 
 LARGE = 20 * 2**20  # bytes
@@ -95,6 +95,48 @@ def test_sigterm_reaches_the_command(xapi: Xapi) -> None:
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(30) == 9
+
+
+def test_sighup_ends_the_proxy_with_its_exit_code(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as server:
+        process, settings = start(xapi, bearing(server), "--write")
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out, err.count(b"error")) == (129, b"", 0)
+    assert not Path(settings["XAPI_PROXY_SOCKET"]).parent.exists()
+
+
+@pytest.mark.parametrize("on_sigterm", ["trap 'echo ended; exit' TERM", "trap '' TERM"], ids=["ends", "ignores it"])
+def test_after_max_time_the_command_ends_too(xapi: Xapi, on_sigterm: str) -> None:
+    script = f"{on_sigterm}; echo $$; while :; do sleep 0.1; done"
+    with Server([request(), send(OK)]) as server:
+        outcome = xapi("proxy", "--max-time", "1", "--", "sh", "-c", script, env=bearing(server))
+
+    number, *rest = outcome.out.split()
+    assert outcome.code == 12
+    assert outcome.err == "xapi: error: the command did not finish within 1 s; raise --max-time\n"
+    assert rest == (["ended"] if "ended" in on_sigterm else [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number), 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ['rmdir "$PWD"; exec "$@" --socket api.sock', 'exec "$@" --socket ""'],
+    ids=["in a deleted directory", "without a path"],
+)
+def test_a_socket_without_a_usable_path_is_a_usage_error(xapi: Xapi, tmp_path: Path, command: str) -> None:
+    (tmp_path / "directory").mkdir()
+    env = {"XAPI_BASE_URL": "http://api.test", "XAPI_TOKEN": TOKEN}
+    process = xapi.start("proxy", env=env, cwd=tmp_path / "directory", argv=("sh", "-c", command, "sh", str(PROGRAM)))
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert err.decode() in {
+        "xapi: error: --socket: the path is relative, and the current directory was deleted; give an absolute path\n",
+        "xapi: error: --socket is empty; give a value, or omit the option\n",
+    }
 
 
 def test_an_invalidated_token_is_renewed_once_for_all_clients(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -186,6 +228,7 @@ def test_a_body_is_passed_on_as_it_arrives_in_both_directions(xapi: Xapi) -> Non
         b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: %b\r\nOrigin: http://evil.test\r\n%b\r\n",
         b"CONNECT evil.test:443 HTTP/1.1\r\nHost: %b\r\n%b\r\n",
+        b"TRACE / HTTP/1.1\r\nHost: %b\r\n%b\r\n",
         b"GET http://evil.test/ HTTP/1.1\r\nHost: %b\r\n%b\r\n",
         b"POST / HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /",
         b"POST / HTTP/1.1\r\nHost: %b\r\n%bTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
@@ -254,6 +297,21 @@ def test_redirects_and_links_lead_to_the_proxy_and_cookies_are_dropped(xapi: Xap
     assert "Set-Cookie" not in found.headers
 
 
+def test_every_spelling_of_the_origin_leads_to_the_proxy_and_no_other_origin_does(xapi: Xapi) -> None:
+    own = ["http://api.test/a", "http://api.test:80/a", "HTTP://API.Test/a", "//api.test/a", "//api.test:80/a"]
+    other = ["http://api.test:81/a", "https://api.test/a", "//api.test.evil.test/a", "http://api.test@x.test/a", "/a"]
+    link = ", ".join(f'<{each}>; rel="next"' for each in own + other)
+    headers = [f"Link: {link}", f"Content-Location: {own[3]}", f"Location: {own[1]}"]
+    with Server([request(), send(response("201 Created", b"", *headers))]) as server:  # an HTTP proxy
+        env = {"XAPI_BASE_URL": "http://api.test", "XAPI_TOKEN": TOKEN, "HTTP_PROXY": server.url}
+        with proxy(xapi, env) as running, running.client() as client:
+            found = client.post("/")
+
+    assert found.headers["Location"] == found.headers["Content-Location"] == f"{running.url}/a"
+    rewritten = [f"{running.url}/a"] * len(own) + other
+    assert found.headers["Link"] == ", ".join(f'<{each}>; rel="next"' for each in rewritten)
+
+
 def test_a_rejected_fresh_token_is_passed_on_as_401(xapi: Xapi) -> None:
     rejection = response("401 Unauthorized", b'{"error":"own"}', "WWW-Authenticate: Bearer")
     with (
@@ -286,6 +344,41 @@ def test_a_failed_login_is_502_until_the_password_is_corrected(xapi: Xapi, sandb
     assert (failed.status_code, failed.json()["error"]) == (502, "auth")
     assert failed.json()["message"].startswith("xapi proxy: ")
     assert corrected.json()["email"] == MASTER.email
+
+
+def test_another_password_is_tried_at_once_and_the_same_one_is_not(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text(MASTER.password)
+    settings = {"base_url": sandbox.base_url, "username": MASTER.email, "password_command": ["cat", str(file)]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    write_config(xapi, "\n".join(["[profiles.work]", *lines, ""]))
+    with proxy(xapi, {}, "--port", "0", "--profile", "work") as running, running.client() as client:
+        client.get("/x-api/me")
+        sandbox.revoke_tokens()
+        file.write_text("wrong")
+        rejected, repeated = client.get("/x-api/me"), client.get("/x-api/me")
+        file.write_text(MASTER.password)
+        corrected = client.get("/x-api/me")
+
+    assert (rejected.status_code, repeated.status_code, corrected.status_code) == (502, 502, 200)
+    assert "was rejected (400 invalid_grant); check the username and the password" in rejected.json()["message"]
+    assert "less than a minute ago" in repeated.json()["message"]
+    assert repeated.json()["message"].endswith("or run `xapi login --profile work`")  # as `request` says it
+
+
+def test_a_failure_has_the_hint_that_request_prints(xapi: Xapi) -> None:
+    with Server([request(), reset()]) as server:
+        with proxy(xapi, bearing(server)) as running, running.client() as client:
+            failed = client.get("/")
+        printed = xapi("request", "/", env=bearing(server)).err
+
+    assert printed.endswith("; run `xapi doctor` to check the connection\n")
+    assert (failed.status_code, failed.json()["message"]) == (
+        502,
+        printed.strip().replace("xapi: error:", "xapi proxy:"),
+    )
 
 
 def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> None:

@@ -4,7 +4,7 @@ import shlex
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -53,18 +53,20 @@ class Proxy(NamedTuple):
 
 
 @contextmanager
-def proxy(xapi: Xapi, env: Mapping[str, str], *args: str) -> Iterator[Proxy]:
-    """Run `xapi proxy` with *args* for a `with` block, and stop it with SIGTERM."""
-    process, settings = start(xapi, env, *(args or ("--port", "0")))
+def proxy(xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = ()) -> Iterator[Proxy]:
+    """Run `xapi proxy` with *args* for a `with` block, by *argv* if it is given, and stop it with SIGTERM."""
+    process, settings = start(xapi, env, *(args or ("--port", "0")), argv=argv)
     yield Proxy(process, settings)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, TOKEN.encode() in err) == (0, b"", False), err
 
 
-def start(xapi: Xapi, env: Mapping[str, str], *args: str) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+def start(
+    xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = ()
+) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
     """Start `xapi proxy` with *args*; return the process and the settings that it prints."""
-    process = xapi.start("proxy", *args, env=env)
+    process = xapi.start("proxy", *args, env=env, argv=argv)
     assert process.stdout
     settings = {}
     for _ in range(2 if "--port" in args else 1):

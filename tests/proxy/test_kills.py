@@ -7,6 +7,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 from tests.commands.api import TOKEN, bearing, response
 from tests.proxy.running import Proxy, proxy, start
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, Step, hang, head, request, reset, send, until_closed
+from tests.support.servers import OK, Peer, Server, Step, hang, head, request, reset, send, until_closed, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
 
 LENGTH = 2**20
@@ -77,6 +78,79 @@ def test_a_killed_client_ends_its_call_only(
         assert not steps or gone.wait(30)
         with running.client() as client:
             assert client.get("/").text == "ok"
+
+
+@pytest.mark.parametrize("option", ["--port 0", ALL], ids=["TCP", "Unix socket"])
+@pytest.mark.parametrize("data", [GET + b"\r\n", POST + b"x" * LENGTH], ids=["GET", "POST"])
+def test_a_client_that_closes_only_its_direction_gets_the_response(
+    xapi: Xapi, runtime: dict[str, str], data: bytes, option: str
+) -> None:
+    is_closed = threading.Event()
+    with (
+        Server([request(), wait_for(is_closed), send(OK)], [request(), send(OK)]) as server,
+        proxy(xapi, bearing(server) | runtime, *option.split()) as running,
+        half_closed(running, data, server) as sock,
+    ):
+        is_closed.set()
+        received = b""
+        while block := sock.recv(65_536):
+            received += block
+
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize("option", ["--port 0", ALL], ids=["TCP", "Unix socket"])
+def test_a_client_that_closes_one_direction_and_then_the_other_ends_its_call(
+    xapi: Xapi, runtime: dict[str, str], option: str
+) -> None:
+    gone = threading.Event()
+
+    def wait_for_end(peer: Peer) -> None:
+        try:
+            until_closed()(peer)
+        finally:
+            gone.set()
+
+    with (
+        Server([request(), wait_for_end], [request(), send(OK)]) as server,
+        proxy(xapi, bearing(server) | runtime, *option.split()) as running,
+    ):
+        with half_closed(running, GET + b"\r\n", server):
+            assert not gone.is_set()
+        assert gone.wait(20)  # --timeout is 30 s
+
+
+def test_an_incomplete_request_ends_with_the_input_of_its_client(xapi: Xapi) -> None:
+    with (
+        Server([head(), until_closed()]) as server,
+        proxy(xapi, bearing(server)) as running,
+        connected(running, POST + b"part") as sock,
+    ):
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(1) == b""
+
+
+@contextmanager
+def half_closed(running: Proxy, data: bytes, server: Server) -> Iterator[socket.socket]:
+    """Send the request *data*, which reaches *server*, and close that direction; the proxy has noticed it then."""
+    if "XAPI_BASE_URL" in running.settings:
+        sock = connected(running, data)
+        other = httpx.Client(base_url=running.url, headers=running.headers, trust_env=False, timeout=60)
+    else:
+        path = running.settings["XAPI_PROXY_SOCKET"]
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(30)
+        sock.connect(path)
+        sock.sendall(data.replace(b"\r\n", b"\r\nHost: api\r\n", 1))
+        other = httpx.Client(base_url="http://api", transport=httpx.HTTPTransport(uds=path), timeout=60)
+    with sock, other:
+        while not server.received or b"\r\n\r\n" not in server.received[0]:
+            assert running.process.poll() is None
+        sock.shutdown(socket.SHUT_WR)
+        assert other.get("/").text == "ok"
+        assert other.get("/").text == "ok"  # the proxy has processed the events before the first one
+        yield sock
 
 
 UPSTREAM: dict[str, list[Step]] = {

@@ -79,8 +79,10 @@ def test_a_unix_socket_refuses_a_foreign_host() -> None:
     assert refused(RULES, "GET /v1 HTTP/1.1", host="evil.test", port=None) == 421
 
 
-def test_connect_and_upgrade_are_refused_but_not_the_upgrade_that_java_offers() -> None:
+def test_connect_trace_and_upgrade_are_refused_but_not_the_upgrade_that_java_offers() -> None:
     assert refused(RULES, "CONNECT api.test:443 HTTP/1.1", WITH_KEY) == 403
+    assert refused(RULES, "TRACE /v1/me HTTP/1.1", WITH_KEY) == 403
+    assert refused(RULES, "trace /v1/me HTTP/1.1", WITH_KEY) == 403  # some servers do not distinguish upper case
     assert refused(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade", "Upgrade: websocket") == 403
     assert url_of(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
 

@@ -4,14 +4,13 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import ClosedPipe, Interrupted, NetworkError, OutputError, XapiError
+from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError, unexpected
 from xapi_cli.system import own_process, signals
 from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-_RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
@@ -33,16 +32,11 @@ def _handled(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(failure, OutputError | ClosedPipe):
         discard_stdout()
     if not isinstance(failure, ClosedPipe | Interrupted):
-        failure.hint = runtime.with_profile(failure.hint or _default_hint(failure))
+        runtime.complete_hint(failure)
         runtime.terminal.fail(failure)
     if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
         runtime.terminal.log(_traceback(error))
     return failure.exit_code
-
-
-def _default_hint(failure: XapiError) -> str | None:
-    """Return the hint for a *failure* without one: it is neutral, because the server may have processed the request."""
-    return "run `xapi doctor` to check the connection" if isinstance(failure, NetworkError) else None
 
 
 def _as_xapi_error(error: BaseException) -> XapiError:
@@ -56,26 +50,14 @@ def _as_xapi_error(error: BaseException) -> XapiError:
     if _is_closed_pipe(error):
         return ClosedPipe("stdout was closed early")
     number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, MemoryError) or number in _RESOURCE_LIMITS:
-        return XapiError("not enough memory or file descriptors", hint="check the limits with `ulimit -a`")
     if number in _WRITE_ERRORS:
         return OutputError(f"stdout cannot be written: {os.strerror(number)}", hint="redirect it elsewhere")
-    return XapiError(
-        f"unexpected failure ({type(error).__name__}{_location(error)})",
-        hint="this is a bug: set XAPI_DEBUG=1 to see where it occurred",
-    )
+    return unexpected(error)
 
 
 def _is_closed_pipe(error: BaseException) -> bool:
     """Return whether Typer ended the program because stdout was closed while it printed the help."""
     return isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-
-
-def _location(error: BaseException) -> str:
-    from traceback import extract_tb
-
-    frames = extract_tb(error.__traceback__)
-    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 def _traceback(error: BaseException) -> str:

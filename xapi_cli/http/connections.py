@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from xapi_cli.errors import NetworkError, TimeoutExpired
+from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.exchange import Exchange
@@ -162,7 +162,12 @@ class Connections(Generic[R, E]):
     # steps
 
     def _begin(self, connection: Connection, request: R) -> None:
-        exchange = request.begin(connection, self._timeout)
+        try:
+            exchange = request.begin(connection, self._timeout)
+        except XapiError as error:  # the copy of its body cannot be read
+            self._pool.discard(connection)
+            self._on_error(request, error)
+            return
         self.busy[connection], request.exchange = request, exchange
         request.attempts += 1
         exchange.attempt = request.attempts

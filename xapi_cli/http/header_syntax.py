@@ -14,6 +14,7 @@ FIELD_LINE = re.compile(
     rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
 )
 LAST_CHUNK = b"0\r\n\r\n"
+REFUSED_METHODS = {"CONNECT": "it opens a tunnel", "TRACE": "its response returns the token"}  # and why
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _TARGET = rb"[\x21-\x7e]+"
 _VALUE = rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?"

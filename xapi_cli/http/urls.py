@@ -145,6 +145,19 @@ def same_origin(one: str, other: str) -> bool:
     return origin(one) == origin(other)
 
 
+def after_origin(reference: str, base: str) -> str | None:
+    """Return what follows the origin in *reference*, a text from the server; None unless the origin is that of *base*.
+
+    A *reference* that starts with // has the scheme of *base*.
+    """
+    try:
+        wanted = _split(base)
+        found = _split(f"{wanted.scheme}:{reference}" if reference.startswith("//") else reference, user_info=True)
+    except InvalidURL:
+        return None
+    return found.rest if found[:3] == wanted[:3] and not found.rest.startswith("\\") else None
+
+
 def host_and_port(text: str) -> tuple[str, int | None]:
     """Return the host in *text*, normalized and without brackets, and the port or None; raises InvalidURL."""
     reject_spaces(text)

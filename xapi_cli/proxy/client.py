@@ -1,6 +1,17 @@
-"""The connection of a client to the proxy, and the call that it waits for."""
+"""The connection of a client to the proxy, and the call that it waits for.
 
+A client that has sent its requests may close only its direction of the connection, and wait for the responses; the
+proxy receives the same from a client that has closed the connection. The kernel knows the difference: the closed end of
+a Unix socket hangs up, and the closed end of a TCP connection has no inode. Linux shows the latter, because the client
+runs on the same machine. Elsewhere, the end of the input is the end of a client on TCP.
+"""
+
+import select
 import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING
@@ -33,6 +44,8 @@ class Client:
         self._socket, self.port = sock, port
         self.input, self.output = bytearray(), bytearray()
         self.call: ForwardedCall | None = None
+        self.last_input = time.monotonic()
+        self.has_ended = False  # its input
         self.closes = False  # after the output; input is discarded
         self.discarded = 0  # bytes of input
         self.expires = float("inf")  # when it must have sent the rest of a request, or have closed the connection
@@ -43,10 +56,11 @@ class Client:
 
     def events(self) -> int:
         """Return the selector events to wait for."""
-        return (EVENT_READ if len(self.input) < _MAX_INPUT else 0) | (EVENT_WRITE if self.output else 0)
+        is_receiving = not self.has_ended and len(self.input) < _MAX_INPUT
+        return (EVENT_READ if is_receiving else 0) | (EVENT_WRITE if self.output else 0)
 
     def receive(self) -> bool:
-        """Append what has arrived to the input; return False if the client has closed the connection."""
+        """Append what has arrived to the input, or record its end; return False if the connection is broken."""
         try:
             data = self._socket.recv(_BLOCK)
         except BlockingIOError:
@@ -54,7 +68,30 @@ class Client:
         except OSError:
             return False
         self.input += data
-        return bool(data)
+        self.last_input = time.monotonic()
+        self.has_ended = not data
+        return True
+
+    @property
+    def hangs_up(self) -> bool:
+        """Whether the other end of the connection is known to be closed in both directions; always False on Windows."""
+        if sys.platform == "win32":
+            return False
+        poll = select.poll()
+        poll.register(self._socket, 0)
+        return bool(poll.poll(0))  # POLLHUP or POLLERR
+
+    @property
+    def ends(self) -> bytes:
+        """The ends of the connection over TCP, the client's first, as proc_pid_net(5) shows them; b"" if it is gone."""
+        shown = []
+        try:
+            for address, port in (self._socket.getpeername(), self._socket.getsockname()):
+                (number,) = struct.unpack("=I", socket.inet_aton(address))
+                shown.append(b" %08X:%04X" % (number, port))
+        except OSError:
+            return b""
+        return b"".join(shown) + b" "
 
     def send(self) -> bool:
         """Send output as far as the client takes it; return False if the client has closed the connection."""
@@ -74,6 +111,11 @@ class Client:
         """Whether the client does not read its output."""
         return len(self.output) >= _MAX_OUTPUT
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no call, and has not begun to send one."""
+        return self.call is None and not (self.input or self.output or self.closes)
+
     def end_output(self) -> None:
         """Tell the client that nothing more follows; it may still be sending."""
         with suppress(OSError):
@@ -82,6 +124,33 @@ class Client:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+
+def without_receiver(clients: Sequence[Client]) -> list[Client]:
+    """Return those of *clients*, the input of which has ended, whose output no process receives."""
+    found = [client for client in clients if client.hangs_up]
+    others = [client for client in clients if client.port is not None and client not in found]
+    if others:
+        connections = _connections()
+        found += [client for client in others if not _has_process(client.ends, connections)]
+    return found
+
+
+def _connections() -> bytes:
+    """Return the TCP connections of this machine, as Linux shows them."""
+    try:
+        with open("/proc/net/tcp", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _has_process(ends: bytes, connections: bytes) -> bool:
+    """Return whether a process has the end of a connection open that *connections* has with these *ends*."""
+    _, found, after = connections.partition(ends) if ends else (b"", b"", b"")
+    # the fields before the inode: the state, queues, timer, retransmissions, user and timeout
+    fields = after.split(None, 7)
+    return bool(found) and len(fields) > 6 and fields[6] != b"0"
 
 
 class ForwardedCall:
@@ -112,6 +181,7 @@ class ForwardedCall:
         self.has_rejection = False  # all of it
         self.is_responding = False  # the final response is being passed on
         self.is_chunked = False
+        self.ends_connection = False  # as the client was told
         self.is_over = False  # the client needs no response any more
 
     def begin(self, connection: "Connection", timeout: float) -> StreamedExchange:

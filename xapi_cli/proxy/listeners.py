@@ -41,11 +41,13 @@ if sys.platform == "win32":
 else:
 
     def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
-        """Return a Unix socket at *chosen*, or in a new private directory, and its path; *stack* removes both.
+        """Return a Unix socket at *chosen*, an absolute path, or in a new private directory, and its path.
+
+        *stack* removes both.
 
         Raises UsageError.
         """
-        path = os.path.abspath(chosen) if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
+        path = chosen if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
         if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
             raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -4,7 +4,7 @@ import json
 import re
 from http.client import responses
 
-from xapi_cli.http import authorization
+from xapi_cli.http import authorization, urls
 from xapi_cli.http.connection import Route
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.proxy.request_parser import RequestHead
@@ -20,7 +20,9 @@ _HOP_BY_HOP = frozenset(
 _NOT_FORWARDED = _HOP_BY_HOP | {b"authorization", b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
 _NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie", b"set-cookie2"}
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
-_WITH_URL = frozenset({b"location", b"content-location", b"link"})
+_LINK = b"link"
+_WITH_URL = frozenset({b"location", b"content-location", _LINK})
+_TARGET = re.compile(r"(?<=<)[^<>]*(?=>)")  # of a link (RFC 8288, section 3)
 _FORWARDED: dict[RequestHead, bytes] = {}  # the header lines of a client that sends identical requests
 _MAX_CACHED = 256
 
@@ -63,7 +65,7 @@ def response_head(head: ResponseHead, request: RequestHead, origin: str, *, clos
     for name, value in head.raw_headers:
         lowered = name.lower()
         if lowered not in dropped:
-            sent = _rewritten(value, origin, request) if lowered in _WITH_URL else value
+            sent = _rewritten(value, origin, request, has_links=lowered == _LINK) if lowered in _WITH_URL else value
             lines.append(b"%s: %s\r\n" % (name, sent))
     framing = _framing(head, request)
     lines.append(framing)
@@ -88,11 +90,16 @@ def ends_with_connection(head: ResponseHead, request: RequestHead) -> bool:
     return head.has_body(request.method) and not _framing(head, request)
 
 
-def _rewritten(value: bytes, origin: str, request: RequestHead) -> bytes:
+def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:
     """Return *value*, a URL or links, with the API's *origin* replaced by that of the proxy, as the client knows it."""
-    host = (request.get(b"host") or "").encode("latin-1")
-    pattern = re.compile(rb"(?<![^\s<])" + re.escape(origin.encode("ascii")) + rb"(?=[/?#>]|$)", re.IGNORECASE)
-    return pattern.sub(lambda found: b"http://" + host, value)
+    own = f"http://{request.get(b'host') or ''}"
+
+    def rewritten(reference: str) -> str:
+        rest = urls.after_origin(reference.strip(), origin)
+        return reference if rest is None else own + rest
+
+    text = value.decode("latin-1")
+    return (_TARGET.sub(lambda found: rewritten(found[0]), text) if has_links else rewritten(text)).encode("latin-1")
 
 
 def own_response(status: int, kind: str, message: str, *, closes: bool, has_body: bool = True) -> bytes:

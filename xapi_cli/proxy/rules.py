@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
+from xapi_cli.http.header_syntax import REFUSED_METHODS
 from xapi_cli.proxy.request_parser import RequestHead
 from xapi_cli.request import read_only
 
@@ -72,8 +73,8 @@ class Rules(NamedTuple):
             raise Refusal(403, "origin", "the request has an Origin header: web pages may not use the proxy")
         if port is not None and not self._has_key(head):
             raise Refusal(401, "key", "the request has no valid key; send XAPI_TOKEN of the proxy as a bearer token")
-        if head.method == "CONNECT":
-            raise Refusal(403, "method", "CONNECT was refused: the proxy forwards requests, not connections")
+        if reason := REFUSED_METHODS.get(head.method.upper()):
+            raise Refusal(403, "method", f"{head.method.upper()} was refused: {reason}")
         if head.listed(b"upgrade") - {b"h2c"}:
             raise Refusal(403, "upgrade", "Upgrade was refused: the proxy forwards only HTTP/1.1")
         url = self._resolved(head, host)

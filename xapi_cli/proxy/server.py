@@ -12,6 +12,10 @@ place:
 
 Backpressure: from a client that does not read, nothing more is received for it; for an API that does not read, nothing
 more is read from the client. So a body of any size takes constant memory in both directions.
+
+Each call takes two descriptors, and the number of descriptors is limited. So no more clients are accepted than half of
+them; the others wait in the backlog of the system until a client leaves. Meanwhile, a connection ends with its call,
+and those that are idle are closed.
 """
 
 import errno
@@ -26,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
+from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError, unexpected
+from xapi_cli.http import error_text  # noqa: F401 - it cannot be imported any more when there is no descriptor left
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop
@@ -34,7 +39,7 @@ from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.http.network import Network
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.proxy import messages
-from xapi_cli.proxy.client import Client, ForwardedCall
+from xapi_cli.proxy.client import Client, ForwardedCall, without_receiver
 from xapi_cli.proxy.request_parser import InvalidRequest, take_head
 from xapi_cli.proxy.rules import Refusal, Rules
 from xapi_cli.proxy.streamed_exchange import StreamedExchange
@@ -47,7 +52,9 @@ if TYPE_CHECKING:
 _TICK = 0.25  # seconds between two timeout checks
 _BACKLOG = 512  # connections that the system accepts before the proxy does
 _ACCEPTED_AT_ONCE = 64
+_OTHER_DESCRIPTORS = 48  # those that this process has open, and those of a login
 _MAX_REJECTION = 65_536  # bytes of the body of a 401
+_IDLE = 0.5  # seconds after which a client is not expected to send its next request at once
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
 _REPLAYS = 1
@@ -58,8 +65,9 @@ class Server:
     """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
 
     *timeout*, in seconds, limits each wait for the API or for the headers of a request. *redact* removes secrets from a
-    message. With *interactive*, a login may prompt the user; it then blocks all calls. *log* gets each request that is
-    sent.
+    message, and *complete* gives a failure its hint. *descriptors* is how many this process may have,
+    None for any number. With *interactive*, a login may prompt the user; it then blocks all calls. *log* gets each
+    request that is sent.
     """
 
     def __init__(
@@ -70,11 +78,13 @@ class Server:
         *,
         timeout: float,
         redact: Callable[[str], str],
+        complete: Callable[[XapiError], None],
+        descriptors: int | None = None,
         interactive: bool = False,
         log: "RequestLog | None" = None,
     ) -> None:
         self._network, self._tokens, self._rules = network, tokens, rules
-        self._timeout, self._redact = timeout, redact
+        self._timeout, self._redact, self._complete = timeout, redact, complete
         self._policy: Policy[Call] = Policy(rules.base_url, replays=_REPLAYS, tokens=tokens)
         self._loop = EventLoop()
         self._connections: Connections[ForwardedCall, StreamedExchange] = Connections(
@@ -94,7 +104,8 @@ class Server:
         self._held: deque[ForwardedCall] = deque()  # until the login in progress has ended
         self._waiting: deque[Client] = deque()  # whose call has ended, or has a connection now
         self._numbers = count()
-        self._is_full = False  # no more descriptors
+        self._max_clients = _NEVER if descriptors is None else max(1, (descriptors - _OTHER_DESCRIPTORS) // 2)
+        self._is_full = False  # no more clients are accepted
         self._next_timeout_check = 0.0
 
     # for the caller
@@ -164,19 +175,29 @@ class Server:
 
     def _accept(self, listener: socket.socket, port: int | None) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
+            if len(self._clients) >= self._max_clients and not self._drop_idle():
+                self._pause_listening()
+                return
             try:
-                accepted = listener.accept()[0]
+                client = Client(listener.accept()[0], port)
             except BlockingIOError:
                 return
-            except OSError as error:
+            except OSError as error:  # also of a client that has already left
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._is_full = True  # until a client leaves
-                    for each in self._listeners:
-                        self._loop.unwatch_pipe(each.fileno())
+                    self._pause_listening()
                 return
-            client = Client(accepted, port)
             self._clients.add(client)
             self._loop.watch(client, client.events())
+
+    def _pause_listening(self) -> None:
+        """Accept no connection until a client leaves, or the next check of timeouts."""
+        self._is_full = True
+        for each in self._listeners:
+            self._loop.unwatch_pipe(each.fileno())
+
+    def _resume_listening(self) -> None:
+        self._is_full = False
+        self._watch_listeners()
 
     # clients
 
@@ -188,6 +209,8 @@ class Server:
             self._drop(client)
             return
         self._advance(client)
+        if client.has_ended and client in self._clients:
+            self._drop_left([client])
 
     def _advance(self, client: Client) -> None:
         """Process the input of *client* as far as possible, and send its output."""
@@ -207,6 +230,8 @@ class Server:
                 continue
             number, begun = next(self._numbers), self._waiting.append
             self._start(ForwardedCall(number, client, head, url, self._policy, begun))
+        if client.has_ended and client.call is None:
+            client.closes = True
         if client.closes:
             client.discarded += len(client.input)
             client.input.clear()
@@ -218,7 +243,7 @@ class Server:
         """Send the output of *client*, watch it for what it needs now, and close it at its end."""
         if client not in self._clients:
             return
-        if not client.send() or (client.closes and client.discarded > _MAX_LINGER):
+        if not client.send() or (client.closes and client.discarded > _MAX_LINGER) or self._is_over(client):
             self._drop(client)
             return
         call = client.call
@@ -228,6 +253,15 @@ class Server:
             return
         self._set_limit(client)
         self._loop.watch(client, client.events())
+
+    @staticmethod
+    def _is_over(client: Client) -> bool:
+        """Return whether *client*, whose input has ended, has got its responses, or has not sent a complete request."""
+        if not client.has_ended:
+            return False
+        if client.call is None:
+            return client.closes and not client.output
+        return client.call.upload.wants_data  # what has arrived of the body was taken
 
     def _set_limit(self, client: Client) -> None:
         """Limit the time for the rest of a request line and headers, and for a client to close its connection.
@@ -280,6 +314,19 @@ class Server:
         client.output += messages.own_response(status, kind, message, closes=closes, has_body=method != "HEAD")
         client.closes = client.closes or closes
 
+    def _drop_idle(self) -> bool:
+        """Drop a client that has been idle; return whether there was one."""
+        limit = time.monotonic() - _IDLE
+        client = next((each for each in self._clients if each.is_idle and each.last_input < limit), None)
+        if client is not None:
+            self._drop(client)
+        return client is not None
+
+    def _drop_left(self, clients: list[Client]) -> None:
+        """Drop those of *clients*, whose input has ended, that do not wait for a response."""
+        for client in without_receiver(clients):
+            self._drop(client)
+
     def _drop(self, client: Client) -> None:
         """Close the connection of *client*; its call is not continued."""
         if client.call is not None:
@@ -288,8 +335,7 @@ class Server:
         self._loop.unwatch(client)
         client.close()
         if self._is_full:
-            self._is_full = False
-            self._watch_listeners()
+            self._resume_listening()
 
     # the flow of a call
 
@@ -320,9 +366,12 @@ class Server:
         except XapiError as error:
             self._fail(call, error)
             return
+        except Exception as error:  # noqa: BLE001 - of a login, for example; the other calls go on
+            self._fail(call, unexpected(error))
+            return
         if isinstance(step, Send):
             if call.rejection is not None and not call.upload.is_replayable:
-                self._fail(call, NetworkError("the token was rejected, and the body is too large to be sent again"))
+                self._fail(call, _too_large())
                 return
             call.step, call.rejection = step, None
             self._connections.send(call, self._network.route(step.call.url))
@@ -336,6 +385,7 @@ class Server:
         client = call.client
         is_last = not call.upload.has_ended or not call.head.persists
         self._end(call)
+        self._complete(error)
         status = 504 if isinstance(error, TimeoutExpired) else 502
         self._refuse(client, status, error.kind, self._redact(str(error)), closes=is_last, method=call.head.method)
         self._waiting.append(client)
@@ -343,10 +393,10 @@ class Server:
     def _respond(self, call: ForwardedCall, head: ResponseHead) -> None:
         """Begin to pass the final response with *head* on."""
         client = call.client
-        closes = not call.head.persists or (head.status >= 300 and not call.upload.has_ended)
+        closes = not call.head.persists or self._is_full or (head.status >= 300 and not call.upload.has_ended)
         text, call.is_chunked = messages.response_head(head, call.head, self._rules.origin, closes=closes)
         if call.rejection is None:
-            call.is_responding = True
+            call.is_responding, call.ends_connection = True, closes
             client.output += text
             return
         self._tokens.record_rejection()
@@ -446,7 +496,7 @@ class Server:
         self._connections.release(exchange, is_reusable=exchange.end())
         assert exchange.head is not None  # noqa: S101 - the response is complete
         is_ending = messages.ends_with_connection(exchange.head, call.head)
-        closes = is_ending or not call.head.persists or not call.upload.has_ended
+        closes = is_ending or call.ends_connection or not call.head.persists or not call.upload.has_ended
         self._end(call)
         client.closes = client.closes or closes
         self._waiting.append(client)
@@ -477,7 +527,10 @@ class Server:
                     self._expire(call, exchange)
         for client in [each for each in self._clients if each.expires <= now]:
             self._expire_client(client)
+        self._drop_left([each for each in self._clients if each.has_ended])
         self._connections.close_expired()
+        if self._is_full:
+            self._resume_listening()
 
     def _expire(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         if call.rejection is not None:
@@ -495,6 +548,10 @@ class Server:
         self._refuse(client, 408, "timeout", f"the headers of the request were not complete within {self._timeout:g} s")
         client.expires = _NEVER
         self._settle(client)
+
+
+def _too_large() -> NetworkError:
+    return NetworkError("the token was rejected, and the body is too large to be sent again", hint="send it again")
 
 
 def _framed(block: bytes, *, is_chunked: bool) -> bytes:

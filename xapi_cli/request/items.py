@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.header_syntax import check_field
+from xapi_cli.http.header_syntax import REFUSED_METHODS, check_field
 from xapi_cli.system.render import printable
 
 STDIN = "-"  # instead of a file name
@@ -26,7 +26,6 @@ _URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leadi
 _UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-_REJECTED_METHODS = frozenset({"CONNECT", "TRACE"})  # CONNECT opens a tunnel, and TRACE returns the token
 Header = tuple[str, str | None]
 _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
 
@@ -170,7 +169,7 @@ def method(text: str) -> str:
     """Return the method *text* in uppercase; raise UsageError if it is not allowed."""
     if not _is_letters(text):
         raise UsageError("a METHOD consists of letters only", hint="write for example GET or POST")
-    if text.upper() in _REJECTED_METHODS:
+    if text.upper() in REFUSED_METHODS:
         raise UsageError(f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(METHODS)}")
     return text.upper()
 

@@ -71,7 +71,7 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
     (variable,) = SETTINGS["profile"].variables
     if flags.get("profile") == "":
-        raise _empty_flag("profile")
+        raise empty_option("--profile")
     name = flags.get("profile") or environ.get(variable) or found.default_profile or "default"
     return values.profile_name(name)
 
@@ -134,7 +134,7 @@ class _Sources(NamedTuple):
         """Return the value of the setting *key* from the first source that has it, otherwise None."""
         setting, flag = SETTINGS[key], self.flags.get(key)
         if flag == "":
-            raise _empty_flag(key)
+            raise empty_option(setting.flags[0])
         if flag:
             return prefixed(setting.flags[0], setting.type.parse, flag)
         for variable in setting.variables:
@@ -153,8 +153,9 @@ class _Sources(NamedTuple):
         return prefixed(place, SETTINGS[key].type.from_profile, value, self.directory)
 
 
-def _empty_flag(key: str) -> UsageError:
-    return UsageError(f"{SETTINGS[key].flags[0]} is empty", hint="give a value, or omit the option")
+def empty_option(name: str) -> UsageError:
+    """Return the error for the option *name* with an empty value."""
+    return UsageError(f"{name} is empty", hint="give a value, or omit the option")
 
 
 def _token_base_url(settings: Settings, sources: _Sources) -> str | None:

@@ -2,17 +2,19 @@
 
 import secrets
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.errors import Interrupted, UsageError, XapiError
 from xapi_cli.http.network import Network
 from xapi_cli.proxy import listeners
 from xapi_cli.proxy.rules import Allowed, Rules
 from xapi_cli.proxy.server import Server
-from xapi_cli.system import programs, signals
+from xapi_cli.settings import resolve, values
+from xapi_cli.system import own_process, programs, signals
 from xapi_cli.system.render import exports, printable
 from xapi_cli.usecases import child_command
 
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
 
-_GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal
+_GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
 _KEY_SIZE = 32  # bytes
+_ENDS_SERVING = (signal.SIGINT, signal.SIGTERM)  # as the user is told; another signal is not the expected end
 
 
 class ProxyOptions(NamedTuple):
@@ -42,6 +45,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     """
     if options.socket is not None and options.port is not None:
         raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
+    socket_path = _absolute(options.socket)
     allowed = [Allowed.parse(each) for each in options.allow]
     base_url, key = runtime.base_url, secrets.token_urlsafe(_KEY_SIZE)
     tokens = runtime.tokens(serves=True)
@@ -55,6 +59,8 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         rules,
         timeout=settings.timeout,
         redact=terminal.redactor.redact,
+        complete=runtime.complete_hint,
+        descriptors=own_process.raise_descriptor_limit(),
         interactive=terminal.interactive and not options.command,
         log=runtime.request_log,
     )
@@ -64,15 +70,22 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         if options.command or options.port is not None:
             listener, port = listeners.on_port(options.port or 0)
             server.listen(listener, port)
-        if options.socket is not None or port is None or (options.command and listeners.HAS_UNIX_SOCKETS):
-            listener, path = listeners.on_path(options.socket, runtime.environ, stack)
+        if socket_path is not None or port is None or (options.command and listeners.HAS_UNIX_SOCKETS):
+            listener, path = listeners.on_path(socket_path, runtime.environ, stack)
             server.listen(listener, None)
         given = _settings(base_url[len(rules.origin) :], port, key, path)
         if options.command:
             terminal.no_input = True
             return _run_command(runtime, server, options.command, given)
-        _serve_until_signal(server, terminal, lambda: _print_settings(terminal, given))
-    return 0
+        number = _serve_until_signal(server, terminal, lambda: _print_settings(terminal, given))
+    return 0 if number in _ENDS_SERVING else Interrupted(number).exit_code
+
+
+def _absolute(path: str | None) -> str | None:
+    """Return *path*, the value of --socket, as an absolute path; raises UsageError."""
+    if path == "":
+        raise resolve.empty_option("--socket")
+    return None if path is None else resolve.prefixed("--socket", values.absolute, path)
 
 
 def _settings(base_path: str, port: int | None, key: str, path: str | None) -> dict[str, str]:
@@ -93,12 +106,12 @@ def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
 # until the end
 
 
-def _serve_until_signal(server: Server, terminal: "Terminal", print_settings: "Callable[[], None]") -> None:
-    is_ending = False
+def _serve_until_signal(server: Server, terminal: "Terminal", print_settings: "Callable[[], None]") -> int:
+    """Serve until a signal, and return its number."""
+    received: list[int] = []
 
     def stop(number: int) -> bool:
-        nonlocal is_ending
-        is_ending = True
+        received.append(number)
         if number == signal.SIGINT:
             terminal.end_interruption()
         server.wake()
@@ -106,7 +119,8 @@ def _serve_until_signal(server: Server, terminal: "Terminal", print_settings: "C
 
     with signals.graceful_stop(stop):
         print_settings()
-        server.serve(lambda: is_ending, grace=_GRACE_PERIOD)
+        server.serve(lambda: bool(received), grace=_GRACE_PERIOD)
+    return received[0]
 
 
 def _run_command(runtime: "Runtime", server: Server, command: Sequence[str], given: Mapping[str, str]) -> int:
@@ -127,13 +141,32 @@ def _run_command(runtime: "Runtime", server: Server, command: Sequence[str], giv
             child = programs.ChildProcess([programs.find(command[0], environ), *command[1:]], env=environ)
         except (OSError, ValueError) as error:
             raise child_command.failure(command[0], error) from error
-        pass_on_to(child)
-        server.run_in_thread(child.wait, codes.append)
-        server.serve(lambda: bool(codes), grace=0)
+        try:
+            pass_on_to(child)
+            server.run_in_thread(child.wait, codes.append)
+            server.serve(lambda: bool(codes), grace=0)
+        except BaseException:  # --max-time has expired, or the proxy has failed
+            signals.cancel_alarm()
+            _end(child, server)
+            raise
     code = codes[0]
     if isinstance(code, Exception):
         raise XapiError(f"the exit code of {printable(command[0])} cannot be read") from code
     return 128 - code if code < 0 else code
+
+
+def _end(child: programs.ChildProcess, server: Server) -> None:
+    """End *child*, whose calls fail now, with SIGTERM, and with SIGKILL if it does not end soon."""
+    try:
+        server.close()
+    finally:
+        with suppress(OSError):
+            child.terminate()
+        try:
+            child.wait(_GRACE_PERIOD)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 def _bypass_proxies(environ: dict[str, str]) -> None:

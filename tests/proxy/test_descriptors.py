@@ -1,0 +1,97 @@
+"""The limit of open files: the proxy raises it for itself, and what it cannot raise delays clients but ends no call."""
+
+import asyncio
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+from tests.commands.api import TOKEN, bearing
+from tests.proxy.running import Proxy, proxy
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import OK, Peer, Server, Step, request, send, wait_for
+
+CALLS = 130
+
+
+def limited(limit: str) -> tuple[str, ...]:
+    """Return the command that starts the program with *limit*."""
+    return ("sh", "-c", f'ulimit {limit}; exec "$@"', "sh", str(PROGRAM))
+
+
+def statuses(running: Proxy) -> list[int]:
+    """Return the statuses of concurrent calls, each over its own connection."""
+
+    async def call_all() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=CALLS)
+        async with httpx.AsyncClient(
+            base_url=running.url, headers=running.headers, trust_env=False, timeout=60, limits=limits
+        ) as client:
+            return await asyncio.gather(*(client.get("/") for _ in range(CALLS)))
+
+    return [each.status_code for each in asyncio.run(call_all())]
+
+
+def after(count: int) -> list[Step]:
+    """Return the steps of a server that responds when *count* requests have arrived."""
+    have_arrived, lock, arrived = threading.Event(), threading.Lock(), []
+
+    def arrive(peer: Peer) -> None:
+        with lock:
+            arrived.append(peer)
+        if len(arrived) >= count:
+            have_arrived.set()
+
+    return [request(), arrive, wait_for(have_arrived), send(OK)]
+
+
+def test_the_soft_limit_does_not_limit_the_calls(xapi: Xapi) -> None:
+    with (
+        Server(after(CALLS)) as server,
+        proxy(xapi, bearing(server), argv=limited("-S -n 128")) as running,
+    ):
+        assert statuses(running) == [200] * CALLS
+
+
+def test_the_soft_limit_does_not_limit_the_jobs_of_a_batch(xapi: Xapi) -> None:
+    with Server(after(CALLS)) as server:
+        process = xapi.start(
+            "batch",
+            "-j",
+            str(CALLS),
+            stdin=subprocess.PIPE,
+            env=bearing(server),
+            argv=limited("-S -n 64"),
+        )
+        out, _ = process.communicate(b'{"path": "/"}\n' * CALLS, timeout=60)
+
+    assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
+
+
+def test_clients_wait_when_no_more_connections_can_be_opened(xapi: Xapi) -> None:
+    with (
+        Server(after(20)) as server,
+        proxy(xapi, bearing(server), argv=limited("-n 128")) as running,
+    ):
+        assert statuses(running) == [200] * CALLS
+
+
+def test_the_command_has_the_limit_of_the_caller(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as server:
+        process = xapi.start("proxy", "--", "sh", "-c", "ulimit -S -n", env=bearing(server), argv=limited("-S -n 128"))
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out, err) == (0, b"128\n", b"")
+
+
+@pytest.mark.parametrize("command", [("proxy", "--", "true"), ("batch",)], ids=["proxy", "batch"])
+@pytest.mark.parametrize("count", range(4, 13))
+def test_too_few_descriptors_to_start_are_one_error_line(xapi: Xapi, command: tuple[str, ...], count: int) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": TOKEN}
+    process = xapi.start(*command, env=env, argv=limited(f"-n {count}"))
+    _, err = process.communicate(timeout=30)
+
+    assert err.count(b"\n") == 1
+    assert b"Traceback" not in err
+    assert process.returncode != 0 or err.startswith(b"xapi: 0 lines")
