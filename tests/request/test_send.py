@@ -174,4 +174,4 @@ def test_the_reason_phrase_is_escaped_and_shortened(router: Router) -> None:
 
     error = status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None)
 
-    assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way"
+    assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way " + "x" * 45 + "…"

@@ -1,3 +1,6 @@
+import json
+from urllib.parse import quote
+
 import pytest
 
 from tests.support.servers import Stopwatch
@@ -113,3 +116,45 @@ def test_only_the_cursors_of_the_server_are_shown_in_the_url_of_a_page(query: st
     url = "https://api.example.com/items?"
 
     assert redact_page_url(url + query, {"given token"}) == url + (redacted or query)
+
+
+SECRET = 'can"ary \\ of 131+' + "-7Zqé" * 23
+
+
+@pytest.mark.parametrize("mark", ["…", "..."])
+@pytest.mark.parametrize("length", [4, 5, 7, 8, 9, 12, 13, 40, 100, 130])
+def test_the_beginning_of_a_secret_is_redacted_where_a_text_was_cut(length: int, mark: str) -> None:
+    redactor = Redactor()
+    redactor.add(SECRET)
+    start = SECRET[:length]
+    encoded = quote(start, safe="")
+    parts = [start, json.dumps(start, ensure_ascii=False)[1:-1], encoded, quote(encoded, safe="")]
+    parts += [f"{encoded}%", f"{encoded}%2", f"{start}\\", f"{start}\ufffd"]
+
+    for part in parts:
+        assert not redactor.redact(f'string ("q{part}{mark}) and others').replace("***", "").count(SECRET[:4])
+        assert redactor.redact(f'string ("q{part}{mark}) and others').startswith('string ("q***')
+
+
+def test_a_beginning_that_is_too_short_or_is_not_cut_is_not_redacted() -> None:
+    redactor = Redactor()
+    redactor.add("canary-token")
+
+    for text in ("can… can...", "canary-to", "canary-to others…", "canary-to.", "a canary-tower…"):
+        assert redactor.redact(text) == text
+
+
+def test_a_secret_is_redacted_in_json() -> None:
+    redactor = Redactor()
+    redactor.add('pass"wo\\rd')
+
+    assert redactor.redact(json.dumps({"a": 'pass"wo\\rd'})) == '{"a": "***"}'
+
+
+@pytest.mark.parametrize("text", ["…" * 90_000, "canary" * 15_000 + "…", "canar…" * 15_000, "%25" * 30_000 + "…"])
+def test_a_long_text_that_is_cut_is_redacted_in_linear_time(text: str) -> None:
+    redactor = Redactor()
+    redactor.add("canary-token" * 20)
+    with Stopwatch() as watch:
+        redactor.redact(text)
+    assert watch.seconds < 2

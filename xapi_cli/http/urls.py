@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.system.redact import REDACTED
+from xapi_cli.system.render import shortened
 
 Origin = tuple[str, str, int]
 
@@ -337,7 +338,7 @@ def _split(url: str, *, user_info: bool = False) -> _Parts:
         raise InvalidURL("is not an http or https URL")
     scheme, authority, rest = match[1].lower(), match[2], match[3]
     if scheme not in _DEFAULT_PORTS:
-        raise InvalidURL(f"has the scheme {scheme[:20]!r}, not http or https")
+        raise InvalidURL(f"has the scheme {shortened(scheme, 20)!r}, not http or https")
     if "@" in authority and not user_info:
         raise InvalidURL(
             "has user info before its host (not shown: it may be a password)", "omit everything up to the @"

@@ -11,7 +11,7 @@ from xapi_cli.openapi.routes import Routes, TooManyTemplates
 from xapi_cli.openapi.templates import as_typed, placeholders
 from xapi_cli.request.items import Items
 from xapi_cli.request.options import RequestOptions
-from xapi_cli.system.render import pasteable, printable
+from xapi_cli.system.render import pasteable, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,7 +81,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
 
 def _listed(names: "Sequence[str]") -> str:
     """Return *names* as text that is not much longer than a line."""
-    shown = [each if len(each) <= _MAX_NAME else f"{each[:_MAX_NAME]}…" for each in names[:_MAX_NAMES]]
+    shown = [shortened(each, _MAX_NAME) for each in names[:_MAX_NAMES]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

@@ -11,7 +11,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # public name
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field
 from xapi_cli.request.json.syntax import encode_string
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import printable, shortened
 
 _TOKEN = re.compile(r"[\[\]]|(?:\\[\\\[\]=:@]|[^\[\]])+", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\\[\]=:@])")
@@ -142,7 +142,7 @@ class _Tree:
     def _extended(self, node: Node, keys: list[Key], position: int, field: Field) -> dict[str, Node] | list[Node]:
         self._expanded += len(_json_text(node))
         if self._expanded > _MAX_EXPANDED:
-            raise _error(f"{field.written[:40]}…", "it extends JSON with too many levels", "send the body with -d")
+            raise _error(shortened(field.written, 40), "it extends JSON with too many levels", "send the body with -d")
         return _container(node, keys, position, field)
 
     def _put(self, node: dict[str, Node] | list[Node], key: Key, value: Node, field: Field) -> None:

@@ -15,7 +15,7 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
 from xapi_cli.request.calls import Call, displayed
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import printable, shortened
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _CLIENT_HINTS = {
 }
 # The members in which APIs explain an error: RFC 6749, section 5.2, RFC 9457, and usual ones.
 _REASONS = ("error", "error_description", "detail", "message", "reason", "title")
+_MAX_SHOWN = 60  # characters of a text of the server
 _MIN_WORDS = 3  # of a sentence; "Access denied" repeats the status
 _RIGHTS = (
     r"(?i)\b(?:(?:un|not )authori[sz]ed|access denied|forbidden"
@@ -337,9 +338,8 @@ def _redirected(call: Call, response: "Response", redirects: int, *, base_url: s
 
 
 def _reason(response: httpx.Response) -> str:
-    phrase = printable(response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace"))
-    if len(phrase) > 60:
-        phrase = phrase[:61].rpartition(" ")[0]  # at a blank: part of a token would not be redacted
+    phrase = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
+    phrase = shortened(phrase, _MAX_SHOWN)
     return f" {phrase}" if phrase else ""
 
 
@@ -369,7 +369,7 @@ def _hint(outcome: Outcome) -> str | None:
     if not outcome.from_api:
         return "a redirect led to another origin, to which the token is not sent; check the base URL"
     if outcome.response.status_code == 405:
-        allowed = printable(outcome.response.headers.get("Allow", "").strip())[:60]
+        allowed = shortened(outcome.response.headers.get("Allow", "").strip(), _MAX_SHOWN)
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
     if outcome.response.status_code == retry.TOO_MANY_REQUESTS:
         return _rate_hint(outcome)

@@ -9,6 +9,8 @@ from urllib.parse import quote, unquote_plus
 REDACTED = "***"
 
 _BEGINNING = 128  # characters of a secret that identify it
+_LONGEST_CUT = 256  # characters; messages contain no more of a text that is cut
+_CUT = r"(?=(?:%(?:25)*[0-9A-Fa-f]?|\\)?\ufffd?(?:…|\.\.\.))"  # perhaps after a part of an encoded character
 _MAX_ENCODED = 100_000  # characters of a text; a longer one is no URL, and searching it takes long
 _KEY_WORDS = frozenset({"code", "jwt", "key", "otp", "pass", "pin", "pwd", "sig"})
 _MIN_LENGTH = 4  # characters; redacting a shorter secret would change unrelated text and reveal the secret
@@ -21,20 +23,25 @@ class Redactor:
         self._secrets: frozenset[str] = frozenset()  # replaced, never changed: another thread may iterate over it
 
     def add(self, secret: str | None) -> None:
-        """Redact *secret* from now on, as it is and percent-encoded; None and very short secrets are ignored."""
+        """Redact *secret* from now on, as it is, in JSON and percent-encoded; None and very short ones are ignored."""
         if secret and len(secret) >= _MIN_LENGTH:
-            self._secrets |= {secret, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
+            in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
+            self._secrets |= {secret, in_json, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
     def redact(self, text: str) -> str:
         """Return *text* with all known secrets replaced by `***`; in a short one, however their characters are encoded.
 
-        A URL can be encoded in many ways, and more than once.
+        A URL can be encoded in many ways, and more than once. A secret of which only the beginning is left, before `…`
+        or the `...` of jq, is replaced too.
         """
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         if ("%" in text or "+" in text) and len(text) <= _MAX_ENCODED:
             for secret in self._secrets:
                 text = _encoded_pattern(secret).sub(REDACTED, text)
+        if ("…" in text or "..." in text) and len(text) <= _MAX_ENCODED:
+            for secret in self._secrets:
+                text = _cut_pattern(secret).sub(REDACTED, text)
         return text
 
 
@@ -49,10 +56,19 @@ def _encoded_pattern(secret: str) -> re.Pattern[str]:
     return re.compile(f"{pattern}(?:%(?:25)*[0-9A-Fa-f]{{2}}|[^%]){{0,{rest}}}" if rest > 0 else pattern)
 
 
+@lru_cache(maxsize=64)
+def _cut_pattern(secret: str) -> re.Pattern[str]:
+    """Return a pattern for the beginning of *secret* where it is cut, with any of its characters encoded."""
+    characters = list(map(_encoded_character, secret[:_LONGEST_CUT]))
+    first, others = characters[:_MIN_LENGTH], characters[_MIN_LENGTH:]
+    others = [f"(?:{each}|{_CUT})" for each in others]  # at the cut, each of them matches nothing
+    return re.compile("".join(first + others) + _CUT)
+
+
 def _encoded_character(character: str) -> str:
     octets = character.encode("utf-8", "surrogateescape")
     encoded = "".join(f"%(?:25)*(?i:{octet:02x})" for octet in octets)
-    other = r"|\+|%(?:25)*2[Bb]" if character == " " else ""
+    other = r"|\+|%(?:25)*2[Bb]" if character == " " else rf"|\\{re.escape(character)}" if character in '"\\' else ""
     return f"(?:{re.escape(character)}|{encoded}{other})"
 
 

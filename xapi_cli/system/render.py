@@ -24,6 +24,15 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(char if char in keep or is_readable(char) else _escaped(char) for char in text)
 
 
+def shortened(text: str, limit: int) -> str:
+    """Return the *text* of a server or a filter as `printable` does, and after *limit* characters, `…` instead.
+
+    All text that is cut for a message MUST be cut here: `Redactor` recognizes the beginning of a secret by the `…`.
+    """
+    shown = printable(text)
+    return shown if len(shown) <= limit else f"{shown[:limit]}…"
+
+
 def is_readable(char: str) -> bool:
     """Return whether *char* is shown as it is, and not as an escape."""
     return char.isprintable() or char in _SPACES  # not printable for Python, but French and Japanese use them

@@ -29,6 +29,7 @@ from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
     ClosedPipe,
     Interrupted,
+    InvalidLine,
     OutputError,
     TimeoutExpired,
     TokenRejected,
@@ -260,7 +261,7 @@ class Batch:
             return None
         assert entry is not None  # noqa: S101 - it was parsed
         if entry.call is None:
-            self._add_result(results.invalid_line(entry), line.data)
+            self._add_result(self._failure(entry, InvalidLine(entry.error or "")), line.data)
             return None
         if self._options.failed is not None and line.data is not None:
             entry.source = line.data
@@ -310,6 +311,7 @@ class Batch:
                     request.elapsed_ms,
                     is_filtered=self._options.filter is not None,
                     conditions=self._options.expect,
+                    redact=self._terminal.redactor.redact,
                 ),
             )
         try:

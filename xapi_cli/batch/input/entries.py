@@ -17,7 +17,7 @@ from xapi_cli.request.json.members import DuplicateName, ExtraData, TooDeep, mem
 from xapi_cli.request.json.syntax import InvalidJSON, Number
 from xapi_cli.request.read_only import check as check_read_only
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import shortened
 
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
 
@@ -76,13 +76,13 @@ def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _duplicate(error: DuplicateName) -> InvalidLine:
-    return InvalidLine(f"the key {printable(error.name)[:60]!r} appears twice")
+    return InvalidLine(f"the key {shortened(error.name, 60)!r} appears twice")
 
 
 def _check_keys(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if name not in KEYS:
-            raise InvalidLine(f"unknown key {printable(name)[:60]!r}; known keys: {', '.join(KEYS)}")
+            raise InvalidLine(f"unknown key {shortened(name, 60)!r}; known keys: {', '.join(KEYS)}")
         if isinstance(value, TooDeep) and name != "json":
             raise InvalidLine(f'"{name}" is nested too deeply')
     if "path" not in values:
@@ -148,7 +148,7 @@ def _parameters(name: str, value: Any) -> list[str]:
             texts.append(str(each))
         else:
             raise InvalidLine(
-                f'"query" has a value for {printable(name)[:60]!r} that is not a string, number, boolean or list'
+                f'"query" has a value for {shortened(name, 60)!r} that is not a string, number, boolean or list'
             )
     return texts
 
@@ -156,7 +156,7 @@ def _parameters(name: str, value: Any) -> list[str]:
 def _header(name: str, value: Any) -> Header:
     """Return the header; null removes a default header, like `Name:` on the command line."""
     if value is not None and not isinstance(value, str):
-        raise InvalidLine(f'"headers" has a value for {printable(name)[:60]!r} that is not a string')
+        raise InvalidLine(f'"headers" has a value for {shortened(name, 60)!r} that is not a string')
     _check_text(name, "headers")
     _check_text(value or "", "headers")
     return items.checked_header(name, value)

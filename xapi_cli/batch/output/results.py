@@ -10,7 +10,7 @@ from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.output import bodies
 from xapi_cli.batch.responses import BufferedResponse
-from xapi_cli.errors import InvalidLine, RedirectError, XapiError
+from xapi_cli.errors import RedirectError, XapiError
 from xapi_cli.system.render import json_line
 
 _SHORT = 64 * 1024  # bytes
@@ -64,13 +64,19 @@ def _long_line(line: "_ResponseLine", response: BufferedResponse) -> Steps:
 
 
 def filtered_line(
-    entry: Entry, response: BufferedResponse, elapsed_ms: int, *, is_filtered: bool, conditions: Sequence[str]
+    entry: Entry,
+    response: BufferedResponse,
+    elapsed_ms: int,
+    *,
+    is_filtered: bool,
+    conditions: Sequence[str],
+    redact: Callable[[str], str],
 ) -> Steps:
     """Yield steps that return the line for a response to which filters apply.
 
     If it *is_filtered*, a body that is JSON is replaced by the results of the filter. A success that does not meet one
-    of the *conditions* is a failure. One step yields the job that must be done before the next step. Raises
-    NetworkError as `response_line` does, and FilterError.
+    of the *conditions* is a failure; *redact* removes secrets from its message. One step yields the job that must be
+    done before the next step. Raises NetworkError as `response_line` does, and FilterError.
     """
     line = _ResponseLine(entry, response, elapsed_ms)
     conditions = conditions if 200 <= response.status < 300 else ()
@@ -89,9 +95,9 @@ def filtered_line(
         count, value = job.result()
         if conditions and job.unmet is not None:
             number, reason = job.unmet
-            line.fail(conditions[number], reason)
+            line.fail(conditions[number], reason, redact)
     elif conditions:
-        line.fail(conditions[0], "the body is not JSON" if response.body else "the filter yields nothing")
+        line.fail(conditions[0], "the body is not JSON" if response.body else "the filter yields nothing", redact)
     if not is_json or not is_filtered:
         return line.with_member(member) if member is not None else line.with_chunks(chunks, size)
     if not count:
@@ -117,13 +123,14 @@ class _ResponseLine:
             entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms
         )
 
-    def fail(self, condition: str, reason: str) -> None:
-        """Add the error that the response does not meet *condition*."""
+    def fail(self, condition: str, reason: str, redact: Callable[[str], str]) -> None:
+        """Add the error that the response does not meet *condition*; *redact* removes secrets from its message."""
         from xapi_cli.request.expectations import failure
 
         error = failure(condition, reason)
-        self._end = b'"error": %s, %s' % (_error_member(error, str(error)), self._end)
-        self._result.code, self._result.kind, self._result.message = error.exit_code, error.kind, str(error)
+        message = redact(str(error))
+        self._end = b'"error": %s, %s' % (_error_member(error, message), self._end)
+        self._result.code, self._result.kind, self._result.message = error.exit_code, error.kind, message
 
     def with_member(self, member: bytes | None) -> Result:
         """Return the line with *member*, or without a body."""
@@ -151,12 +158,6 @@ def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     return Result(
         entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=error.is_stored, message=message
     )
-
-
-def invalid_line(entry: Entry) -> Result:
-    """Return the line for an invalid input line."""
-    message = entry.error or ""
-    return error_line(entry, InvalidLine(message), message)
 
 
 def _error_member(error: XapiError, message: str) -> bytes:

@@ -16,7 +16,7 @@ from xapi_cli.errors import FilterError, UsageError
 from xapi_cli.request.jq.child import END, NOT_COMPILED, TUNABLES
 from xapi_cli.request.jq.process import FilterProcess
 from xapi_cli.settings.table import without_secrets
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import shortened
 
 _CHILD = Path(__file__).with_name("child.py")
 _TIME_LIMIT = 10  # seconds, to compile the filter
@@ -107,7 +107,7 @@ def check_text(text: str, option: str = "--jq") -> None:
 
 def reason_of(message: bytes) -> str:
     """Return the *message* of a failure as a part of a line."""
-    reason = printable(message.decode().replace("\n", " "))[:_MAX_REASON].removesuffix(":")
+    reason = shortened(message.decode().replace("\n", " "), _MAX_REASON).removesuffix(":")
     return _REASONS.get(reason, reason)
 
 

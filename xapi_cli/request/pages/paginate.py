@@ -17,7 +17,7 @@ from xapi_cli.request.pages.link_header import next_target
 from xapi_cli.request.send import Outcome, Sender, status_error
 from xapi_cli.system.progress import Pages as Progress
 from xapi_cli.system.redact import redact_page_url
-from xapi_cli.system.render import pasteable, printable
+from xapi_cli.system.render import pasteable, printable, shortened
 
 if TYPE_CHECKING:
     import httpx
@@ -294,7 +294,7 @@ def _text(page: bytearray, response: "httpx.Response") -> str:
     except InvalidJSON as error:
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         if kind and not kind.lower().endswith(("/json", "+json")):
-            problem = f"the response is not JSON (Content-Type {printable(kind)[:80]})"
+            problem = f"the response is not JSON (Content-Type {shortened(kind, 80)})"
             raise _error(problem, "check PATH, or omit --paginate to see it") from None
         raise _error(f"the page is not valid JSON: {error}", "omit --paginate to see it") from None
 
@@ -303,7 +303,7 @@ def _fields(text: str, page: json.Span) -> str:
     names = list(islice(json.names(text, page), _MAX_SHOWN + 1)) if json.is_object(text, page) else []
     if not names:
         return "it has no fields"
-    shown = ", ".join(printable(name)[:40] for name in names[:_MAX_SHOWN])
+    shown = ", ".join(shortened(name, 40) for name in names[:_MAX_SHOWN])
     return f"its fields: {shown}{', …' if len(names) > _MAX_SHOWN else ''}"
 
 
