@@ -433,6 +433,23 @@ def test_a_line_that_does_not_fit_on_the_disk_is_a_warning_and_tears_no_other_li
     assert warnings == [f"the log {path} cannot be written: the disk is full"]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o200])
+def test_a_part_of_a_line_that_another_process_left_tears_no_line(xapi: Xapi, log: Path, mode: int) -> None:
+    part = '{"time": "2026-11-25T2'  # of a process that a full disk has stopped
+    log.write_text(f"{{}}\n{part}" if mode & 0o400 else "{}\n")
+    log.chmod(mode)
+    reply = send(response(body=b"{}"))
+    with Server([request(), reply], [request(), reply, request(), reply]) as server:
+        env = logging(log, bearing(server))
+        assert xapi("request", "/1", env=env).code == 0
+        assert xapi("batch", "--jobs", "1", input='{"path": "/2"}\n{"path": "/3"}\n', env=env).code == 0
+
+    log.chmod(0o600)
+    found = log.read_text().splitlines()
+    assert found[:-3] == (["{}", part] if mode & 0o400 else ["{}"])
+    assert [json.loads(line)["path"] for line in found[-3:]] == ["/1", "/2", "/3"]
+
+
 @pytest.mark.states("If a line cannot be written later, xapi warns and continues.")
 def test_a_log_that_cannot_be_written_is_a_warning(xapi: Xapi, log: Path) -> None:
     reply = send(response(body=b"{}"))

@@ -1,7 +1,8 @@
 """The log of requests: one line of JSON in a file for each request that was sent, never a secret, a body or a header.
 
 Many processes can share the file: only whole lines are written, in append mode, and a local file system does not
-interleave such writes. If the file is renamed or removed, as by logrotate, the next lines go to a new one.
+interleave such writes. After a part of a line, which a full disk left, a newline is written first. If the file is
+renamed or removed, as by logrotate, the next lines go to a new one.
 """
 
 import os
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.connection import Route
     from xapi_cli.http.exchange import Exchange
 
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+_FLAGS = os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO that nobody reads would block
 # A target without a query and without secret parameters that JSON writes as it is.
 _PLAIN = re.compile(rb"/[!#-:@-\[\]^_a-z{|}~]*")
@@ -48,7 +49,8 @@ class RequestLog:
     """
 
     _file = -1  # its descriptor
-    _separator = b""  # from what is already in the file
+    _is_readable = True
+    _ends_in_line = False  # after a part of a line of this process
 
     def __init__(
         self,
@@ -113,9 +115,10 @@ class RequestLog:
         self._ended.clear()
         try:
             self._reopen_if_moved()
-            written = os.write(self._file, self._separator + lines)
-            self._separator = b"\n" if written < len(lines) else b""  # after a part of a line
-            reason = "the disk is full" if self._separator else None
+            if self._is_within_line():
+                lines = b"\n" + lines
+            self._ends_in_line = os.write(self._file, lines) < len(lines)
+            reason = "the disk is full" if self._ends_in_line else None
         except OSError as error:
             reason = error.strerror or _NOT_A_FILE
         if reason and not self._has_failed:
@@ -137,8 +140,14 @@ class RequestLog:
 
         Raises OSError.
         """
+        self._ends_in_line = False
         with anchored_path(self._path, follow=True) as place:
-            self._file = place.open(_FLAGS | _NON_BLOCKING, 0o600)
+            try:
+                self._file = place.open(os.O_RDWR | _FLAGS | _NON_BLOCKING, 0o600)
+                self._is_readable = True
+            except PermissionError:
+                self._file = place.open(os.O_WRONLY | _FLAGS | _NON_BLOCKING, 0o600)
+                self._is_readable = False
         self._status = os.fstat(self._file)
         if not stat.S_ISREG(self._status.st_mode):
             os.close(self._file)
@@ -153,6 +162,19 @@ class RequestLog:
         self._open()
         if previous >= 0:
             os.close(previous)
+
+    def _is_within_line(self) -> bool:
+        """Return whether the file ends with a part of a line, perhaps of another process; raises OSError."""
+        if not self._is_readable:
+            return self._ends_in_line
+        previous = -1
+        while (end := os.lseek(self._file, 0, os.SEEK_END)) and end != previous:
+            os.lseek(self._file, end - 1, os.SEEK_SET)
+            if os.read(self._file, 1) in (b"\n", b""):  # nothing if a fork moved the offset, which it shares
+                return False
+            os.write(self._file, b"")  # waits for a write of another process, of which a part can be seen
+            previous = end
+        return end > 0
 
     def _lines(self) -> "Iterator[bytes]":
         """Yield the lines for the exchanges that have ended; a batch needs 20,000 per second, so most is prepared."""
