@@ -329,3 +329,22 @@ def test_plain_http_on_loopback_causes_no_warning(xapi: Xapi, sandbox: Sandbox) 
 
     assert "warning" not in xapi("login", env=sandbox.settings).err
     assert "warning" not in xapi("login", env={**sandbox.settings, "XAPI_BASE_URL": named}).err
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [("--password-command", b"echo \xff"), ("--ca-bundle", b"ca\xff"), ("--password-command", b"./pass")],
+)
+def test_a_login_refuses_what_the_config_file_cannot_contain_before_it_sends_anything(
+    xapi: Xapi, option: str, value: bytes
+) -> None:
+    directory = xapi.home / "d\udcff"
+    directory.mkdir()
+    with Server() as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p"}
+        outcome = xapi("login", option, value, env=env, cwd=directory)
+
+        problem = "the value, or the current directory, is not valid UTF-8, which the config file requires"
+        assert outcome == Outcome(2, "", f"xapi: error: {option}: {problem}; use names in UTF-8\n")
+        assert server.received == []
+    assert not xapi.config.exists()

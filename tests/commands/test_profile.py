@@ -213,3 +213,31 @@ def test_set_creates_the_profile_and_changes_the_selected_one(xapi: Xapi) -> Non
         {"name": "new", "current": True, "username": "a", "timeout": 5, "state": None, "expires_at": None},
         {"name": "other", "current": False, "username": "b", "state": None, "expires_at": None},
     ]
+
+
+NOT_UTF8 = (
+    "the value, or the current directory, is not valid UTF-8, which the config file requires; use names in UTF-8\n"
+)
+
+
+@pytest.mark.parametrize("key", ["password_command", "redis_password_command", "ca_bundle", "log", "headers"])
+@pytest.mark.states(
+    "login and profile set exit with code 2 if a value or the path of the current directory, which a relative path "
+    "needs, is not valid UTF-8."
+)
+def test_a_value_that_is_not_valid_utf_8_is_refused(xapi: Xapi, key: str) -> None:
+    write_config(xapi)
+    outcome = xapi("profile", "set", key, b"X:\xff")
+
+    assert outcome == Outcome(2, "", f"xapi: error: {key}: {NOT_UTF8}")
+    assert "X:" not in config_of(xapi)
+
+
+@pytest.mark.parametrize("key, value", [("ca_bundle", "ca.pem"), ("log", "log"), ("password_command", "./pass")])
+def test_a_path_relative_to_a_directory_that_is_not_valid_utf_8_is_refused(xapi: Xapi, key: str, value: str) -> None:
+    directory = xapi.home / "d\udcff"
+    directory.mkdir()
+    outcome = xapi("profile", "set", key, value, cwd=directory)
+
+    assert outcome == Outcome(2, "", f"xapi: error: {key}: {NOT_UTF8}")
+    assert not xapi.config.exists()

@@ -195,3 +195,20 @@ def test_unusable_certificates_are_reported_before_anything_is_sent(xapi: Xapi, 
 
     with Server([serve(OK)]) as server:  # not used for plain http
         assert xapi("request", "/", *args, env=bearing(server) | env) == Outcome(0, "ok")
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([b"-u", b"\xff@x"], "--username: the username is not valid UTF-8; give an email address"),
+        ([b"--jq", b".\xff"], "--jq is not valid UTF-8; write the filter in UTF-8"),
+        ([b"--expect", b".\xff"], "--expect is not valid UTF-8; write the filter in UTF-8"),
+        ([b"--until", b".\xff"], "--until is not valid UTF-8; write the filter in UTF-8"),
+    ],
+)
+def test_a_username_or_a_filter_that_is_not_valid_utf_8_is_named(xapi: Xapi, args: list[bytes], message: str) -> None:
+    with Server() as server:
+        outcome = xapi("request", "/a", *args, env=bearing(server))
+
+        assert (outcome.code, outcome.out, outcome.err) == (2, "", f"xapi: error: {message}\n")
+        assert server.received == []

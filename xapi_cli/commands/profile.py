@@ -266,7 +266,9 @@ def _check_key(key: str) -> None:
 def _checked(key: str, text: str) -> object:
     """Return what the config file contains for *text*; raise UsageError if the key or the value is not valid."""
     _check_key(key)
-    return resolve.prefixed(key, SETTINGS[key].type.to_profile, text)
+    stored: object = resolve.prefixed(key, SETTINGS[key].type.to_profile, text)
+    config_file.check_storable(key, stored)
+    return stored
 
 
 for command in (set_, unset):

@@ -73,6 +73,18 @@ def edit(path: Path, change: "Change", *, lock: "private_files.StateFile | None"
         _edit(path, change)
 
 
+def check_storable(place: str, value: object) -> None:
+    """Raise UsageError unless *value*, given in *place*, can be written to the config file; it is not quoted."""
+    from xapi_cli.system.encoding import is_utf8
+
+    texts = value if isinstance(value, list | tuple) else (value,)
+    if not all(is_utf8(text) for text in texts if isinstance(text, str)):
+        raise UsageError(
+            f"{place}: the value, or the current directory, is not valid UTF-8, which the config file requires",
+            hint="use names in UTF-8",
+        )
+
+
 def contents(document: "Mapping[str, Any]") -> Config:
     """Return the contents of *document*, which is valid."""
     unwrap = getattr(document, "unwrap", None)  # of tomlkit

@@ -302,6 +302,10 @@ def username(text: str) -> str:
     A name with a password, as curl takes it, is not quoted. An email address with a colon has an @ after it.
     """
     if not text.strip() or not text.isprintable():
+        from xapi_cli.system.encoding import is_utf8
+
+        if not is_utf8(text):
+            raise UsageError("the username is not valid UTF-8", hint="give an email address")
         raise UsageError("the username is empty or contains control characters", hint="give an email address")
     if re.fullmatch(_NAME_AND_PASSWORD, text):
         raise UsageError(

@@ -10,6 +10,7 @@ from xapi_cli.auth.login_messages import logged_in
 from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
+from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.system import agent_socket
 from xapi_cli.system.render import printable
@@ -38,6 +39,8 @@ class Login:
         """Get a token, store it, write the profile and report the result; raises XapiError if a step fails."""
         runtime = self.runtime
         self._check_remember()
+        for name, value in self._flags_to_store().items():
+            config_file.check_storable(SETTINGS[name].flags[0], value)
         self._warn_of_shell_syntax()
         self._check_settings_without_terminal()
         if not self.password_stdin and not runtime.settings.password and (command := runtime.password_command):
@@ -196,20 +199,25 @@ class Login:
         if typed and may_ask and self.runtime.terminal.confirm(_REMEMBER.format(place=account.repository.place)):
             account.remember(typed)
 
+    def _flags_to_store(self) -> dict[str, object]:
+        """Return the settings from flags that the profile gets, by name."""
+        flags, settings = self.runtime.flags, self.runtime.settings
+        found: dict[str, object] = {}
+        if storage := flags.get("storage"):
+            found["storage"] = storage
+        if flags.get("ca_bundle"):
+            found["ca_bundle"] = settings.ca_bundle
+        if flags.get("password_command") and settings.password_command:
+            found["password_command"] = list(settings.password_command)
+        return found
+
     def _write_profile(self, identity: Identity) -> bool:
         """Write the settings that the next command needs to the profile; return whether that succeeded.
 
         If the config file cannot be written, print only a warning.
         """
-        flags = self.runtime.flags
-        values: dict[str, object] = {"base_url": identity.base_url, "username": identity.username}
-        if storage := flags.get("storage"):
-            values["storage"] = storage
+        values = {"base_url": identity.base_url, "username": identity.username, **self._flags_to_store()}
         settings = self.runtime.settings
-        if flags.get("ca_bundle"):
-            values["ca_bundle"] = settings.ca_bundle
-        if flags.get("password_command") and settings.password_command:
-            values["password_command"] = list(settings.password_command)
         name, mismatch = settings.profile, settings.password_command_mismatch
 
         def change(document: "config_file.Document") -> "config_file.Document":

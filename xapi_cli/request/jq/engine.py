@@ -16,6 +16,7 @@ from xapi_cli.errors import FilterError, UsageError
 from xapi_cli.request.jq.child import END, NOT_COMPILED, TUNABLES
 from xapi_cli.request.jq.process import FilterProcess
 from xapi_cli.settings.table import without_secrets
+from xapi_cli.system.encoding import is_utf8
 from xapi_cli.system.render import shortened
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -92,12 +93,14 @@ def compile_filter(
 
 
 def check_text(text: str, option: str = "--jq") -> None:
-    """Raise UsageError if the filter *text*, the value of *option*, is an option of the program jq, such as `-r`.
+    """Raise UsageError if the filter *text*, the value of *option*, is an option of jq, such as `-r`, or not UTF-8.
 
     An empty filter yields its input, which meets every condition: a shell variable may be unset.
     """
     if option != "--jq" and not text.strip():
         raise UsageError(f"{option} is empty", hint="give a filter, or omit the option")
+    if not is_utf8(text):
+        raise UsageError(f"{option} is not valid UTF-8", hint="write the filter in UTF-8")
     if _OPTION_OF_JQ.fullmatch(text):
         raise UsageError(
             f"{option} takes a filter, not an option of jq such as {text}",
