@@ -101,3 +101,24 @@ def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, sand
         client.delete("/x-api/me")
     with open_client(storage="none", read_only=False) as client:
         assert client.post("/x-api/echo", json=1).status_code == 200
+
+
+@pytest.mark.parametrize("args", [["--read-only", "--write"], ["--write", "--read-only"]])
+@pytest.mark.parametrize("command", [["request", "POST", "/a"], ["request", "-v", "/a"], ["batch"], ["proxy"]])
+@pytest.mark.states("--read-only and --write cannot be combined.")
+def test_the_flag_and_its_opposite_cannot_be_combined(xapi: Xapi, command: list[str], args: list[str]) -> None:
+    with Server() as server:
+        outcome = xapi(*command, *args, env=bearing(server))
+
+        refused = "xapi: error: --read-only cannot be combined with --write; omit one of them\n"
+        assert (outcome.code, outcome.out, outcome.err) == (2, "", refused)
+        assert server.received == []
+
+
+def test_an_argument_that_looks_like_the_opposite_flag_is_allowed(xapi: Xapi, sandbox: Sandbox) -> None:
+    value = xapi("request", "/x-api/echo", "--read-only", "-q", "a=1", "--", "b==--write", env=sandbox.settings)
+    argument = xapi("request", "POST", "/x-api/echo", "--write", "-d", "--read-only", env=sandbox.settings)
+    words = xapi("proxy", "--read-only", "echo", "--write", env=sandbox.settings)
+
+    assert (value.code, argument.code) == (0, 0)
+    assert (words.code, words.out) == (0, "--write\n")

@@ -60,10 +60,21 @@ class Command(TyperCommand):
         if profile is not None and has_profile:  # before the command; one after it takes precedence
             ctx.default_map = {"profile": profile}
         with _converted_errors(ctx):
+            self._check_opposites(ctx, args)
             rest = super().parse_args(ctx, args)
         if profile is not None and not has_profile:
             raise UsageError(f"`{ctx.command_path}` does not use a profile", hint="omit --profile")
         return rest
+
+    def _check_opposites(self, ctx: Any, args: Sequence[str]) -> None:
+        """Raise UsageError if *args* contain both flags of a switch, such as --read-only and --write."""
+        for switch in self.params:
+            on, off = ([each for each in names if each in args] for names in (switch.opts, switch.secondary_opts))
+            if not on or not off:
+                continue
+            _, _, given = self.make_parser(ctx).parse_args(list(args))  # one may be a value, or an argument of COMMAND
+            if given.count(switch) > 1:
+                raise UsageError(f"{on[0]} cannot be combined with {off[0]}", hint="omit one of them")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command in the runtime that `ctx.obj`, inherited from the program, returns."""
