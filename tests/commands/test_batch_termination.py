@@ -38,11 +38,20 @@ def test_max_time_limits_the_batch(xapi: Xapi) -> None:
     assert "--max-time" in err
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "number, code, note",
+    [
+        (signal.SIGINT, 130, "interrupted: finishing 4 requests in flight; press Ctrl-C again to cancel them"),
+        (signal.SIGTERM, 143, "terminated: finishing 4 requests in flight for at most 8 s"),
+        (signal.SIGHUP, 129, "terminated: finishing 4 requests in flight for at most 8 s"),
+    ],
+)
 @pytest.mark.states("After Ctrl-C, xapi waits for the requests in flight and exits with code 130.")
-@pytest.mark.states("SIGTERM has the same effect, with exit code 143.")
+@pytest.mark.states(
+    "SIGTERM and SIGHUP have the same effect, with exit codes 143 and 129, but xapi waits for at most 8 s."
+)
 def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to_resume(
-    xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int
+    xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int, note: str
 ) -> None:
     (tmp_path / "in").write_text(paths(100))
     is_sent = threading.Event()
@@ -60,7 +69,8 @@ def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to
             time.sleep(0.01)
         process.send_signal(number)
         err = b""
-        while b"finishing 4 requests in flight" not in err:
+        while f"xapi: {note}\n".encode() not in err:
+            assert process.poll() is None
             err += process.stderr.readline()
         is_sent.set()
         out, more = process.communicate(timeout=20)

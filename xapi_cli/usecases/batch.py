@@ -377,8 +377,11 @@ class Batch:
         if number == signal.SIGINT:
             self._terminal.begin_line()
         requests, them = ("request", "it") if count == 1 else ("requests", "them")
-        doing = f": finishing {count} {requests} in flight; press Ctrl-C again to cancel {them}" if count else ""
-        self._terminal.note(f"interrupted{doing}")
+        limit = f" for at most {_GRACE_PERIOD:.0f} s"
+        if number == signal.SIGINT:
+            limit = f"; press Ctrl-C again to cancel {them}"
+        doing = f": finishing {count} {requests} in flight{limit}" if count else ""
+        self._terminal.note(f"{'interrupted' if number == signal.SIGINT else 'terminated'}{doing}")
         self._engine.wake()
         return True
 
