@@ -118,7 +118,7 @@ class InvalidLine(UsageError):
 
 
 class RedirectError(XapiError):
-    """The final response is a redirect: not followed, refused, or one too many."""
+    """The final response is a redirect: it was not followed or was refused, or there were more than ten."""
 
     exit_code = 3
     kind = "redirect"

@@ -134,7 +134,7 @@ class _SingleOriginTransport(httpx.BaseTransport):
         Raises UsageError if the origin of the URL is not that of the base URL.
         """
         if not urls.same_origin(str(request.url), self._runtime.base_url):
-            raise UsageError("the URL is not on the origin of the base URL", hint="the token is sent only to the API")
+            raise UsageError("the URL is not on the origin of the base URL", hint="pass a path, or a URL of the API")
         if self._runtime.settings.read_only:
             read_only.check(request.method, request.headers, remedy="open the client with read_only=False")
         response = self._transport.handle_request(request)

@@ -28,7 +28,7 @@ def test_the_password_comes_from_the_first_available_source(world: World) -> Non
 
     assert of(given=RIGHT, command=never, typed="wrong") == "1 []"
     assert of(command=lambda: RIGHT, typed="wrong") == "1 []"
-    assert of(typed=RIGHT) == "1 ['a fresh token was requested']"
+    assert of(typed=RIGHT) == "1 ['a new token was requested']"
 
 
 def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_path: Path) -> None:

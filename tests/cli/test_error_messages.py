@@ -70,7 +70,7 @@ ERRORS = {
         "--username: the username looks like USERNAME:PASSWORD; give only the username: no option takes a password",
     ),
     "conflicting options": Error(
-        "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be used together; use only one of them"
+        "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be combined; use only one of them"
     ),
     # the settings
     "no base URL": Error(

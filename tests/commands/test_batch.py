@@ -78,7 +78,7 @@ BAD = [
     ('{"path": ""}', "PATH is empty"),
     ('{"path": "https://elsewhere.test/"}', "has the origin"),
     ('{"path": "/", "path": "/"}', "twice"),
-    ('{"path": "/", "pth": 1}', "unknown key 'pth'"),
+    ('{"path": "/", "pth": 1}', "unknown field 'pth'"),
     ('{"path": "/", "json": 1, "data": "x"}', '"json" and "data" cannot'),
     ('{"path": "/", "data": 1}', '"data" is not a string'),
     ('{"path": "/", "data": "\\ud800"}', "surrogate"),

@@ -94,7 +94,7 @@ def test_a_journal_of_another_account_or_writer_is_a_usage_error(xapi: Xapi, tmp
     assert (account[0], no_journal[0], directory[0], second[0]) == (2, 2, 14, 2)
     assert "another account" in account[2]
     assert "is not a journal" in no_journal[2]
-    assert "another xapi is writing" in second[2]
+    assert "another xapi process is writing" in second[2]
     assert other.read_text() == "important\n"
 
 

@@ -46,7 +46,10 @@ def test_each_call_is_one_line_without_headers_and_body(xapi: Xapi, file: str) -
         "    1  200      GET     /a N ms",
         "    2  404      DELETE  /missing N ms",
         "    3  304      POST    /moved N ms",
-        "    4  input    -       -  unknown key 'no path'; known keys: id, method, path, query, headers, json, data",
+        (
+            "    4  input    -       -  unknown field 'no path'; "
+            "known fields: id, method, path, query, headers, json, data"
+        ),
     ]
     for color, status in (("32", "200"), ("31", "404"), ("33", "304"), ("31", "input")):
         assert f"\x1b[{color}m{status:<7}\x1b[0m".encode() in terminal.seen

@@ -144,7 +144,7 @@ def test_a_token_that_becomes_invalid_is_renewed(xapi: Xapi, sandbox: Sandbox) -
         (("/", "a=b"), "--until is supported only for a GET request without a body"),
         (("/", "--paginate"), "--until cannot be combined with --paginate"),
         (("/", "-o", "x", "--continue"), "--until cannot be combined with --continue"),
-        (("/", "--every", "0"), "--every must be above 0"),
+        (("/", "--every", "0"), "--every must be greater than 0"),
         (("/", "--every", "soon"), "--every: 'soon' is not a valid duration"),
     ],
 )

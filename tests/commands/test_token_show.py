@@ -188,7 +188,7 @@ def test_fresh_always_logs_in(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     outcome = xapi("token", "show", "--fresh", env=sandbox.settings)
 
     assert outcome.out != f"{token}\n"
-    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: a fresh token was requested\n"
+    assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: a new token was requested\n"
     assert xapi("token", "show").out == outcome.out
 
 

@@ -165,7 +165,7 @@ def test_an_unusable_file_exits_with_2_and_nothing_is_sent(
     outcome = xapi(*command, env=env, input='{"path": "/x-api/me"}\n')
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"xapi: error: XAPI_TOKEN_FILE: {token_file} {problem}; name a file that contains the token alone\n"
+        f"xapi: error: XAPI_TOKEN_FILE: {token_file} {problem}; name a file that contains only the token\n"
     )
     assert service.requests == 0
 
@@ -190,7 +190,7 @@ def test_a_file_is_bound_to_its_base_url_as_a_token_is(xapi: Xapi, env: Env) -> 
 def test_fresh_and_a_file_exclude_each_other(xapi: Xapi, env: Env) -> None:
     outcome = xapi("token", "show", "--fresh", env=env)
 
-    assert (outcome.code, "--fresh and XAPI_TOKEN_FILE cannot be used together" in outcome.err) == (2, True)
+    assert (outcome.code, "--fresh and XAPI_TOKEN_FILE cannot be combined" in outcome.err) == (2, True)
 
 
 def test_status_and_doctor_name_the_file(xapi: Xapi, env: Env, token_file: Path) -> None:

@@ -11,7 +11,7 @@ REASONS: dict[Reason, str] = {
     "expired": "the stored token has expired",
     "rejected": "the API rejected the stored token (401)",
     "short": "the stored token has too little time left",
-    "fresh": "a fresh token was requested",
+    "fresh": "a new token was requested",
 }
 
 

@@ -40,4 +40,4 @@ def read(path: str) -> str:
 
 
 def _error(problem: str) -> UsageError:
-    return UsageError(f"XAPI_TOKEN_FILE: {problem}", hint="name a file that contains the token alone")
+    return UsageError(f"XAPI_TOKEN_FILE: {problem}", hint="name a file that contains only the token")

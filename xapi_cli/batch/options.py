@@ -74,7 +74,7 @@ class BatchOptions:
             hint = "use --merge to merge outputs, or cat to concatenate inputs"
             raise UsageError("only one FILE is allowed without --merge", hint=hint)
         if not self.merge and self.input is not None:
-            raise UsageError("--input requires --merge", hint="write `xapi batch FILE`")
+            raise UsageError("--input requires --merge", hint="add --merge, or pass the input as FILE")
         refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
         refused |= {
             "retry_unsafe": "--retry-unsafe",

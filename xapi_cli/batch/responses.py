@@ -10,7 +10,7 @@ def body_too_large() -> BodyTooLarge:
     """Return the error for a body of more than MAX_BODY bytes."""
     return BodyTooLarge(
         f"the body has more than {MAX_BODY // 2**20} MiB",
-        hint="`xapi request -o FILE` accepts it",
+        hint="use `xapi request -o FILE`",
         sent=True,
         headers_received=True,
     )

@@ -66,7 +66,7 @@ class _Xapi(Group):
 
     headings = HEADINGS
     summaries = MappingProxyType({name: entry.summary for name, entry in _ENTRIES.items()})
-    footer = "More: `xapi help COMMAND`, or `xapi help` with environment, exit-codes or items."
+    footer = "More: `xapi help COMMAND`, `xapi help environment`, `xapi help exit-codes`, `xapi help items`."
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -274,7 +274,9 @@ def _check_home() -> None:
             f"the home directory {home} cannot be used: {error.strerror}", hint="set HOME to your home directory"
         ) from error
     if not safe_paths.is_trusted(status):
-        raise OutputError(f"the home directory {home} belongs to another user", hint="run it as that user, or set HOME")
+        raise OutputError(
+            f"the home directory {home} belongs to another user", hint="run xapi as that user, or set HOME"
+        )
 
 
 def _flushed(code: int) -> int:

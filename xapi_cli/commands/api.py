@@ -113,10 +113,10 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
     Reads the document again from where it was loaded, or another one, and
     prints which operations were added, removed or changed: their parameters,
     bodies, fields, types and statuses. A change is breaking if a valid request
-    may fail, or if a response to a success may lack something that it had. In a
+    may fail, or if a successful response may lack something that it had. In a
     pipe, prints one tab-separated line per change: breaking or -, method, path,
-    change. The exit code is 0 without changes, and 1 with some. The loaded
-    description stays as it is; `xapi api load` replaces it.
+    change. Exits with code 0 if nothing has changed, and with 1 if something
+    has. The loaded description is not replaced; `xapi api load` does that.
 
     Examples:
 

@@ -30,7 +30,9 @@ Port = Annotated[
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="'METHOD PATH'", help="Forward only these; * matches anything; repeatable."),
+    typer.Option(
+        "--allow", metavar="'METHOD PATH'", help="Forward only matching requests; * matches anything; repeatable."
+    ),
 ]
 
 

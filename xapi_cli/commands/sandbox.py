@@ -35,10 +35,10 @@ ExpiresIn = Annotated[
 def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592_000) -> None:
     """Run a local test server that behaves like the API.
 
-    Prints the base URL and test credentials on stdout, as `export` lines of a
-    shell, and serves until Ctrl-C. Lists its paths on stderr and, on a
-    terminal, each request. The second user has no master rights. POST
-    /sandbox/kill-tokens invalidates all tokens.
+    Prints the base URL and test credentials on stdout as shell `export` lines,
+    and serves until Ctrl-C. Lists its paths on stderr and, on a terminal, each
+    request. The second user has no master rights. POST /sandbox/kill-tokens
+    invalidates all tokens.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """Compare two versions of an API description: what was added, removed and changed, and what breaks a client.
 
 A change breaks a client if a request that was valid may fail, or if a client does not find what it could rely on in a
-response to a success. So a request may require less and allow more, and such a response the opposite.
+successful response. So a request may require less and allow more, and a successful response the opposite.
 """
 
 import re

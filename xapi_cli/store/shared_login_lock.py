@@ -1,6 +1,6 @@
 """The login lock of a store that machines share: one process on all machines logs in to an account at a time.
 
-A process first acquires the lock of its own machine. At most one process of each machine therefore polls the store.
+A process first acquires its machine's lock. At most one process of each machine therefore polls the store.
 
 Each acquisition has a unique owner ID, a random string, and only its owner releases the shared lock: names of machines
 and processes are not unique, because virtual machines that are resumed from one snapshot have the same boot ID, inode

@@ -39,7 +39,7 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
         seconds = durations.seconds(min_ttl, name="--min-ttl")
     if fresh and (not automatic or runtime.settings.token_variable):
         other = runtime.settings.token_variable if automatic else "--no-login"
-        raise UsageError(f"--fresh and {other} cannot be used together", hint="use only one of them")
+        raise UsageError(f"--fresh and {other} cannot be combined", hint="use only one of them")
     token, subject = usable_token(runtime, min_ttl=seconds, fresh=fresh, automatic=automatic)
     if message_format.is_github_runner(runtime.environ):
         runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))

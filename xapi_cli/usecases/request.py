@@ -418,7 +418,7 @@ class Request:
             return 2.0
         every = durations.seconds(self._options.every, name="--every")
         if every <= 0:
-            raise UsageError("--every must be above 0", hint="write a time such as 2s")
+            raise UsageError("--every must be greater than 0", hint="write a time such as 2s")
         return every
 
     def _expectations(self, stack: ExitStack) -> "Expectations | None":

@@ -52,7 +52,7 @@ def test_any_line_is_a_call_or_an_error(data: bytes) -> None:
 def test_a_duplicate_key_in_an_object_is_an_error(member: str, name: str) -> None:
     entry = entries.parse(Line(1, f'{{"path": "/x", {member}}}'.encode(), b""), "https://api.test")
 
-    assert entry.error == f"the key {name!r} appears twice"
+    assert entry.error == f"the field {name!r} appears twice"
 
 
 @pytest.mark.parametrize("after", [b"}", b', "id": 1}'])

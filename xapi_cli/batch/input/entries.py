@@ -76,13 +76,13 @@ def _members(data: bytes | None) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _duplicate(error: DuplicateName) -> InvalidLine:
-    return InvalidLine(f"the key {shortened(error.name, 60)!r} appears twice")
+    return InvalidLine(f"the field {shortened(error.name, 60)!r} appears twice")
 
 
 def _check_keys(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if name not in KEYS:
-            raise InvalidLine(f"unknown key {shortened(name, 60)!r}; known keys: {', '.join(KEYS)}")
+            raise InvalidLine(f"unknown field {shortened(name, 60)!r}; known fields: {', '.join(KEYS)}")
         if isinstance(value, TooDeep) and name != "json":
             raise InvalidLine(f'"{name}" is nested too deeply')
     if "path" not in values:

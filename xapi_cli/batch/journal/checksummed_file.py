@@ -193,7 +193,8 @@ class JournalFile:
             ) from error
         if not is_locked:
             raise UsageError(
-                f"another xapi is writing to the journal {self._shown}", hint="wait for it, or pass another --journal"
+                f"another xapi process is writing to the journal {self._shown}",
+                hint="wait for it, or pass another --journal",
             )
 
     def _line(self, start: bytes, file: BinaryIO) -> JournalLine:
