@@ -104,4 +104,4 @@ def test_the_collection_for_postman(xapi: Xapi, sandbox: Sandbox) -> None:
 def test_the_page_is_short_and_names_each_way() -> None:
     assert len(TEXT.split()) < 1800
     for way in ("token show", "exec", "credential-helper", "open_client", "proxy"):
-        assert re.search(rf"─ {re.escape(way)}", TEXT), way
+        assert re.search(rf"^\| [^|]+ \| \[`(?:xapi )?{way}\b", TEXT, re.MULTILINE), way
