@@ -48,7 +48,8 @@ def test_a_token_is_stored_used_described_and_deleted_and_no_file_contains_it(xa
 
 @pytest.mark.states("xapi logs in again, or exits with code 10 if it has no password.")
 @pytest.mark.states(
-    "If no agent is running, a new token is not stored: the command warns, and uses the token for that call only."
+    "If a command other than login logs in while no agent is running, the token is not stored: the command warns, "
+    "and uses the token for that call only."
 )
 def test_when_the_agent_has_ended_there_is_no_stored_token(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0
