@@ -68,7 +68,7 @@ def _batch_can_be_resumed(xapi: Xapi, sandbox: Sandbox) -> None:
 CHECKS: dict[str, Check] = {
     "the token is revoked at 3 a.m.": _logs_in_and_resends_the_body,
     "20 jobs notice it at the same time": _jobs_log_in_once,
-    "where the secrets are": _secrets_are_shown_nowhere,
+    "secrets are kept in": _secrets_are_shown_nowhere,
     "a truncated download": _truncated_download_is_an_error,
     "10,000 calls": _batch_can_be_resumed,
 }
@@ -82,7 +82,7 @@ def test_each_row_of_the_table_has_a_check() -> None:
     assert re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", README.read_text(), re.MULTILINE)[1:] == list(CHECKS)
 
 
-@pytest.mark.states("can exit with code 0 (comparison)", "exits with code 11, and the file is unchanged")
+@pytest.mark.states("curl can exit with code 0 (comparison)", "exits with code 11, and the file is unchanged")
 @pytest.mark.parametrize("row", CHECKS)
 def test_a_row_of_the_table_is_true(row: str, xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
@@ -93,5 +93,5 @@ def test_a_row_of_the_table_is_true(row: str, xapi: Xapi, sandbox: Sandbox) -> N
 def test_the_first_thirty_lines_have_the_pitch_the_picture_and_the_requirement() -> None:
     start = "\n".join(README.read_text().splitlines()[:30])
 
-    for part in ("docs/pictures/token-renewal.svg", "/x-api/token", "## Why not curl and a script?", "## Try it"):
+    for part in ("docs/pictures/token-renewal.svg", "/x-api/token", "## Why not curl and a script?", "## Install and try it"):
         assert part in start

@@ -72,8 +72,8 @@ def test_a_final_401_is_shown_until_a_login(
 
 
 @pytest.mark.states(
-    "The password is not stored there: a login after a 401 takes it from XAPI_PASSWORD or a password command,"
-    " or prompts for it."
+    "The file store never stores the password.",
+    "To log in again, xapi takes it from XAPI_PASSWORD or a password command, or prompts for it.",
 )
 @pytest.mark.states(
     "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
