@@ -14,7 +14,7 @@ XAPI = os.environ.get("XAPI_TESTS_PROGRAM") or str(Path(sys.executable).with_nam
 PYTHON = str(Path(XAPI).with_name("python"))
 WARM_UP = 2  # rounds that fill caches and are not counted
 
-HTTPIE = "http GET"
+HTTPIE = "http GET (HTTPie)"
 GH = "gh api"
 CURL = "curl"
 

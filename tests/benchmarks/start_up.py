@@ -34,7 +34,7 @@ from tests.benchmarks.programs import (
 from tests.support.keyring_session import KeyringSession
 from xapi_cli.sandbox import MASTER
 
-SCRIPT = "typer+httpx script"
+SCRIPT = "minimal script with typer and httpx"
 
 _HTTP_CLIENT = """
 import http.client, sys
@@ -76,8 +76,12 @@ def _rows(stack: ExitStack, base_url: str, home: Path, environ: dict[str, str]) 
     token = output([XAPI, "token", "show"], file)
     supplied = environ | {"XAPI_TOKEN": token, "XAPI_BASE_URL": base_url, "XAPI_CONFIG_DIR": str(home / "none")}
     rows = [
-        Program("python -c pass", [PYTHON, "-c", "pass"], environ),
-        Program("http.client script", [PYTHON, "-c", _HTTP_CLIENT, base_url[7:], "/x-api/me", token], environ),
+        Program("python -c pass (Python alone)", [PYTHON, "-c", "pass"], environ),
+        Program(
+            "minimal script with http.client",
+            [PYTHON, "-c", _HTTP_CLIENT, base_url[7:], "/x-api/me", token],
+            environ,
+        ),
         Program(SCRIPT, [PYTHON, "-c", _TYPER_AND_HTTPX, url, token], environ),
         Program("xapi --version", [XAPI, "--version"], environ),
         Program("xapi --help", [XAPI, "--help"], environ),
@@ -119,7 +123,7 @@ def _print_machine(rounds: int) -> None:
 
 def _print_table(rows: Sequence[Program]) -> None:
     medians = {row.name: row.median for row in rows}
-    print("| command | wall | minimum | CPU | relative to `http GET` | relative to the typer+httpx script |")
+    print("| command | wall | minimum | CPU | relative to HTTPie | relative to typer and httpx |")
     print("| --- | --- | --- | --- | --- | --- |")
     for row in rows:
         figures = [medians[row.name], row.minimum, statistics.median(row.cpu)]
