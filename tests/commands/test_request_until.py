@@ -100,7 +100,7 @@ def test_retry_after_prolongs_the_wait_and_a_long_one_ends_it(xapi: Xapi) -> Non
     ("destination", "out", "err"), [("stdout", True, False), ("stderr", False, True), ("none", False, False)]
 )
 @pytest.mark.states(
-    "After --max-time (10 minutes), xapi exits with code 12, and the last body goes where --error-body says."
+    "After --max-time (by default 10 minutes), xapi exits with code 12, and the last body goes where --error-body says."
 )
 def test_after_the_time_limit_the_last_body_goes_where_errors_go(
     xapi: Xapi, tmp_path: Path, destination: str, out: bool, err: bool
