@@ -226,3 +226,17 @@ def test_an_unusable_store_ends_the_batch(xapi: Xapi) -> None:
 
         assert (outcome.code, outcome.out, api.requests) == (13, "", [])
     assert outcome.err.rstrip().startswith("xapi: error: ")
+
+
+def test_a_line_that_the_rate_has_not_permitted_yet_is_reported_as_not_sent(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(100))
+    with Api() as api:
+        process = xapi.start("batch", str(tmp_path / "in"), "--rate", "1/m", env=api.settings)
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=20)[1]
+
+    assert process.returncode == 130
+    assert b"no result" not in err
+    assert b"the remaining lines were not sent" in err

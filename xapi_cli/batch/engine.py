@@ -123,6 +123,11 @@ class Engine:
         return len(self._requests)
 
     @property
+    def holds_line(self) -> bool:
+        """Return whether a line has been taken from the input that the rate limiter has not permitted yet."""
+        return self._held is not None
+
+    @property
     def is_logging_in(self) -> bool:
         """Return whether a login is in progress."""
         return self._gate.is_logging_in

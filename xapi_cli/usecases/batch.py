@@ -431,9 +431,9 @@ class Batch:
     def _stopped_early(self, summary: str) -> str:
         """Return *summary* with what is missing because of a signal, which may have come after the last line."""
         missing = []
-        if unfinished := self._lines_taken - self._tally.lines:
+        if unfinished := self._lines_taken - self._tally.lines - self._engine.holds_line:
             missing.append(f"{unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result")
-        if self._lines.has_rest(self._shard.contains if self._shard else bool):
+        if self._engine.holds_line or self._lines.has_rest(self._shard.contains if self._shard else bool):
             missing.append("the remaining lines were not sent")
         return f"stopped early: {'; '.join((summary, *missing))}" if missing else summary
 

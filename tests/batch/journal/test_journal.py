@@ -31,7 +31,7 @@ def test_a_result_with_any_exit_code_and_kind_is_restored(tmp_path: Path, code: 
 def test_an_intact_line_of_an_unknown_kind_is_counted_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(str(path), "me") as journal:
-        journal.store(Result(1, b"{}", 0, "", SEEN))
+        journal.store(Result(1, b"{}", 0, "200", SEEN))
     first, *rest = path.read_bytes().splitlines(keepends=True)
     unknown = b"".join(JournalFile(str(path), first[:-CHECKSUM_LENGTH]).line(b'{"line": 1, "code": 0, "new": 1'))
     path.write_bytes(first + unknown + b"".join(rest))

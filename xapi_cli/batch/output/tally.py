@@ -37,6 +37,6 @@ class Tally:
         more = [f"{self._restored:,} from the journal"] if self._restored else []
         for count, singular, plural in ((self.retries, "retry", "retries"), (self.pauses, "pause", "pauses")):
             more += [f"{count:,} {singular if count == 1 else plural}"] if count else []
-        rate = ", ".join([f"{self.lines / seconds:,.0f}/s", *more])
+        rate = ", ".join([f"{(self.lines - self._restored) / seconds:,.0f}/s", *more])
         kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self._notable.items()))
         return f"{text} in {seconds:.1f} s ({rate})" + (f": {kinds}" if kinds else "")
