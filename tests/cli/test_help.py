@@ -116,7 +116,12 @@ def test_help_prints_the_same_page_as_the_help_option(xapi: Xapi) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "names"),
-    [("", {*COMMANDS, *TOPICS}), ("token ", set(COMMANDS["token"])), ("exit", {"exit-codes"}), ("items ", set())],
+    [
+        ("", {*COMMANDS, *TOPICS}),
+        ("token ", set(COMMANDS["token"])),
+        ("exit", {"exit-codes"}),
+        ("items ", {":nothing", "0"}),
+    ],
 )
 def test_the_names_of_commands_and_topics_complete(xapi: Xapi, typed: str, names: set[str]) -> None:
     line = f"xapi help {typed}"

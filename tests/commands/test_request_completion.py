@@ -83,7 +83,8 @@ def test_only_the_methods_of_the_path_after_the_cursor_complete(
 ) -> None:
     load(xapi)
 
-    assert complete(xapi, line, _XAPI_AFTER_CURSOR=after) == Outcome(0, "".join(f"{word}\n" for word in words) or "\n")
+    shown = "".join(f"{word}\n" for word in words) or ":nothing 0\n"
+    assert complete(xapi, line, _XAPI_AFTER_CURSOR=after) == Outcome(0, shown)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_an_unsafe_config_file_is_rejected(xapi: Xapi, sandbox: Sandbox, ran: Pa
     for args in (("--version",), ("--help",), ("request", "--help")):
         assert xapi(*args).code == 0
     completion = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi request --profile ", "COMP_CWORD": "3"}
-    assert xapi(env=completion) == Outcome(0, "\n")
+    assert xapi(env=completion) == Outcome(0, ":nothing 0\n")
     assert (ran.exists(), sandbox.login_attempts) == (False, 0)
 
 

@@ -1,6 +1,8 @@
 """What the program replies to a completion script: Typer's format, and what the shell completes itself.
 
 The reply for a `Native` completion is a line `:KIND NUMBER` in bash and fish, and code in zsh, which evaluates it.
+After an empty reply, the shell completes the word as a file. A value that is not a file gets another reply: the metavar
+of its option determines that, or the completer.
 """
 
 import os
@@ -8,24 +10,39 @@ import re
 from typing import Any
 
 from typer import _completion_classes as typers
-from typer._click.shell_completion import CompletionItem, add_completion_class, split_arg_string
+from typer._click.core import Parameter
+from typer._click.shell_completion import (
+    CompletionItem,
+    _resolve_context,
+    _resolve_incomplete,
+    add_completion_class,
+    split_arg_string,
+)
 
-from xapi_cli.cli.completion import AFTER_CURSOR, Native
+from xapi_cli.cli.completers import AFTER_CURSOR, Native
 from xapi_cli.cli.request_words import Word
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.system.render import shell_quoted
 
+_FILE = re.compile(r"\b(?:FILE|PATH|CMD)\b")  # in a metavar
 _OFF_FLAGS = {row.off_flag: row.off_help for row in SETTINGS.values() if row.off_flag}
 
 
 class _Completions:
     """A mixin for Typer's classes, which remembers the native completion, if any."""
 
+    cli: Any
+    ctx_args: Any
+    prog_name: str
     native: Native | None = None
     values: tuple[str, ...] = ()
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]  # of Typer's class
+        context = _resolve_context(self.cli, self.ctx_args, self.prog_name, args)
+        of, incomplete = _resolve_incomplete(context, args, incomplete)
+        found: list[CompletionItem] = of.shell_complete(context, incomplete)
+        if not found and isinstance(of, Parameter) and not _is_file(of):
+            found = [CompletionItem(Native(incomplete, "nothing"))]
         self.native = next((item.value for item in found if isinstance(item.value, Native)), None)
         found = [item for item in found if not isinstance(item.value, Native)]
         for item in found:
@@ -35,7 +52,8 @@ class _Completions:
 
     def complete(self) -> str:
         reply: str = super().complete()  # type: ignore[misc]  # of Typer's class
-        return reply if self.native is None else self.native_reply(self.native)
+        is_whole_file = self.native is not None and (self.native.kind, self.native.number) == ("files", 0)
+        return reply if self.native is None or is_whole_file else self.native_reply(self.native)
 
     def native_reply(self, native: Native) -> str:
         return f":{native.kind} {native.number}"
@@ -86,6 +104,12 @@ class _PowerShell(_Completions, typers.PowerShellComplete):
 
     def native_reply(self, native: Native) -> str:
         return ""
+
+
+def _is_file(parameter: Any) -> bool:
+    """Return whether *parameter* has a file as its value: without a completer, its metavar says so."""
+    has_completer = parameter._custom_shell_complete is not None  # noqa: SLF001 - there is no method for it
+    return not has_completer and bool(_FILE.search(parameter.metavar or ""))
 
 
 def _description(text: str) -> str:

@@ -128,7 +128,7 @@ def _print_version(requested: bool) -> None:
 
 
 def _profiles(incomplete: str) -> list[str]:
-    from xapi_cli.cli.completion import profile_names
+    from xapi_cli.cli.completers import profile_names
 
     return profile_names(incomplete)
 

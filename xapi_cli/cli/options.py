@@ -91,12 +91,12 @@ class _FlagField(NamedTuple):
 
 
 def completer(name: str) -> Callable[[typer.Context, str], list[str]]:
-    """Return the function *name* of `cli.completion`, which is imported when the shell asks for words."""
+    """Return the function *name* of `cli.completers`, which is imported when the shell asks for words."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        from xapi_cli.cli import completion
+        from xapi_cli.cli import completers
 
-        words: list[str] = getattr(completion, name)(ctx, incomplete)
+        words: list[str] = getattr(completers, name)(ctx, incomplete)
         return words
 
     return complete
@@ -104,9 +104,9 @@ def completer(name: str) -> Callable[[typer.Context, str], list[str]]:
 
 def _value_completer(setting: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
-        from xapi_cli.cli import completion
+        from xapi_cli.cli import completers
 
-        return completion.setting_values(setting, incomplete)
+        return completers.setting_values(setting, incomplete)
 
     return complete
 

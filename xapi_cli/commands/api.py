@@ -20,7 +20,6 @@ Word = Annotated[
     typer.Argument(
         metavar="[WORD]",
         help="List operations that contain WORD.",
-        autocompletion=completer("nothing"),
         show_default=False,
     ),
 ]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.completion import command_words
+from xapi_cli.cli.completers import command_words
 from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 
 if TYPE_CHECKING:

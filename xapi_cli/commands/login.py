@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ Remember = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Argument(metavar="[URL]", help="Base URL.", autocompletion=completer("nothing"), show_default=False),
+    typer.Argument(metavar="[URL]", help="Base URL.", show_default=False),
 ]
 
 _HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+))(?::\d+)?(?:/.*)?")  # without a scheme

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.completion import profile_keys, profile_names, stored_keys, values_of_key
+from xapi_cli.cli.completers import profile_keys, profile_names, stored_keys, values_of_key
 from xapi_cli.cli.options import MESSAGES, Json, settings_flags
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, password_command, resolve, values

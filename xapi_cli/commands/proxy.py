@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.completion import command_words
-from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
+from xapi_cli.cli.completers import command_words
+from xapi_cli.cli.options import ACCOUNT, CALLS, completer, settings_flags
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -31,7 +31,10 @@ Port = Annotated[
 Allow = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow", metavar="'METHOD PATH'", help="Forward only matching requests; * matches anything; repeatable."
+        "--allow",
+        metavar="'METHOD PATH'",
+        help="Forward only matching requests; * matches anything; repeatable.",
+        autocompletion=completer("nothing"),
     ),
 ]
 

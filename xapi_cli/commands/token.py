@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, completer, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,13 @@ def status(
         ),
     ] = None,
     check: Annotated[
-        str | None, typer.Option("--check", metavar="PATH", help="Also send GET PATH with the token to the API.")
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="PATH",
+            help="Also send GET PATH with the token to the API.",
+            autocompletion=completer("nothing"),
+        ),
     ] = None,
 ) -> None:
     """Show the status of the stored token.

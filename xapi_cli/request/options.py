@@ -25,7 +25,7 @@ class Flag(NamedTuple):
     help: str
     heading: str | None = None
     metavar: str | None = None
-    complete: str | None = None  # the function of `cli.completion` that completes the value; None: files
+    complete: str | None = None  # the function of `cli.completers` that completes the value; None: the metavar decides
     min: int | None = None
     max: int | None = None
     show_default: bool = True
@@ -146,7 +146,6 @@ class RequestOptions(NamedTuple):
             "Apply a jq filter to the response, or to each item with --paginate; print strings without quotes.",
             _RESPONSE,
             metavar="FILTER",
-            complete="nothing",
         ),
     ] = None
     expect: Annotated[
@@ -156,7 +155,6 @@ class RequestOptions(NamedTuple):
             "After a success, exit with code 6 if the jq filter yields false, null or nothing; repeatable.",
             _RESPONSE,
             metavar="FILTER",
-            complete="nothing",
         ),
     ] = ()
     until: Annotated[
@@ -166,7 +164,6 @@ class RequestOptions(NamedTuple):
             "Repeat a GET until the jq filter yields a value other than false and null; print the last body.",
             _RESPONSE,
             metavar="FILTER",
-            complete="nothing",
         ),
     ] = None
     every: Annotated[
@@ -176,7 +173,6 @@ class RequestOptions(NamedTuple):
             "With --until: the time between two requests  [default: 2s].",
             _RESPONSE,
             metavar="DURATION",
-            complete="nothing",
         ),
     ] = None
     pretty: Annotated[
@@ -204,7 +200,6 @@ class RequestOptions(NamedTuple):
             "Field that contains the array of items, such as data.items.",
             _PAGES,
             metavar="FIELD",
-            complete="nothing",
         ),
     ] = None
     slurp: Annotated[bool, Flag(("--slurp",), "Print a single JSON array of all items.", _PAGES)] = False
@@ -215,7 +210,6 @@ class RequestOptions(NamedTuple):
             "Field that contains the URL of the next page, instead of the Link header.",
             _PAGES,
             metavar="FIELD",
-            complete="nothing",
         ),
     ] = None
     next_parameter: Annotated[
@@ -225,7 +219,6 @@ class RequestOptions(NamedTuple):
             "Request the next page with the query parameter PARAM set to the value of FIELD.",
             _PAGES,
             metavar="PARAM=FIELD",
-            complete="nothing",
         ),
     ] = None
     max_pages: Annotated[

@@ -21,7 +21,7 @@ def test_with_an_invalid_config_file_completion_offers_no_profiles_and_prints_no
             {"broken TOML": b"[profiles", "unknown key": b"color = 1\n", "not UTF-8": b"\xff\xfe"}[trouble]
         )
 
-    for line, arguments in (("xapi logo", ["logout"]), ("xapi token status -p ", [])):
+    for line, arguments in (("xapi logo", ["logout"]), ("xapi token status -p ", [":nothing", "0"])):
         request = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
         shown = xapi(env=request)
         assert (shown.code, shown.out.split(), shown.err) == (0, arguments, "")

@@ -221,6 +221,11 @@ def test_a_word_that_is_neither_a_file_nor_known_is_not_completed(xapi: Xapi, sh
             "xapi request /a -H me",
             "xapi login -u me",
             "xapi profile set username me",
+            "xapi request /a --jq me",
+            "xapi batch --rate me",
+            "xapi token show --min-ttl me",
+            "xapi token status --check me",
+            "xapi login -p me",
         ):
             assert complete(line) == "".join(f"<{word}>" for word in line.split())
         assert complete("xapi profile set ca_bundle me") == "<xapi><profile><set><ca_bundle><me.txt>"

@@ -1,4 +1,9 @@
-"""What the shell offers for an argument. On any error, nothing is offered, because an error would break the shell."""
+"""The completers: functions that return what the shell offers for the value of an option or an argument.
+
+`Flag.complete` in `request/options.py` names one; other options and arguments have it as `autocompletion`. Without
+one, the metavar determines whether the shell offers files: see `completion_replies`. On any error, nothing is offered,
+because an error would break the shell.
+"""
 
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +25,7 @@ class Native(str):
     """An incomplete word that the shell completes itself, as one of these kinds.
 
     `files`: the name of a file, which starts after *number* characters. `command`: a command and its arguments, of
-    which *number* words precede this one. `nothing`: no completion; without it, a shell completes any word as a file.
+    which *number* words precede this one. `nothing`: no completion.
     """
 
     __slots__ = ("kind", "number")
@@ -36,12 +41,8 @@ class Native(str):
 
 
 def nothing(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return that the shell must not complete *incomplete* as a file."""
-    return _nothing(incomplete)
-
-
-def _nothing(incomplete: str) -> list[str]:
-    return [Native(incomplete, "nothing")]
+    """Return no completions, for a value whose metavar would otherwise make the shell offer files."""
+    return []
 
 
 def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -69,7 +70,7 @@ def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     if first and path.startswith("/"):
         return [each for each in methods_of(ctx.params, path) or first if each.startswith(incomplete)]
     methods = [method for method in first if method.startswith(incomplete)]
-    return methods + request_words(ctx.params, incomplete) or _nothing(incomplete)
+    return methods + request_words(ctx.params, incomplete)
 
 
 def query_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -86,7 +87,7 @@ def _option_values(ctx: typer.Context, incomplete: str, option: str) -> list[str
     from xapi_cli.cli.request_words import request_words
 
     params = {**ctx.params, "arguments": ctx.params.get("arguments") or ctx.args}  # unparsed, as a value is missing
-    return request_words(params, incomplete, option) or _nothing(incomplete)
+    return request_words(params, incomplete, option)
 
 
 def _word_after_cursor() -> str:
@@ -99,7 +100,7 @@ def _word_after_cursor() -> str:
 
 def data_files(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the files for the value `@FILE` of `--data`."""
-    return [Native(incomplete, "files", 1)] if incomplete.startswith("@") else _nothing(incomplete)
+    return [Native(incomplete, "files", 1)] if incomplete.startswith("@") else []
 
 
 def command_words(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -108,13 +109,12 @@ def command_words(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def setting_values(name: str, incomplete: str) -> list[str]:
-    """Return the values of the setting *name*, if they are few; an empty list stands for files."""
+    """Return the values of the setting *name*, if they are few, and the files if it is a file or a command."""
     setting = SETTINGS[name]
     if name == "profile":
         return profile_names(incomplete)
-    if setting.choices or isinstance(setting.type, values.FilePath | values.Command):
-        return list(setting.choices)
-    return _nothing(incomplete)
+    is_file = isinstance(setting.type, values.FilePath | values.Command)
+    return [Native(incomplete, "files")] if is_file else list(setting.choices)
 
 
 def profile_names(incomplete: str) -> list[str]:
@@ -144,9 +144,9 @@ def stored_keys(ctx: typer.Context) -> list[str]:
 
 
 def values_of_key(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the values of the setting whose key precedes them, if they are few."""
+    """Return what `setting_values` returns for the key that precedes the value."""
     key = ctx.params.get("key")
-    return setting_values(key, incomplete) if key in PROFILE_KEYS else _nothing(incomplete)
+    return setting_values(key, incomplete) if key in PROFILE_KEYS else []
 
 
 def _config() -> "Config":
