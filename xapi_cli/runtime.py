@@ -363,9 +363,10 @@ class Runtime:
 
     def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":
         """Return the event hooks for httpx: they log headers for --verbose and redact the token in messages."""
+        from xapi_cli.http import authorization
 
         def redact_token(request: "httpx.Request") -> None:
-            self.terminal.redactor.add(request.headers.get("Authorization", "").partition(" ")[2])
+            self.terminal.redactor.add(request.headers.get(authorization.NAME, "").partition(" ")[2])
 
         hooks = self.verbose_log.hooks if self.verbose_log else {"request": [], "response": []}
         return {**hooks, "request": [redact_token, *hooks["request"]]}

@@ -45,11 +45,6 @@ class Token(NamedTuple):
     def __repr__(self) -> str:
         return f"Token(obtained_at={self.obtained_at!r}, expires_at={self.expires_at!r})"
 
-    @property
-    def authorization(self) -> str:
-        """The value of the header that authenticates a request (RFC 6750, 2.1)."""
-        return f"Bearer {self.access_token}"
-
     def seconds_left(self, now: datetime) -> int | None:
         """Return the whole seconds until expiry, negative after it, or None if unknown."""
         return None if self.expires_at is None else (self.expires_at - now) // timedelta(seconds=1)

@@ -134,8 +134,8 @@ class Transport(httpx.BaseTransport):
             return None
         wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
         wait.remaining()  # raises TimeoutExpired, as opening a connection would
-        authorization = request.headers.get("Authorization", "")
-        connection = self._lender.borrow(route, authorization, wait, self._trace, new=new)
+        credentials = request.headers.get(authorization.NAME, "")
+        connection = self._lender.borrow(route, credentials, wait, self._trace, new=new)
         if connection is not None:
             self._pool.add(connection)
         return connection

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from xapi_cli.http import authorization
 from xapi_cli.request.colored_headers import colored_header, colored_request_line, colored_status_line
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
@@ -38,8 +39,8 @@ class VerboseLog:
         self._write_comment(line)
 
     def _log_request(self, request: "httpx.Request") -> None:
-        authorization = request.headers.get("Authorization", "")
-        self._redactor.add(authorization.partition(" ")[2] or authorization)
+        credentials = request.headers.get(authorization.NAME, "")
+        self._redactor.add(credentials.partition(" ")[2] or credentials)
         target = request.url.raw_path.decode("ascii", "replace")
         self._started = time.monotonic()
         line = f"{request.method} {redact_url(target)} HTTP/1.1"

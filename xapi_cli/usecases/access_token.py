@@ -106,7 +106,9 @@ def _formatted(
     """Return *token* in one of the formats of `token show`."""
     match format:
         case "header":
-            return f"Authorization: {token.authorization}"
+            from xapi_cli.http import authorization
+
+            return f"{authorization.NAME}: {authorization.value(token)}"
         case "json":
             return json_line({"access_token": token.access_token} | metadata(token, subject, now))
         case "env":

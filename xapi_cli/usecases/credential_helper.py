@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http import urls
+from xapi_cli.http import authorization, urls
 from xapi_cli.settings import durations
 from xapi_cli.system.render import instant, json_line
 from xapi_cli.tokens import Token
@@ -81,7 +81,7 @@ def _check_origin(url: str, base_url: str) -> None:
 def _response(token: Token) -> str:
     """Return the response with *token* in the credential helper protocol of Bazel."""
     # https://github.com/EngFlow/credential-helper-spec
-    response: dict[str, Any] = {"headers": {"Authorization": [token.authorization]}}
+    response: dict[str, Any] = {"headers": {authorization.NAME: [authorization.value(token)]}}
     if token.expires_at:
         response["expires"] = instant(token.expires_at)
     return json_line(response)
