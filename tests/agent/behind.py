@@ -21,7 +21,7 @@ from tests.support import differences
 from tests.support.program import PROGRAM, REAL, Environ, Xapi, clean_environ
 from xapi_cli.agent import control
 
-_MIN_WARM = 0.8  # of all runs; the rest has a reason that `fidelity` knows
+_MIN_WARM = 0.8  # of all runs; the rest has a reason that `adoption` knows
 _MAX_DELAY = 3.0  # seconds until all commands are counted
 _REPORT = "agent"  # the key in `workeroutput`
 

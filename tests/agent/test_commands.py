@@ -17,7 +17,7 @@ from tests.support.ownership import OTHER_USER, give_away, needs_root
 from tests.support.program import PROGRAM, PYTHON, REAL, Outcome, Xapi
 from tests.support.skips import IMPOSSIBLE
 from tests.tools.documents import ROOT
-from xapi_cli.agent import fidelity, protocol, worker
+from xapi_cli.agent import adoption, protocol, worker
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.system import agent_socket
 
@@ -214,7 +214,7 @@ def test_the_documentation_lists_the_fields_of_the_status(agent: Agent) -> None:
 def test_the_documentation_lists_the_reasons() -> None:
     table = (ROOT / "docs" / "agent-details.md").read_text().partition("reason in `cold`")[2]
     listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
-    raised = re.findall(r'raise Cold\(f?"(.*?)"\)', inspect.getsource(fidelity))
+    raised = re.findall(r'raise Cold\(f?"(.*?)"\)', inspect.getsource(adoption))
 
     declined = [*protocol.DECLINED.values(), *re.findall(r'b"N", reason="(.*?)"', inspect.getsource(worker))]
     assert {_kind(each) for each in (*raised, *declined)} <= {_kind(each) for each in listed}

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from xapi_cli.agent import fidelity, preload, protocol, worker
+from xapi_cli.agent import adoption, preload, protocol, worker
 from xapi_cli.agent.activity import Activity, ProcessFailures, ending
 from xapi_cli.agent.idle_workers import IdleWorkers, Permit
 from xapi_cli.agent.listener import Presence
@@ -121,7 +121,7 @@ class Master:
         self._reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._reports.setblocking(False)
         self._signals = _Signals()
-        self._station = worker.Station(sockets.agent, self._lifeline, theirs, fidelity.Start.now(), build, directory)
+        self._station = worker.Station(sockets.agent, self._lifeline, theirs, adoption.Start.now(), build, directory)
         self._idle_workers = IdleWorkers()
         self._busy: dict[int, socket.socket | None] = {}  # the connection of each worker that runs a command
         self._failures = ProcessFailures()

@@ -22,14 +22,12 @@ import os
 import select
 import signal
 import socket
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from xapi_cli.agent import fidelity, preload, protocol
+from xapi_cli.agent import adoption, preload, protocol
 from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.agent.questions import Questions
 from xapi_cli.cli import main
@@ -43,7 +41,6 @@ from xapi_cli.system.terminal import Terminal
 _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
 _F_SETSIG = 10  # fcntl(2)
 _MORE_THAN_ARE_OPEN = 2**16
-_STREAMS = range(3)
 _MAX_REPORT = 256  # bytes
 
 
@@ -59,7 +56,7 @@ class Station(NamedTuple):
     listener: socket.socket
     lifeline: int
     reports: socket.socket
-    start: fidelity.Start
+    start: adoption.Start
     build: bytes
     directory: str
 
@@ -67,7 +64,7 @@ class Station(NamedTuple):
 class _ClientCall(NamedTuple):
     connection: socket.socket
     client: int
-    state: fidelity.Process | None  # of the client
+    state: adoption.Process | None  # of the client
     argv: list[str]
     environ: dict[bytes, bytes]
     has_terminal: bool
@@ -80,7 +77,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     own_process.delay_garbage_collection()
     if warm_up:
         preload.warm_up(station.directory)
-        _warm_up_adoption(station.start)
+        adoption.warm_up(station.start)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     report(station, b"R")
@@ -89,10 +86,10 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     report(station, b"B", call.connection)
     _end_with(call.connection)
     try:
-        fidelity.check_command(call.argv, call.environ, station.start)
-        fidelity.check_streams(call.argv, call.streams)
-        fidelity.adopt(call.client, call.state or fidelity.examine(call.client, station.start))
-        fidelity.check_settings(call.environ)
+        adoption.check_command(call.argv, call.environ, station.start)
+        adoption.check_streams(call.argv, call.streams)
+        adoption.adopt(call.client, call.state or adoption.examine(call.client, station.start))
+        adoption.check_settings(call.environ)
     except Exception as error:  # noqa: BLE001 - nothing has happened yet, so the client can run the command
         _refuse(station, call, error)
     for resource in (station.listener, station.reports, permit):
@@ -102,7 +99,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
 
 
 def _refuse(station: Station, call: _ClientCall, error: Exception) -> NoReturn:
-    reason = str(error) if isinstance(error, fidelity.Cold) else f"failure ({type(error).__name__})"
+    reason = str(error) if isinstance(error, adoption.Cold) else f"failure ({type(error).__name__})"
     report(station, b"C", reason=reason)
     _do_not_end_with(call.connection)
     protocol.send(call.connection, b"C", reason.encode())
@@ -153,7 +150,7 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cli
     return _ClientCall(connection, pid, state, argv, environ, has_terminal, errors, streams)
 
 
-def _greet(connection: socket.socket, station: Station, client: int) -> fidelity.Process | None:
+def _greet(connection: socket.socket, station: Station, client: int) -> adoption.Process | None:
     """Report to the process *client* that this worker is ready; return its state, if a command can run for it.
 
     The state is read while the client sends its request.
@@ -163,8 +160,8 @@ def _greet(connection: socket.socket, station: Station, client: int) -> fidelity
         protocol.send(connection, b"R", protocol.greeting(station.build))
     except BrokenPipeError:  # it has left, but may have sent why
         return None
-    with suppress(fidelity.Cold):
-        return fidelity.examine(client, station.start)
+    with suppress(adoption.Cold):
+        return adoption.examine(client, station.start)
     return None
 
 
@@ -186,7 +183,7 @@ def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
     for number, stream in enumerate(call.streams):
         os.dup2(stream, number)
         os.close(stream)
-    _start_with(call.argv, call.environ, call.errors)
+    adoption.start_with(call.argv, call.environ, call.errors)
     pause = partial(_pause, call.connection)
     questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
     safe_paths.open_in(questions)
@@ -210,40 +207,6 @@ def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
     return any(os.fsencode(name) in environ for name in SECRET_VARIABLES) or any(
         b"@" in value and name.lower().endswith(b"_proxy") for name, value in environ.items()
     )
-
-
-def _start_with(argv: list[str], environ: Mapping[bytes, bytes], errors: str) -> None:
-    """Do what the start of a process with *argv* and *environ* does, with its descriptors 0 to 2.
-
-    *errors* is how stdin and stdout handle text that cannot be encoded.
-    """
-    _open_streams(errors)
-    os.environb.clear()
-    os.environb.update(environ)
-    time.tzset()
-    sys.argv = argv
-    own_process.protect()
-
-
-def _warm_up_adoption(start: fidelity.Start) -> None:
-    """Adopt the state of this process, so that the pages that this changes are copied before a client waits."""
-    content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False, errors="strict")
-    argv, environ, _, errors = protocol.parse_request(content)
-    with suppress(fidelity.Cold):
-        fidelity.check_command(argv, environ, start)
-        fidelity.check_streams(argv, _STREAMS)
-        fidelity.adopt(os.getpid(), fidelity.examine(os.getpid(), start))
-    _start_with(argv, environ, errors)
-
-
-def _open_streams(errors: str) -> None:
-    """Create Python's streams again: on a terminal or in another locale, they differ from those of the agent."""
-    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        old = getattr(sys, name)
-        is_stderr = name == "stderr"
-        buffering = 1 if is_stderr else -1
-        stream = open(number, mode, buffering, old.encoding, old.errors if is_stderr else errors, closefd=False)  # noqa: SIM115 - until the exit
-        setattr(sys, name, stream)
 
 
 def _end(connection: socket.socket, code: int) -> NoReturn:

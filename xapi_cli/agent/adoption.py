@@ -1,13 +1,17 @@
-"""Makes a worker like the process of its client, or finds why it cannot, so that the client runs the command itself.
+"""What a worker adopts from its client's process, and why it may refuse, so that the client runs the command itself.
 
-A warm command has the output, exit status, files and signals of a cold one. This module is the table of what it takes.
+A warm command has the output, exit status, files and signals of a cold one. This module has everything that this takes:
+what a worker must have in common with its client, what it adopts before the command begins (`adopt`), and what it
+creates again, as the start of a process does (`start_with`).
 """
 
 import os
 import re
 import resource
 import signal
+import sys
 import termios
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -16,6 +20,7 @@ from xapi_cli.agent import protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.settings import resolve
 from xapi_cli.settings.values import AgentMode
+from xapi_cli.system import own_process
 from xapi_cli.system.agent_socket import COLD_COMMANDS, from_command
 
 # What the interpreter, the C library, OpenSSL and libraries of Python read only at start.
@@ -32,6 +37,7 @@ _SAME_STATUS = (
 _FIXED_LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
 _MIN_DESCRIPTORS = 128
+_STREAMS = range(3)
 _SIGNALS = frozenset(map(int, signal.valid_signals()))
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 # All kinds of Linux 6. The agent is not dumpable: it can read the links to its namespaces, but only as root list them.
@@ -136,6 +142,30 @@ def adopt(pid: int, client: Process) -> None:
     _adopt_signals(client.status)
 
 
+def start_with(argv: list[str], environ: Mapping[bytes, bytes], errors: str) -> None:
+    """Do what the start of a process with *argv* and *environ* does, with its descriptors 0 to 2.
+
+    *errors* is how stdin and stdout handle text that cannot be encoded.
+    """
+    _open_streams(errors)
+    os.environb.clear()
+    os.environb.update(environ)
+    time.tzset()
+    sys.argv = argv
+    own_process.protect()
+
+
+def warm_up(start: Start) -> None:
+    """Adopt the state of this process, so that the pages that this changes are copied before a client waits."""
+    content = protocol.request(["xapi", "token", "show"], os.environb, has_terminal=False, errors="strict")
+    argv, environ, _, errors = protocol.parse_request(content)
+    with suppress(Cold):
+        check_command(argv, environ, start)
+        check_streams(argv, _STREAMS)
+        adopt(os.getpid(), examine(os.getpid(), start))
+    start_with(argv, environ, errors)
+
+
 def _check_same(client: Process, own: Process) -> None:
     if client.status.get("TracerPid") != "0":
         raise Cold("traced (strace, debugger)")
@@ -209,3 +239,13 @@ def _adopt_signals(status: Mapping[str, str]) -> None:
 def _signals(mask: str) -> set[int]:
     bits = int(mask, 16)
     return {number for number in _SIGNALS if bits >> (number - 1) & 1} if bits else set()
+
+
+def _open_streams(errors: str) -> None:
+    """Create Python's streams again: on a terminal or in another locale, they differ from those of the agent."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        old = getattr(sys, name)
+        is_stderr = name == "stderr"
+        buffering = 1 if is_stderr else -1
+        stream = open(number, mode, buffering, old.encoding, old.errors if is_stderr else errors, closefd=False)  # noqa: SIM115 - until the exit
+        setattr(sys, name, stream)
