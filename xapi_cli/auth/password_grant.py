@@ -202,9 +202,8 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
     if status == retry.TOO_MANY_REQUESTS:
-        seconds = retry.requested_wait(response.headers.raw)
-        wait = "a while" if seconds is None else f"{seconds} s"
-        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=f"wait {wait}, then try again")
+        hint = retry.login_hint(response.headers.raw)
+        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=hint)
     failure = errors.of_status(status)
     if failure is not None and issubclass(failure, ClientStatusError):
         return failure(f"{problem} at {url}", hint="check the base URL")

@@ -1,4 +1,7 @@
-"""Decide whether to retry a request, and how long to wait before the retry."""
+"""Decide whether to retry a request, and how long to wait before the retry; tell the user what to do without one.
+
+The decisions are first, and the words for them at the end: those of a refused retry, and those for the status 429.
+"""
 
 import math
 import time
@@ -14,24 +17,12 @@ _FIRST, _CAP = 0.5, 30.0  # seconds
 _KEY = "Idempotency-Key"  # draft-ietf-httpapi-idempotency-key-header
 
 Header = tuple[str, str | None]
+RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 def is_repeatable(method: str, *, unsafe: bool) -> bool:
     """Return whether a request with *method* may be sent again: if that is idempotent, or with *unsafe* (RFC 9110)."""
     return unsafe or method in IDEMPOTENT
-
-
-REFUSALS = "--retry repeats POST and PATCH only with --retry-unsafe"  # for a summary
-
-
-def refusal(method: str) -> str:
-    """Return why a request with *method* is not retried."""
-    return f"--retry repeats a {method} only with --retry-unsafe"
-
-
-def explained(hint: str | None, refusal: str | None) -> str | None:
-    """Return *hint* with *refusal*, why a request was not retried, in parentheses; either may be missing."""
-    return f"{hint} ({refusal})" if hint and refusal else hint or refusal
 
 
 def with_key(method: str, headers: Sequence[Header], key: Callable[[], str]) -> Sequence[Header]:
@@ -93,7 +84,7 @@ def is_transient_error(error: XapiError) -> bool:
     return isinstance(error, NetworkError) and not error.headers_received
 
 
-def requested_pause(status: int, raw_headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+def requested_pause(status: int, raw_headers: RawHeaders) -> float | None:
     """Return the seconds for which a response asks the client to send nothing, None without such a request.
 
     A pause of more than LONGEST_WAIT is ignored, as it is for a retry.
@@ -104,13 +95,13 @@ def requested_pause(status: int, raw_headers: Iterable[tuple[bytes, bytes]]) -> 
     return None if seconds is None or seconds > LONGEST_WAIT else seconds
 
 
-def retry_after(raw_headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def retry_after(raw_headers: RawHeaders) -> str | None:
     """Return the value of `Retry-After` in *raw_headers*; repeated values are joined (RFC 9110, section 5.3)."""
     values = [value.decode("latin-1") for name, value in raw_headers if name.lower() == b"retry-after"]
     return ", ".join(values) if values else None
 
 
-def requested_wait(raw_headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+def requested_wait(raw_headers: RawHeaders) -> int | None:
     """Return the whole seconds that `Retry-After` in *raw_headers* requests; None without a valid one, or if over."""
     seconds = requested_delay(retry_after(raw_headers))
     return math.ceil(seconds) if seconds else None
@@ -129,3 +120,56 @@ def requested_delay(retry_after: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError, OSError):
         return None
+
+
+# the words for the user
+
+REFUSALS = "--retry repeats POST and PATCH only with --retry-unsafe"  # for a summary
+
+
+def refusal(method: str) -> str:
+    """Return why a request with *method* is not retried."""
+    return f"--retry repeats a {method} only with --retry-unsafe"
+
+
+def explained(hint: str | None, refusal: str | None) -> str | None:
+    """Return *hint* with *refusal*, why a request was not retried, in parentheses; either may be missing."""
+    return f"{hint} ({refusal})" if hint and refusal else hint or refusal
+
+
+def spent(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float | None) -> str | None:
+    """Return why a response is final that is a 429 although --retry was given (*retries*); None for any other one."""
+    if status != TOO_MANY_REQUESTS or not retries:
+        return None
+    seconds = requested_wait(raw_headers)
+    if seconds is not None and seconds > LONGEST_WAIT:
+        return _longest_wait()
+    if deadline is not None and time.monotonic() + (seconds or 0) >= deadline:
+        return "--max-time leaves less time"
+    return f"--retry {retries} was not enough"
+
+
+def later_hint(raw_headers: RawHeaders) -> str:
+    """Return the hint to send a request again, and when: at the time that Retry-After requests, or later."""
+    seconds = requested_wait(raw_headers)
+    return "try again later" if seconds is None else f"try again in {seconds} s"
+
+
+def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool) -> str:
+    """Return the hint for a 429 to a request; it need not suggest --retry if *is_explained* why that did not help."""
+    found, seconds = later_hint(raw_headers), requested_wait(raw_headers)
+    if is_explained or method not in IDEMPOTENT:
+        return found
+    if seconds is not None and seconds > LONGEST_WAIT:
+        return f"{found} ({_longest_wait()})"
+    return f"{found}, or use --retry"
+
+
+def login_hint(raw_headers: RawHeaders) -> str:
+    """Return the hint for a 429 to a login, which is not retried."""
+    seconds = requested_wait(raw_headers)
+    return f"wait {'a while' if seconds is None else f'{seconds} s'}, then try again"
+
+
+def _longest_wait() -> str:
+    return f"--retry waits at most {LONGEST_WAIT:.0f} s"

@@ -149,22 +149,13 @@ class Sender:
             if self._response is not None:
                 self._response.httpx.close()
             raise
-        refused_retry = step.refused_retry or self._spent_retries(step.response)
-        outcome = FinalResponse(step.response.httpx, step.from_api, step.refused_redirect, refused_retry)
+        last, policy = step.response, self._policy
+        spent = retry.spent(last.status, last.raw_headers, policy.retries, deadline=self._deadline)
+        refused_retry = step.refused_retry or spent
+        outcome = FinalResponse(last.httpx, step.from_api, step.refused_redirect, refused_retry)
         if self._tokens is not None and is_rejection(outcome):
             self._tokens.record_rejection()
         return outcome
-
-    def _spent_retries(self, response: HttpxResponse) -> str | None:
-        """Return why *response* is a 429 although --retry was given, or None."""
-        if response.status != retry.TOO_MANY_REQUESTS or not self._policy.retries:
-            return None
-        seconds = retry.requested_wait(response.raw_headers)
-        if seconds is None or seconds <= retry.LONGEST_WAIT:
-            if self._deadline is not None and time.monotonic() + (seconds or 0) >= self._deadline:
-                return "--max-time leaves less time"
-            return f"--retry {self._policy.retries} was not enough"
-        return _longest_wait()
 
     def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
@@ -344,25 +335,7 @@ def _reason(response: httpx.Response) -> str:
 
 
 def _server_hint(response: httpx.Response) -> str:
-    return _SERVER_HINTS.get(response.status_code) or _again(response)
-
-
-def _again(response: httpx.Response) -> str:
-    seconds = retry.requested_wait(response.headers.raw)
-    return "try again later" if seconds is None else f"try again in {seconds} s"
-
-
-def _rate_hint(outcome: Outcome) -> str:
-    hint, seconds = _again(outcome.response), retry.requested_wait(outcome.response.headers.raw)
-    if outcome.refused_retry is not None or outcome.response.request.method not in retry.IDEMPOTENT:
-        return hint
-    if seconds is not None and seconds > retry.LONGEST_WAIT:
-        return f"{hint} ({_longest_wait()})"
-    return f"{hint}, or use --retry"
-
-
-def _longest_wait() -> str:
-    return f"--retry waits at most {retry.LONGEST_WAIT:.0f} s"
+    return _SERVER_HINTS.get(response.status_code) or retry.later_hint(response.headers.raw)
 
 
 def _hint(outcome: Outcome) -> str | None:
@@ -372,5 +345,6 @@ def _hint(outcome: Outcome) -> str | None:
         allowed = shortened(outcome.response.headers.get("Allow", "").strip(), _MAX_SHOWN)
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
     if outcome.response.status_code == retry.TOO_MANY_REQUESTS:
-        return _rate_hint(outcome)
+        raw_headers, method = outcome.response.headers.raw, outcome.response.request.method
+        return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
     return _CLIENT_HINTS.get(outcome.response.status_code)
