@@ -152,7 +152,7 @@ def test_an_invalid_base_url_is_rejected_without_quoting_secrets(text: str, flaw
     with pytest.raises(UsageError) as caught:
         urls.base_url(text)
 
-    assert caught.value.message.startswith("base URL ")
+    assert caught.value.message.startswith("the base URL ")
     assert flaw in caught.value.message
     assert "CAN" not in str(caught.value)
     assert str(caught.value).isprintable()
