@@ -1,4 +1,4 @@
-"""Every failure of xapi, with its exit code and its kind, a word for programs.
+"""Every failure of xapi, with its exit code and its kind, a word for programs; which status is which failure.
 
     XapiError                      1  unexpected failure of xapi itself
     ├── AgentError                 1  there is no usable agent

@@ -1,4 +1,4 @@
-"""One request and its response over one connection, without I/O: the rules that every driver shares.
+"""One request and its response over one connection, without I/O, and how much of an unneeded body is read.
 
 A driver owns a connection. It offers the request as bytes, sends `unsent` as far as the connection takes it, and passes
 on everything that it receives, until `is_done`. `http.transport` has a driver that blocks; `batch.exchanges` is one for

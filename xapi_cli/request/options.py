@@ -1,4 +1,4 @@
-"""The options of a request: one object for sending it and for showing it as a curl command.
+"""The options of a request, which are the flags of `xapi request`: one object for sending it and for `--curl`.
 
 Each field with a Flag is a row: `cli.options` makes the flag of the command from it.
 """

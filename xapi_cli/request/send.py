@@ -1,4 +1,4 @@
-"""Send one API call with httpx, and judge the status of its final response."""
+"""Send one API call with httpx, and raise the failure that `errors` defines for the status of its final response."""
 
 import re
 import time

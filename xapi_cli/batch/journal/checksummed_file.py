@@ -1,4 +1,4 @@
-"""The file of a journal: one process writes it, lines are only appended, and each line ends with a checksum.
+"""The file of a journal: one process writes it, whatever the lines are, and each ends with a checksum.
 
 The checksum of a line also covers the first line, the header, so that a line that was copied from another journal is
 detected as damaged.

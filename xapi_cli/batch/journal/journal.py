@@ -1,4 +1,4 @@
-"""Store results in a file, so that the same command, run again, prints them without resending requests.
+"""The lines of the journal: results that the same command, run again, prints without resending requests.
 
 The first line names the account and, with `--shard`, `--jq` and `--expect`, the shard and a digest of the filters. Each
 other line contains a result, the digest of the whole input, the seed of the idempotency keys, or a count of damaged
