@@ -102,66 +102,6 @@ def test_after_a_401_a_script_needs_a_password_source(xapi: Xapi, sandbox: Sandb
     assert xapi(*ME).code == 0
 
 
-SHOW = ("token", "show")
-HANDING_OUT = {
-    "token show": SHOW,
-    "token show --min-ttl": (*SHOW, "--min-ttl", "1h"),
-    "exec": ("exec", "--", "printenv", "XAPI_TOKEN"),
-    "credential-helper": ("credential-helper", "get"),
-}
-
-
-@pytest.mark.parametrize("command", HANDING_OUT)
-def test_no_program_gets_a_token_that_the_api_has_rejected(
-    xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: str
-) -> None:
-    uri = json.dumps({"uri": f"{sandbox.base_url}/x-api/me"}).encode()
-    old = xapi(*SHOW, env=logged_in).out.strip()
-    sandbox.revoke_tokens()
-    assert xapi(*ME, env=logged_in).code == 10  # records the rejection
-
-    without = xapi(*HANDING_OUT[command], env=logged_in, input=uri)
-    logins = sandbox.logins
-    outcome = xapi(*HANDING_OUT[command], env={**logged_in, "XAPI_PASSWORD": MASTER.password}, input=uri)
-    again = xapi(*HANDING_OUT[command], env=logged_in, input=uri)
-
-    account = f"{MASTER.email} at {sandbox.base_url}"
-    reason = "the API rejected the stored token (401)"
-    assert (without.code, without.out) == (10, "")
-    assert without.err.startswith(f"xapi: error: not logged in as {account}: {reason}, and no password source is")
-    assert (outcome.code, outcome.err) == (0, f"xapi: logged in as {account}: {reason}\n")
-    assert old not in outcome.out
-    assert sandbox.logins == logins + 1
-    assert (again.code, again.out) == (0, outcome.out)
-
-
-def test_a_rejected_token_is_not_shown_until_a_request_succeeds(xapi: Xapi) -> None:
-    with Server(_respond(200, TOKEN), _respond(401), _respond(200)) as server:
-        login = ("login", "--base-url", server.url, "-u", MASTER.email)
-        assert xapi(*login, env={"XAPI_PASSWORD": "any"}).code == 0
-        assert xapi(*ME).code == 10
-
-        refused = xapi(*SHOW, "--no-login")
-        assert xapi(*ME).code == 0
-
-    reason = "the API rejected the stored token (401), and --no-login was given"
-    assert (refused.code, refused.out) == (10, "")
-    assert refused.err.endswith(f": {reason}; run `xapi login`\n")
-    assert xapi(*SHOW, "--no-login").out == "abc\n"
-
-
-def test_no_password_is_prompted_for_in_place_of_a_rejected_token_if_no_server_responds(xapi: Xapi) -> None:
-    with Server(_respond(200, TOKEN), _respond(401)) as server:
-        login = ("login", "--base-url", server.url, "-u", MASTER.email)
-        assert xapi(*login, env={"XAPI_PASSWORD": "any"}).code == 0
-        assert xapi(*ME).code == 10
-
-    with xapi.on_terminal(*SHOW, columns=200) as terminal:
-        terminal.expect("connection refused")
-        assert terminal.wait() == 11
-    assert "Password for" not in terminal.text
-
-
 def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_replaces_it(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env
 ) -> None:

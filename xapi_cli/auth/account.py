@@ -88,11 +88,7 @@ class Account:
 
         Returns None if automatic login is disabled. The caller MUST limit the number of renewals.
         """
-        return self._log_in_automatically("rejected", rejected, has_response=True) if self._automatic else None
-
-    def replacement(self, rejected: Token) -> Token:
-        """Return what `renew` returns, for a token whose rejection was recorded earlier; raise LoginNeeded for None."""
-        return self._log_in_automatically("rejected", rejected, has_response=False)
+        return self._log_in_automatically("rejected", rejected) if self._automatic else None
 
     def newer(self, than: Token | None) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
@@ -175,18 +171,15 @@ class Account:
     #          ├─ _request_token          exchanges it for a token
     #          └─ _store                  stores the token, and notifies the waiting processes
 
-    def _log_in_automatically(self, reason: Reason, stale: Token | None, *, has_response: bool = False) -> Token:
-        """Return a replacement for *stale*: a token that another process has stored, else one from a login.
-
-        It is checked that a server responds before the user types a password, unless this command *has_response*.
-        """
+    def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
+        """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self._automatic:
             raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint="run `xapi login`")
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
-            if not has_response:
+            if reason != "rejected":  # by a server that responds
                 self._check_server()
             token, _ = prompt_until_accepted(
                 lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn

@@ -42,24 +42,16 @@ class StoredToken:
             self._account.check()
 
     def current(self) -> Token:
-        """Return a token that is not known to have expired; log in if there is none.
-
-        If the API has rejected it, the next request shows whether it still does.
-        """
-        return self._lasting(0) or self._account.token()
+        """Return a token that is not known to have expired; log in if there is none."""
+        return self.token()
 
     def stored(self) -> Token | None:
         """Return the stored token in any state, without a login."""
         return record.token if (record := self.repository.read()) else None
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token for another program, with at least *min_ttl* seconds left, if possible; log in if necessary.
-
-        It is not one that the API is known to have rejected. With *fresh*, it is always a new one.
-        """
+        """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
         token = None if fresh else self._lasting(min_ttl)
-        if token is not None and self.repository.is_rejected(token):
-            return self._account.replacement(token)
         return token or self._account.token(min_ttl=min_ttl, fresh=fresh)
 
     def renew(self, rejected: Token) -> Token | None:
