@@ -137,8 +137,9 @@ def test_a_worker_that_is_stopped_before_the_request_runs_it_once(agent: Agent, 
     _check_it_works(agent)
 
 
-def test_a_client_that_was_stopped_before_its_request_kills_no_other_command(agent: Agent, tmp_path: Path) -> None:
+def test_a_client_that_was_stopped_before_its_request_kills_no_other_command(own_agent: Agent, tmp_path: Path) -> None:
     """Its worker has given it up, and must not run the command of another client when the client continues."""
+    agent = own_agent
     name = tmp_path / "worker"
     with Server([request(), send(OK)]) as server:
         late = agent.xapi.start(

@@ -132,7 +132,7 @@ def test_a_batch_of_responses_without_a_body_has_a_line_for_each(xapi: Xapi, col
         assert terminal.wait() == 5
 
     seen = [line.split() for line in re.sub(r"\r[^\n]*\x1b\[K", "", terminal.text).splitlines()]
-    shown = {words[3][1:]: words[1] for words in seen if len(words) > 3 and words[0].isdigit()}
+    shown = {words[3][1:]: words[1] for words in seen if len(words) > 3 and words[3].startswith("/")}
     assert shown == {name: name[:3] for name in replies}
     assert not _is_unexpected(terminal.text)
 

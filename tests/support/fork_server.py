@@ -209,6 +209,7 @@ def _become_the_program(channel: socket.socket, streams: Sequence[int]) -> NoRet
         os.environ.update(order["environ"])
         sys.path[1:1] = filter(None, [os.environ.get("PYTHONPATH")])
         os.chdir(order["cwd"])
+        tempfile.tempdir = None  # the server has its own
         sys.argv = ["xapi", *order["arguments"]]
         importlib.import_module("xapi_cli.__main__").main()
     except BaseException:  # noqa: BLE001 - nothing may return into the server's loop
