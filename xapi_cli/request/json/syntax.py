@@ -7,7 +7,6 @@ size in chunks.
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -130,7 +129,8 @@ class _Parser:
         here = self._before + self._at
         if here < self._no_skip_before or self._text[self._at] in "]}":
             return False
-        if len(self._text) > _LONGEST_LITERAL or len(self._levels) > self._max_depth - sys.getrecursionlimit():
+        deepest = len(self._levels) + (len(self._text) - self._at) // 2
+        if len(self._text) > _LONGEST_LITERAL or deepest > self._max_depth:
             return False  # the single steps enforce the limits
         before = self._at
         if run and (end := self._match(run)) > before:
