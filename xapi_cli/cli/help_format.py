@@ -68,12 +68,13 @@ class Command(TyperCommand):
 
     def _check_opposites(self, ctx: Any, args: Sequence[str]) -> None:
         """Raise UsageError if *args* contain both flags of a switch, such as --read-only and --write."""
+        words = set(args)
         for switch in self.params:
-            on, off = ([each for each in names if each in args] for names in (switch.opts, switch.secondary_opts))
-            if not on or not off:
+            if words.isdisjoint(switch.secondary_opts) or words.isdisjoint(switch.opts):
                 continue
             _, _, given = self.make_parser(ctx).parse_args(list(args))  # one may be a value, or an argument of COMMAND
             if given.count(switch) > 1:
+                on, off = ([each for each in names if each in words] for names in (switch.opts, switch.secondary_opts))
                 raise UsageError(f"{on[0]} cannot be combined with {off[0]}", hint="omit one of them")
 
     def invoke(self, ctx: Any) -> Any:
