@@ -269,6 +269,13 @@ LEFT_OUT: dict[str, str] = {
             "journeys/test_storage_directories.py::test_names_that_the_locale_cannot_encode_are_stored",
             "journeys/test_storage_directories.py::test_what_is_in_place_of_a_lock_file_is_named",
             "journeys/test_token_file.py::test_an_unusable_file_exits_with_2_and_nothing_is_sent",
+            (
+                "commands/test_login.py::"
+                "test_a_login_refuses_what_the_config_file_cannot_contain_before_it_sends_anything"
+            ),
+            "commands/test_profile.py::test_a_path_relative_to_a_directory_that_is_not_valid_utf_8_is_refused",
+            "commands/test_profile.py::test_a_value_that_is_not_valid_utf_8_is_refused",
+            "commands/test_request_usage.py::test_a_username_or_a_filter_that_is_not_valid_utf_8_is_named",
         ),
         _UNIX,
     ),
