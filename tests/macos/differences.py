@@ -28,11 +28,13 @@ LEFT_OUT: dict[str, str] = {
     "commands/test_login_passwords.py::test_a_password_command_is_the_same_program_in_every_directory": _LINK,
     "commands/test_login_terminal.py::test_an_unreachable_base_url_from_a_flag_ends_"
     "the_login_before_the_password_prompt": _CERTIFICATES,
+    "commands/test_login_terminal.py::test_a_base_url_without_a_server_is_prompted_for_again": _CERTIFICATES,
     "commands/test_logout_locations.py"
     "::test_a_token_in_the_agent_of_another_runtime_directory_is_deleted_there": _AGENT,
     "commands/test_profile.py::test_a_relative_path_in_a_deleted_directory_exits_with_2": _SHELL,
     "commands/test_profile.py::test_a_relative_path_is_stored_as_an_absolute_path": _LINK,
     "commands/test_profile_edits.py::test_a_config_file_that_cannot_be_written_exits_with_14": _PROC,
+    "commands/test_proxy.py::test_a_socket_without_a_usable_path_is_a_usage_error[in a deleted directory]": _SHELL,
     "commands/test_request_jq_processes.py::test_a_filter_that_needs_too_much_memory_is_an_error": (
         "macOS enforces no limit of the memory"
     ),
