@@ -182,7 +182,7 @@ class Server:
                 client = Client(listener.accept()[0], port)
             except BlockingIOError:
                 return
-            except OSError as error:  # also of a client that has already left
+            except OSError as error:  # for example, the client has already left
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._pause_listening()
                 return

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote_plus
 REDACTED = "***"
 
 _BEGINNING = 128  # characters of a secret that identify it
-_LONGEST_CUT = 256  # characters; messages contain no more of a text that is cut
+_LONGEST_CUT = 256  # characters; messages contain no more of a truncated text
 _CUT = r"(?=(?:%(?:25)*[0-9A-Fa-f]?|\\)?\ufffd?(?:…|\.\.\.))"  # perhaps after a part of an encoded character
 _MAX_ENCODED = 100_000  # characters of a text; a longer one is no URL, and searching it takes long
 _KEY_WORDS = frozenset({"code", "jwt", "key", "otp", "pass", "pin", "pwd", "sig"})
@@ -58,7 +58,7 @@ def _encoded_pattern(secret: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _cut_pattern(secret: str) -> re.Pattern[str]:
-    """Return a pattern for the beginning of *secret* where it is cut, with any of its characters encoded."""
+    """Return a pattern for the beginning of *secret* where it is truncated, with any of its characters encoded."""
     characters = list(map(_encoded_character, secret[:_LONGEST_CUT]))
     first, others = characters[:_MIN_LENGTH], characters[_MIN_LENGTH:]
     others = [f"(?:{each}|{_CUT})" for each in others]  # at the cut, each of them matches nothing

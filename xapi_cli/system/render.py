@@ -27,7 +27,7 @@ def printable(text: str, *, keep: str = "") -> str:
 def shortened(text: str, limit: int) -> str:
     """Return the *text* of a server or a filter as `printable` does, and after *limit* characters, `…` instead.
 
-    All text that is cut for a message MUST be cut here: `Redactor` recognizes the beginning of a secret by the `…`.
+    Text for a message MUST be truncated only here: `Redactor` recognizes the beginning of a secret by the `…`.
     """
     shown = printable(text)
     return shown if len(shown) <= limit else f"{shown[:limit]}…"

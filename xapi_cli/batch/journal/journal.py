@@ -2,9 +2,8 @@
 
 The first line names the account and, with `--shard`, `--jq` and `--expect`, the shard and a digest of the filters. Each
 other line contains a result, the digest of the whole input, the seed of the idempotency keys, or a count of damaged
-lines. A result is stored before it
-is printed. A line that is damaged, or was truncated by a crash or a full disk, is ignored, so that its request is sent
-again.
+lines. A result is stored before it is printed. A line that is damaged, of an unknown kind, or was truncated by a crash
+or a full disk is counted, and its request is sent again.
 """
 
 import hashlib
