@@ -1,4 +1,6 @@
+import hashlib
 import json
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import StoreError
-from xapi_cli.tokens import MAX_RECORD, Identity, Record, Token, decode_record, encode_record
+from xapi_cli.tokens import MAX_RECORD, Identity, Record, Token, decode_record, encode_record, sha256
 
 ME = Identity("https://api.test/v1", "me@example.com")
 TOKEN = Token("abc", "bearer", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
@@ -21,6 +23,14 @@ records = st.builds(Record, tokens, st.none() | argv_text.filter(bool))
 
 def members(**changes: object) -> str:
     return json.dumps({**json.loads(encode_record(ME, Record(TOKEN, "secret"))), **changes})
+
+
+@pytest.mark.parametrize("missing", [(), ("_sha2", "_sha256")], ids=["own", "fallback"])
+def test_the_digest_is_that_of_hashlib(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+
+    assert sha256("a\0ä\udcff") == hashlib.sha256(b"a\0\xc3\xa4\xff").hexdigest()
 
 
 @given(identities, records)

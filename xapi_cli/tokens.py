@@ -6,8 +6,8 @@ A value type that every command creates is a NamedTuple, here and in other modul
 define. What its repr must not show is left out there.
 """
 
-import hashlib
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,6 +22,22 @@ def is_access_token(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text and bool(text)
 
 
+def sha256(text: str) -> str:
+    """Return the SHA-256 digest of *text* in hexadecimal.
+
+    `hashlib` loads OpenSSL, which takes 3 ms. The modules used here are those of a Python without OpenSSL.
+    """
+    try:
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256 as function
+        else:
+            from _sha256 import sha256 as function  # type: ignore[import-not-found]  # missing in typeshed
+    except ImportError:  # the names are private, and a build may omit them
+        from hashlib import sha256 as function
+    digest: str = function(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return digest
+
+
 class Identity(NamedTuple):
     """An account: a normalized base URL (see `urls.base_url`) and a username, compared exactly."""
 
@@ -31,7 +47,7 @@ class Identity(NamedTuple):
     @property
     def key(self) -> str:
         """The name for files of this account: 32 hexadecimal digits that do not reveal the account."""
-        return hashlib.sha256(f"{self.base_url}\0{self.username}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        return sha256(f"{self.base_url}\0{self.username}")[:32]
 
 
 class Token(NamedTuple):

@@ -5,7 +5,6 @@ every logout changes. A keyring that another program changes is not noticed, so 
 the cache: after a 401, the keyring itself is read.
 """
 
-import hashlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from xapi_cli.store.agent.client import KeeperClient
 from xapi_cli.store.agent.messages import key_of
 from xapi_cli.store.keyring import SELECTED_BY
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.tokens import Identity, Record, decode_record, encode_record
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record, sha256
 
 if TYPE_CHECKING:
     from xapi_cli.store.keyring.store import KeyringStore
@@ -90,8 +89,7 @@ class CachedKeyringStore:
         if revision is None:
             return None
         selection = (self._options.environ.get(name, "") for name in SELECTED_BY)
-        parts = "\0".join([str(self._options.state.path), revision, *selection])
-        return hashlib.sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()
+        return sha256("\0".join([str(self._options.state.path), revision, *selection]))
 
     def _forget(self, identity: Identity) -> None:
         with suppress(StoreError):

@@ -1,13 +1,15 @@
 """Read the input line by line, ahead of the consumer and without blocking it."""
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, Queue
 from threading import Thread
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from xapi_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    import hashlib
 
 MAX_LINE = 16 * 1024 * 1024  # bytes per line
 _BLOCK = 64 * 1024
@@ -41,7 +43,7 @@ class LineReader:
         self._ready: deque[bytes] = deque()  # complete lines, including the newline
         self._partial = bytearray()
         self._is_too_long = False
-        self._digest = hashlib.blake2b(digest_size=16) if digests else None
+        self._digest = _new_digest() if digests else None
 
     def start(self) -> None:
         """Start the reader thread."""
@@ -134,3 +136,9 @@ class LineReader:
         if self.number == 1 and raw.startswith(_BOM):
             raw = raw[len(_BOM) :]
         return Line(self.number, raw, digest) if raw.strip() else None
+
+
+def _new_digest() -> "hashlib.blake2b":
+    import hashlib  # imported here because it loads OpenSSL
+
+    return hashlib.blake2b(digest_size=16)

@@ -10,14 +10,13 @@ held until it is closed. All numbers are unsigned and in network byte order.
     response    magic (4)  status (1)               generation (16)  length of the body (4)
 """
 
-import hashlib
 import re
 from math import isfinite
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - its own name is lowercase
 from typing import Any, Literal, NamedTuple
 
-from xapi_cli.tokens import MAX_RECORD, Identity
+from xapi_cli.tokens import MAX_RECORD, Identity, sha256
 
 MAX_BODY = MAX_RECORD + 1024  # bytes; a cached record has a tag before its text
 MAX_RECORDS = 256
@@ -95,7 +94,7 @@ def key_of(identity: Identity, space: Literal["a", "c"] = "a") -> bytes:
 
 def failure_key(identity: Identity, kind: str) -> bytes:
     """Return the key of the login failure of the account *identity* that is of *kind*."""
-    return f"f{hashlib.sha256(f'{identity.key} {kind}'.encode()).hexdigest()[:32]}".encode()
+    return f"f{sha256(f'{identity.key} {kind}')[:32]}".encode()
 
 
 def is_cached(key: bytes) -> bool:

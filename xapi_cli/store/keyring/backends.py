@@ -5,7 +5,6 @@ state directory, with a fingerprint of everything that it depends on. All functi
 slow: they are called only in threads of `watchdog`.
 """
 
-import hashlib
 import importlib
 import logging
 import os
@@ -20,6 +19,7 @@ from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system import private_files
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.system.safe_paths import UntrustedLink, anchored_path
+from xapi_cli.tokens import sha256
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -103,7 +103,7 @@ class Backends:
             if directory.endswith("-packages"):
                 with suppress(OSError):  # the time changes when a package is installed or removed
                     facts.append(f"{directory}={os.stat(directory).st_mtime_ns}")
-        return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()
+        return sha256("\0".join(facts))
 
 
 def _configuration() -> Path:
