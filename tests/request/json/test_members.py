@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xapi_cli.request.json import members as module
 from xapi_cli.request.json.members import TooDeep, members
 from xapi_cli.request.json.syntax import InvalidJSON, Number
 
@@ -30,6 +31,42 @@ def test_numbers_keep_their_notation() -> None:
 
     assert (values, texts) == ({"a": "1.10", "b": ["1e400", "1"]}, {"a": "1.10", "b": '[1e400, "1"]'})
     assert [type(each) for each in (values["a"], *values["b"])] == [Number, Number, str]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id":1,"path":"/a"}\n',
+        '{"id": -0.0E+1, "path": "/ä\x7f"}',
+        '{"id": "01", "path": ""}\r\n',
+        '{"a": null, "b": true}',
+        '{"a": 1, "a": 2}',
+        '{"a": "\\u00e9"}',
+        '{"a": "{"}',
+        '{"a": "[", "b": [1]}',
+        ' {"a": 1}',
+        '{"a": 1} {"b": 2}',
+        '{"a": 1}}',
+        '{"a": 01}',
+        '{"a": "\t"}',
+        '{"a": NaN}',
+        '{"a": 1,}',
+        "{}",
+        "{",
+    ],
+)
+def test_a_flat_object_is_read_like_any_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome() -> tuple[object, ...]:
+        try:
+            values, texts = members(text)
+        except InvalidJSON as error:
+            return type(error), str(error)
+        return values, texts, [type(value) for value in values.values()]
+
+    fast = outcome()
+    monkeypatch.setattr(module, "_flat", lambda text: None)
+
+    assert fast == outcome()
 
 
 def test_a_deep_value_is_not_decoded() -> None:

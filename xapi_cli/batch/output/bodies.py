@@ -48,7 +48,7 @@ def short_member(response: BufferedResponse) -> bytes | None:
     body = _short_body(response)
     if body is None:
         return None
-    content_type = _content_type(response.head)
+    content_type = _content_type(response.head.headers.get(b"content-type", b""))
     try:
         if body and content_type.is_json and (text := _json(body)) is not None:
             return JSON_KEY + text
@@ -70,7 +70,8 @@ def long_member(response: BufferedResponse) -> Generator[None, None, Callable[[]
 class _ContentType:
     """The type and charset of a body, from the Content-Type header."""
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, value: bytes) -> None:
+        content_type = value.decode("latin-1").strip()
         media_type = content_type.partition(";")[0].strip().lower()
         found = _CHARSET.search(content_type)
         self.charset = found[1] if found else "utf-8"
@@ -78,11 +79,7 @@ class _ContentType:
         self.is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
 
 
-_parse_content_type = lru_cache(maxsize=16)(_ContentType)  # a server sends few different ones
-
-
-def _content_type(head: ResponseHead) -> _ContentType:
-    return _parse_content_type((head.get(b"content-type") or "").strip())
+_content_type = lru_cache(maxsize=16)(_ContentType)  # a server sends few different ones
 
 
 def _coding(head: ResponseHead) -> str:
@@ -116,7 +113,7 @@ def _json(body: bytes | bytearray) -> bytes | None:
     Raises RecursionError for more levels than a decoder supports.
     """
     try:
-        text = body.decode("utf-8-sig")
+        text = body.removeprefix(codecs.BOM_UTF8).decode()  # ten times as fast as the codec utf-8-sig
         check(text)
     except ValueError:  # also raised for invalid UTF-8
         return None
@@ -143,7 +140,7 @@ class _LongBody:
         self._body, self._coding, self._content_type = (
             response.body,
             _coding(response.head),
-            _content_type(response.head),
+            _content_type(response.head.headers.get(b"content-type", b"")),
         )
         self._size = self._steps = 0  # of the decoded body
 

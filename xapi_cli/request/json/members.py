@@ -5,7 +5,7 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import Any
 
-from xapi_cli.request.json.syntax import WHITESPACE, InvalidJSON, Number, strict, validated
+from xapi_cli.request.json.syntax import WHITESPACE, WHITESPACE_CHARACTERS, InvalidJSON, Number, strict, validated
 
 _OPENING = re.compile(rf"{WHITESPACE.pattern}{{{WHITESPACE.pattern}")
 # the fast path of a name and its colon
@@ -32,7 +32,9 @@ class ExtraData(InvalidJSON):
         self.position = position
 
 
-_scan = strict(Number).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed; faster than raw_decode
+# public, missing in typeshed; faster than raw_decode
+_scan = strict(Number).scan_once  # type: ignore[attr-defined]
+_scan_pairs = strict(Number, object_pairs_hook=list).scan_once  # type: ignore[attr-defined]
 
 
 def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -41,6 +43,8 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     The first character of *text*, apart from whitespace, is an opening brace. A number is a Number. A value that is
     nested too deeply for Python's decoder is a TooDeep.
     """
+    if (flat := _flat(text)) is not None:
+        return flat
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     try:
@@ -49,6 +53,29 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
         raise InvalidJSON(f"{error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1}") from None
     if end != len(text):
         raise ExtraData(end + 1)
+    return values, texts
+
+
+def _flat(text: str) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """Return what `members` does if all values are numbers or strings without escapes, else None.
+
+    Most lines of a batch are like this. The decoder reads such an object as a whole, three times as fast, because the
+    values tell their texts.
+    """
+    if text.rfind("{") or "[" in text or "\\" in text:
+        return None
+    try:
+        pairs, end = _scan_pairs(text, 0)
+    except (ValueError, StopIteration):  # `_read` reports it
+        return None
+    values = dict(pairs)
+    if len(values) != len(pairs) or text[end:].strip(WHITESPACE_CHARACTERS):
+        return None
+    texts = {}
+    for name, value in pairs:
+        if not isinstance(value, str):
+            return None
+        texts[name] = value if isinstance(value, Number) else f'"{value}"'
     return values, texts
 
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NoReturn
 
-WHITESPACE = re.compile(r"[ \t\r\n]*")
+WHITESPACE_CHARACTERS = " \t\r\n"
+WHITESPACE = re.compile(rf"[{WHITESPACE_CHARACTERS}]*")
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*')
 _LITERAL = re.compile(r'[^ \t\r\n{}\[\],:"]+')
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -44,7 +45,13 @@ def strict(number: Callable[[str], Any], **options: Any) -> json.JSONDecoder:
 
 def check(text: str) -> None:
     """Raise ValueError unless *text* is a JSON value; raise RecursionError for more levels than a decoder supports."""
-    _CHECKER.decode(text)
+    text = text.strip(WHITESPACE_CHARACTERS)
+    try:
+        _, end = _scan(text, 0)
+    except StopIteration:
+        raise InvalidJSON("there is no value") from None
+    if end != len(text):
+        raise InvalidJSON("there is more than one value")
 
 
 def validated(chunks: Iterable[str], depth: int = 0) -> Iterator[str]:
@@ -155,7 +162,7 @@ class _Parser:
 
     def _skip_nested(self) -> None:
         with suppress(ValueError, StopIteration, RecursionError):
-            _, self._at = _CHECKER.raw_decode(self._text, self._at)
+            _, self._at = _scan(self._text, self._at)
             self._value_ended()
 
     def _string(self, *, last: bool) -> bool:
@@ -241,4 +248,5 @@ def _reject_constant(word: str) -> NoReturn:
     raise InvalidJSON("NaN and Infinity are not allowed")
 
 
-_CHECKER = strict(len)  # the fastest function that does not convert a number
+# `len` is the fastest function that does not convert a number; `scan_once` is public, and missing in typeshed
+_scan = strict(len).scan_once  # type: ignore[attr-defined]
