@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,17 +19,23 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
+from xapi_cli.http.pool import GRACE_PERIOD
 from xapi_cli.request.calls import Call
 from xapi_cli.request.redirects import redirected_call
 
 
 class _Run:
-    """The results of an engine, by the numbers of the requests, in the order in which they ended."""
+    """The results of an engine, by the numbers of the requests, in the order in which they ended.
 
-    def __init__(self, api: Api, calls: Iterable[Call], budget: MemoryBudget | None = None, **options: Any) -> None:
+    A call that is None stands for a line that has not arrived yet.
+    """
+
+    def __init__(
+        self, api: Api, calls: Iterable[Call | None], budget: MemoryBudget | None = None, **options: Any
+    ) -> None:
         self.results: list[tuple[int, Outcome]] = []
         self.notes: list[str] = []
-        self._entries = iter([Entry(number, call=call, size=10) for number, call in enumerate(calls, 1)])
+        self._entries = (call and Entry(number, call=call, size=10) for number, call in enumerate(calls, 1))
         self._has_ended = False
         self.budget = budget or MemoryBudget()
         policy: Policy[Call] = Policy(
@@ -52,9 +59,11 @@ class _Run:
         )
 
     def _next_entry(self) -> Entry | None:
-        entry = next(self._entries, None)
-        self._has_ended = entry is None
-        return entry
+        try:
+            return next(self._entries)
+        except StopIteration:
+            self._has_ended = True
+            return None
 
     def _done(self, request: InFlight, outcome: Outcome) -> None:
         self.results.append((request.number, outcome))
@@ -101,6 +110,31 @@ def test_every_request_has_one_result_and_the_budget_is_empty_at_the_end(api: Ap
         assert len(run.results) == len(api.requests) == len(paths)
         assert (run.engine.in_flight, run.budget.left) == (0, LIMIT)
     assert api.most_under_way <= jobs
+
+
+def test_a_request_is_sent_while_the_next_line_takes_long(api: Api) -> None:
+    arrived = threading.Event()
+    has_arrived: list[bool] = []
+
+    def respond(received: ReceivedRequest) -> Reply:
+        if received.path == "/second":
+            arrived.set()
+        return Reply()
+
+    def calls() -> Iterator[Call | None]:
+        yield Call("GET", f"{api.url}/first")
+        while not run.results:
+            yield None
+        time.sleep(GRACE_PERIOD)  # then the connection can be used again
+        yield Call("GET", f"{api.url}/second")
+        has_arrived.append(arrived.wait(20))
+
+    api.response = respond
+    run = _Run(api, calls())
+    run.finish(stop=lambda: bool(has_arrived))
+    run.engine.close()
+
+    assert has_arrived == [True]
 
 
 def test_a_transient_failure_is_retried_while_others_go_on(api: Api) -> None:

@@ -12,37 +12,41 @@ class Composer:
     """Format requests; headers that most requests share are cached."""
 
     def __init__(self) -> None:
-        self._common: dict[tuple[str, str | None], bytes] = {}
+        self._common: dict[tuple[str, str | None], bytes] = {}  # by the server's URL and the token
 
     def compose(self, call: Call, route: Route, token: Token | None, *, to_api: bool) -> bytes:
         """Return *call* as an HTTP request with *token*.
 
         If *to_api* is False, the request goes to another origin and omits the user's headers and body.
         """
-        slash = call.url.index("/", _LONGEST_SCHEME)
-        target = call.url[slash:]
-        if route.proxy and route.scheme == "http":
-            target = call.url
+        url = call.url
+        slash = url.index("/", _LONGEST_SCHEME)
+        target = url if route.proxy and route.scheme == "http" else url[slash:]
         start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
-        host = call.url[call.url.index("//") + 2 : slash]
         if not call.headers and call.body is None:
-            return start + self._usual(call, host, route, token)
+            return start + self._usual(call, url[:slash], route, token)
+        host = _host(url[:slash])
         headers = headers_of(call, to_api=to_api) + authorization.headers(token, route)
-        lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host.encode("ascii")
+        lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host
         lines += b"".join(b"%s: %s\r\n" % header for header in headers)
         if call.body is None or not to_api:
             return start + lines + b"\r\n"
         body = b"".join(call.body)
         return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
-    def _usual(self, call: Call, host: str, route: Route, token: Token | None) -> bytes:
-        key = (host, token.access_token if token else None)
+    def _usual(self, call: Call, server: str, route: Route, token: Token | None) -> bytes:
+        key = (server, token.access_token if token else None)
         common = self._common.get(key)
         if common is None:
             if len(self._common) > 8:
                 self._common.clear()  # drop entries of replaced tokens
-            headers = [(b"Host", host.encode("ascii")), *headers_of(call, to_api=True)]
+            headers = [(b"Host", _host(server)), *headers_of(call, to_api=True)]
             headers += authorization.headers(token, route)
             common = b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n"
             self._common[key] = common
         return common
+
+
+def _host(server: str) -> bytes:
+    """Return the value of the header Host for the URL *server*, which has no path."""
+    return server.partition("//")[2].encode("ascii")

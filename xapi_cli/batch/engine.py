@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
+_LONGEST_COLLECTION = 0.002  # seconds that a request waits for others, to be sent with them
 
 Steps = Iterator[FilterJob | None]
 OnDone = Callable[[InFlight, Outcome], Steps | None]
@@ -96,7 +97,7 @@ class Engine:
         self._composer = Composer()
         self._loop = EventLoop()
         self._connections: Connections[InFlight, BufferedExchange] = Connections(
-            network, self._loop, timeout, on_error=self._resume, log=log
+            network, self._loop, timeout, on_error=self._resume, log=log, collects=True
         )
         self._gate: LoginGate[InFlight] = LoginGate(
             tokens,
@@ -182,16 +183,22 @@ class Engine:
     # the flow of a request
 
     def _start_requests(self) -> None:
+        """Start as many requests as may be in flight, and send them together; none waits long for the others."""
+        flush_time = time.monotonic() + _LONGEST_COLLECTION
         while self._filters.has_slot(len(self._requests)) and not (self._is_stopping or self._gate.is_closed):
             if not self._budget.has_room and self._requests:
-                return
+                break
             entry, self._held = self._held or self._next_entry(), None
             if entry is None:
-                return
+                break
             if not self._unsent.is_ready:
                 self._held = entry
-                return
+                break
             self._start(entry)
+            if (now := time.monotonic()) >= flush_time:
+                self._connections.flush()
+                flush_time = now + _LONGEST_COLLECTION
+        self._connections.flush()
 
     def _start(self, entry: Entry) -> None:
         assert entry.call is not None  # noqa: S101 - lines that are not valid are not sent

@@ -38,9 +38,8 @@ class BufferedExchange(CarriedExchange):
         is_reused, over_tls = connection.kind is not None, connection.tls is not None
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
-        self.expires = time.monotonic() + timeout
+        self.expires = self.started + timeout
         self.offer(request, is_last=True)
-        self._send()
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -52,8 +51,8 @@ class BufferedExchange(CarriedExchange):
         Raises NetworkError if there will be no complete response.
         """
         if events & EVENT_WRITE:
-            self._send()
-        if (events & EVENT_READ or self._over_tls) and not self.has_response:
+            self.send()
+        if (events & EVENT_READ or self.over_tls) and not self.has_response:
             self._receive()
         return self._response() if self.has_response and not self.is_sending else None
 
@@ -70,7 +69,8 @@ class BufferedExchange(CarriedExchange):
         self.expires = time.monotonic() + self._timeout
         return self._response() if self.is_done else None
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send as much of the request as the connection takes."""
         is_progress = False
         while self.unsent and not self.stops_sending:
             try:

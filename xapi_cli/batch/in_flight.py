@@ -31,7 +31,10 @@ class InFlight:
         self.memory = entry.size  # bytes, not counting those of its exchange
 
     def begin(self, connection: "Connection", timeout: float) -> BufferedExchange:
-        """Return the exchange of the current step over *connection*; *timeout* limits each wait, in seconds."""
+        """Return the exchange of the current step over *connection*, without sending it.
+
+        *timeout* limits each wait, in seconds.
+        """
         step = self.step
         assert step is not None  # noqa: S101 - the engine has set it
         exchange = BufferedExchange(connection, step.call.method, self.data, step.needs_body, timeout)

@@ -26,6 +26,10 @@ class CarriedExchange(Exchange):
         """Return the selector events to wait for."""
         raise NotImplementedError
 
+    def send(self) -> None:
+        """Send as much of the request as the connection takes."""
+        raise NotImplementedError
+
 
 E = TypeVar("E", bound=CarriedExchange)
 
@@ -37,7 +41,7 @@ class CarriedRequest(Protocol[E]):
     attempts: int
 
     def begin(self, connection: Connection, timeout: float, /) -> E:
-        """Return the exchange of the request over *connection*, and begin to send it."""
+        """Return the exchange of the request over *connection*, without sending it."""
 
 
 R = TypeVar("R", bound=CarriedRequest[Any])
@@ -48,6 +52,7 @@ class Connections(Generic[R, E]):
 
     *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
     request and the exception if no connection could be opened for it. *log* gets all exchanges.
+    If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately.
     """
 
     def __init__(
@@ -57,13 +62,16 @@ class Connections(Generic[R, E]):
         timeout: float,
         on_error: Callable[[R, Exception], None],
         log: "RequestLog | None" = None,
+        *,
+        collects: bool = False,
     ) -> None:
-        self._log = log
+        self._log, self._collects = log, collects
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[R]] = {}
+        self._begun: list[R] = []  # nothing of them was sent yet
         self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
 
     # requests
@@ -80,6 +88,26 @@ class Connections(Generic[R, E]):
         """Queue *request* for the next connection: one that becomes idle or a new one, whichever is available first."""
         self._waiting.setdefault(route, deque()).append(request)
         self._dial_for_waiting(route)
+
+    def flush(self) -> None:
+        """Send the requests that got a connection since the last call, one immediately after the other.
+
+        Data wakes a server that waits for it, which takes longer than to send it. A server that is still busy with the
+        request before need not be woken.
+        """
+        begun, self._begun = self._begun, []
+        for request in begun:
+            exchange = request.exchange
+            if exchange is None:  # it was canceled
+                continue
+            try:
+                exchange.send()
+            except XapiError as error:  # the copy of its body cannot be read
+                self.release(exchange, is_reusable=False)
+                self._on_error(request, error)
+                continue
+            if exchange.is_sending or exchange.over_tls or not exchange.is_reused:
+                self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
 
     def flush_log(self) -> None:
         """Write the lines of the log for the exchanges that have ended since the last call."""
@@ -171,7 +199,9 @@ class Connections(Generic[R, E]):
         self.busy[connection], request.exchange = request, exchange
         request.attempts += 1
         exchange.attempt = request.attempts
-        self.watch(exchange)
+        self._begun.append(request)
+        if not self._collects:
+            self.flush()
 
     def _dial_for_waiting(self, route: Route) -> None:
         """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""

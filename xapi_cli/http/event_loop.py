@@ -72,12 +72,13 @@ class EventLoop:
     def ready(self, timeout: float) -> Iterator[tuple[Any, int]]:
         """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads."""
         for key, events in self._selector.select(timeout):
-            if key.fileobj is self._wakeups:
+            if key.fileobj in self._watched:
+                yield key.fileobj, events
+            elif key.fileobj is self._wakeups:
                 self._run_callbacks()
             elif key.fileobj in self._pipes:
                 key.data()
-            elif key.fileobj in self._watched:  # an earlier event may have removed it
-                yield key.fileobj, events
+            # otherwise, an earlier event has removed it
 
     def pending(self) -> set[Any]:
         """Return the connections that have events now."""

@@ -76,7 +76,7 @@ class Exchange:
     ) -> None:
         self.route, self.method, self._needs_body = route, method, needs_body
         self.started = time.monotonic()
-        self._is_reused, self._over_tls, self._is_safe_to_resend = is_reused, over_tls, is_safe_to_resend
+        self.is_reused, self.over_tls, self._is_safe_to_resend = is_reused, over_tls, is_safe_to_resend
         self._parser = ResponseParser(method, route, over_tls=over_tls)
 
     # the request
@@ -95,7 +95,7 @@ class Exchange:
         """Record that the connection took *count* bytes; one with TLS may have sent some even if it took none."""
         self.unsent = self.unsent[count:]
         self.bytes_sent += count
-        self._is_sent = self._is_sent or bool(count) or self._over_tls
+        self._is_sent = self._is_sent or bool(count) or self.over_tls
 
     def cannot_send(self) -> None:
         """Record that nothing more can be sent; a response, or the cause of the failure, can still be received."""
@@ -202,7 +202,7 @@ class Exchange:
     @property
     def may_resend(self) -> bool:
         """Whether the request, which failed, may be sent again over a new connection."""
-        if not self._is_reused or self._parser.has_started or not self.is_replayable:
+        if not self.is_reused or self._parser.has_started or not self.is_replayable:
             return False
         return not self._is_sent or self.method in IDEMPOTENT
 

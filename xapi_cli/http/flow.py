@@ -159,22 +159,22 @@ class Policy(NamedTuple, Generic[C]):
         while True:
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
             result = yield from attempt.result(self.tokens if authenticated and to_api else None)
-            is_success = not isinstance(result, NetworkError) and result.status < _FIRST_REDIRECT
-            delay = None if is_success else attempt.retry_delay(result)
-            if delay is None:
-                refused_retry = None if is_success else attempt.refused_retry(result)
-                if isinstance(result, NetworkError):
-                    if not to_api and result.hint:
-                        result.hint = result.hint.replace(urls.BASE_URL, f"the redirect of {redirect}")
-                    result.hint = retry.explained(result.hint, refused_retry)
-                    raise result
-                next_call, refused = None, None
-                if result.status >= _FIRST_REDIRECT:
+            delay, refused, refused_retry = None, None, None
+            if isinstance(result, NetworkError) or result.status >= _FIRST_REDIRECT:
+                delay = attempt.retry_delay(result)
+                if delay is None:
+                    refused_retry = attempt.refused_retry(result)
+                    if isinstance(result, NetworkError):
+                        if not to_api and result.hint:
+                            result.hint = result.hint.replace(urls.BASE_URL, f"the redirect of {redirect}")
+                        result.hint = retry.explained(result.hint, refused_retry)
+                        raise result
                     next_call, refused = self._redirected(call, result, redirects)
-                if next_call is not None:
-                    redirect, call, redirects = call.display_url, next_call, redirects + 1
-                    to_api = to_api and urls.same_origin(call.url, self.base_url)
-                    continue
+                    if next_call is not None:
+                        redirect, call, redirects = call.display_url, next_call, redirects + 1
+                        to_api = to_api and urls.same_origin(call.url, self.base_url)
+                        continue
+            if delay is None:
                 resume: Resume[C] = yield FinalResponse(result, to_api, refused, refused_retry)
                 call, to_api, redirects = resume.call, True, 1
                 if resume.error is None:

@@ -185,7 +185,7 @@ class ForwardedCall:
         self.is_over = False  # the client needs no response any more
 
     def begin(self, connection: "Connection", timeout: float) -> StreamedExchange:
-        """Return the exchange of the current step over *connection*, and begin to send it."""
+        """Return the exchange of the current step over *connection*, without sending it."""
         step = self.step
         assert step is not None  # noqa: S101 - the server has set it
         self.response = None

@@ -26,7 +26,6 @@ class StreamedExchange(CarriedExchange):
         if (part := upload.next_part()) is not None:
             request += part
         self.offer(request, is_last=upload.is_offered)
-        self.send()
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -39,7 +38,7 @@ class StreamedExchange(CarriedExchange):
         """
         if events & EVENT_WRITE:
             self.send()
-        if not self.is_paused and (events & EVENT_READ or self._over_tls):
+        if not self.is_paused and (events & EVENT_READ or self.over_tls):
             self._receive()
 
     def send(self) -> None:

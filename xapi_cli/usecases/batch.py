@@ -224,8 +224,8 @@ class Batch:
 
     def _next_entry(self) -> Entry | None:
         """Return the next entry to send, or None if there is none yet; print the results of lines that are not sent."""
-        end = time.monotonic() + _TURN
-        while time.monotonic() < end:
+        end = float("inf")
+        while True:
             if not self._writer.has_room or self._stop_reason is not None or self._has_stopped_early:
                 return None
             try:
@@ -239,6 +239,10 @@ class Batch:
                 return None
             if entry is not None:
                 return entry
+            now = time.monotonic()
+            end = min(end, now + _TURN)
+            if now >= end:
+                break
         self._writer.flush()
         self._show_progress()
         self._engine.wake()

@@ -23,8 +23,9 @@ class Tally:
         """Count one line; *is_new* is False if its result is from the journal."""
         self.lines += 1
         self._restored += not is_new
-        self.exit_code = max(self.exit_code, result.code)
-        self.failed += bool(result.code)
+        if result.code:
+            self.failed += 1
+            self.exit_code = max(self.exit_code, result.code)
         if result.is_notable:
             self._notable[result.kind] += 1
 
