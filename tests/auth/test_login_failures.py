@@ -10,6 +10,7 @@ import pytest
 
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.errors import (
+    BodyTooLarge,
     InvalidTokenResponse,
     LoginNeeded,
     LoginRefused,
@@ -208,6 +209,16 @@ def test_waiting_processes_share_the_failure_and_later_ones_do_not(
     failures.check_failed(OTHER, since=began)
     clock.now += 60
     failures.check_failed(ME, since=began)
+
+
+def test_a_failure_of_a_kind_that_is_not_recorded_is_shared_as_the_kind_it_derives_from(
+    failures: LoginFailures, clock: Clock
+) -> None:
+    failures.record_failed(ME, BodyTooLarge("the body has more than 10 MiB"))
+
+    with pytest.raises(NetworkError, match="the body has more than 10 MiB") as caught:
+        failures.check_failed(ME, since=clock.now - 1)
+    assert type(caught.value) is NetworkError
 
 
 @pytest.mark.parametrize("error", [LoginNeeded("the command failed", hint="see why"), REJECTED])

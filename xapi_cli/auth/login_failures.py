@@ -83,12 +83,13 @@ class LoginFailures:
     def record_failed(self, identity: Identity, error: XapiError) -> None:
         """Record, for waiting processes, that a login failed with *error*."""
         if isinstance(error, _SHARED_ERRORS):
-            self._write(identity, "failed", _described(error))
+            self._write(identity, "failed", _described(error, _SHARED_ERRORS))
 
     def record_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
         """Record, for waiting processes, that the password command *command* failed or its password was rejected."""
         salt = os.urandom(16).hex()
-        self._write(identity, "command", {**_described(error), "salt": salt, "mark": _fingerprint(command, salt)})
+        described = _described(error, _COMMAND_ERRORS)
+        self._write(identity, "command", {**described, "salt": salt, "mark": _fingerprint(command, salt)})
 
     def record_rejected_token(self, identity: Identity) -> None:
         """Record, for a minute, that the API rejected a new token from an automatic login."""
@@ -159,8 +160,10 @@ def _is_salt(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii()
 
 
-def _described(error: XapiError) -> dict[str, Any]:
-    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+def _described(error: XapiError, kinds: tuple[type[XapiError], ...]) -> dict[str, Any]:
+    """Return the record of *error*, as the nearest of *kinds*, because only these are raised from a record."""
+    kind = next((each for each in type(error).__mro__ if each in kinds), type(error))
+    return {"kind": kind.__name__, "message": error.message, "hint": error.hint}
 
 
 def _fingerprint(secret: str, salt: str) -> int:
