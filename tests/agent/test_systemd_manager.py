@@ -1,7 +1,6 @@
 """The unit files under a real user manager of systemd, as the documentation installs and stops them."""
 
 import json
-import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -95,12 +94,9 @@ def manager(machine: Machine) -> Iterator[Manager]:
 
 
 def _stop_as_documented(manager: Manager) -> None:
-    _, _, section = TEXTS["docs/agent.md"].partition("\n## Stop the agent\n")
-    commands = re.findall("`(systemctl .+?)`", section)
-    assert len(commands) == 2
-    for command in commands:
-        stopped = manager.run(command)
-        assert stopped.code == 0, stopped
+    (stop,) = [block.text for block in blocks_of(TEXTS["docs/agent.md"]) if "disable --now" in block.text]
+    stopped = manager.run(f"set -e; {stop}")
+    assert stopped.code == 0, stopped
 
 
 def test_the_first_command_starts_the_agent_in_the_service_and_later_ones_use_it(manager: Manager) -> None:
