@@ -125,8 +125,8 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
     ],
 )
 @pytest.mark.states(
-    "If the response is not an OpenAPI document, such as an HTML page, xapi exits with code 11, and the error "
-    "states what was received."
+    "If the response is not an API description, such as an HTML page, xapi exits with code 11, and the error says "
+    "what was received."
 )
 def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: bytes, code: int, error: str) -> None:
     with Server([request(), send(received)]) as server:
@@ -147,7 +147,7 @@ def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: by
         (b'{"swagger": "2.0"}', "api.json contains no operations; check that it is complete"),
     ],
 )
-@pytest.mark.states("For a file or stdin, it exits with code 2.")
+@pytest.mark.states("If a file or stdin does not contain a description, xapi exits with code 2.")
 def test_a_file_that_is_not_a_document_is_a_usage_error(xapi: Xapi, content: bytes, error: str) -> None:
     write(xapi, content)
 

@@ -156,7 +156,7 @@ def test_another_base_url_offers_no_paths(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request /v2/p").out == "/v2/pets/{id}\n/v2/pets/{id}/photo\n"
 
 
-@pytest.mark.states("Completion reads the index and never sends a request.")
+@pytest.mark.states("Completion never sends a request.")
 def test_completion_sends_nothing(xapi: Xapi) -> None:
     load(xapi)
     with Server([close()]) as server:
