@@ -16,32 +16,47 @@ import pytest
 import xapi_cli
 from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
 from tests.support.ownership import OTHER_USER
-from tests.support.program import PROGRAM
+from tests.support.program import PROGRAM, PYTHON
 from tests.support.servers import OK, Server, request, send, wait_for
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")
 ME = ("request", "/x-api/me")
+# The program, but the client gets SIGTERM as soon as it has sent its request and *file* exists.
+_SIGNALED_AT_ONCE = """#!{python}
+import os, signal, sys, time
+from xapi_cli.__main__ import main
+from xapi_cli.agent import call, protocol
+
+def send_request(connection, content, send_request=protocol.send_request):
+    send_request(connection, content)
+    while not os.path.exists({file!r}):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+protocol.send_request, call.READY_TIMEOUT, call.WORKER_TIMEOUT = send_request, 60, 60
+sys.exit(main())
+"""
 _AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"
 
 
 class Blocked:
     """A command, the worker that runs it, and a server that received its request but does not respond yet."""
 
-    def __init__(self, agent: Agent, server: Server, may_respond: threading.Event) -> None:
+    def __init__(self, agent: Agent, server: Server, may_respond: threading.Event, argv: tuple[str, ...]) -> None:
         self.server = server
         self.may_respond = may_respond
         env = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": server.url}
-        self.process = agent.xapi.start(*ME, env=env, argv=PATIENT)
+        self.process = agent.xapi.start(*ME, env=env, argv=argv)
         wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
         self.worker = agent.running_worker()
 
 
 @contextmanager
-def blocked(agent: Agent) -> Iterator[Blocked]:
+def blocked(agent: Agent, argv: tuple[str, ...] = PATIENT) -> Iterator[Blocked]:
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
-        yield Blocked(agent, server, may_respond)
+        yield Blocked(agent, server, may_respond, argv)
         may_respond.set()
 
 
@@ -60,6 +75,21 @@ def test_a_stopped_worker_ends_when_its_client_is_killed(agent: Agent) -> None:
         os.kill(call.worker, signal.SIGSTOP)
         call.process.kill()
 
+        wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+def test_a_signal_to_a_client_that_has_just_sent_its_request_interrupts_the_command(
+    agent: Agent, tmp_path: Path
+) -> None:
+    program, file = tmp_path / "bin" / "xapi", tmp_path / "file"
+    program.parent.mkdir()
+    program.write_text(_SIGNALED_AT_ONCE.format(python=PYTHON, file=str(file)))
+    program.chmod(0o700)
+    with blocked(agent, (str(program),)) as call:
+        file.touch()
+
+        out, err = call.process.communicate(timeout=30)
+        assert (call.process.returncode, out, err) == (143, b"", b"")
         wait_until(lambda: not is_running(call.worker), "the worker has ended")
 
 

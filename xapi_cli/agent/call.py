@@ -50,14 +50,10 @@ def run(connection: "socket") -> None:
         reason = protocol.NOT_VISIBLE
         worker = _open_process(connection, process, namespace)
         reason = b""  # anything that follows a part of a request could complete it
-        protocol.send_request(connection, request)
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
-        _send_signal(
-            worker, _signal.SIGKILL
-        )  # it may hold copies of the streams, and their readers wait until all copies are closed
         return
     else:
-        _RunningCommand(connection, worker).wait()
+        _RunningCommand(connection, worker).run(request)
     finally:
         if reason:
             protocol.decline(connection, reason)
@@ -89,21 +85,32 @@ class _RunningCommand:
         self._has_begun = False
         self._previous: dict[int, Any] = {}
 
-    def wait(self) -> None:
-        """Wait for the end of the command and end this process; return if this process has to run it.
+    def run(self, request: bytes) -> None:
+        """Send *request*, wait for the end of the command and end this process; return if this process has to run it.
 
         The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs.
         """
-        self._forward_signals()
-        try:
-            while self._next_message() != b"C":
-                pass
-        except Exception:  # noqa: BLE001 - the agent was killed, or sends something that no agent sends
-            self._send(_signal.SIGKILL)
-            _end_lost(self._forwarded)
+        self._forward_signals()  # first: the command may begin before `send_request` returns
+        if self._has_sent(request):
+            try:
+                while self._next_message() != b"C":
+                    pass
+            except Exception:  # noqa: BLE001 - the agent was killed, or sends something that no agent sends
+                self._send(_signal.SIGKILL)
+                _end_lost(self._forwarded)
         self._restore_signals()
         if self._forwarded:  # the worker has not run the command, and neither does this process
             _end_by_signal(self._forwarded)
+
+    def _has_sent(self, request: bytes) -> bool:
+        """Send *request*; return False if no worker can have received all of it."""
+        try:
+            protocol.send_request(self._connection, request)
+        except OSError:
+            # the worker may hold copies of the streams, and their readers wait until all copies are closed
+            self._send(_signal.SIGKILL)
+            return False
+        return True
 
     def _next_message(self) -> bytes:
         """Do what the next message requires, and return its kind; raises any exception if that is not possible."""
