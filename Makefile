@@ -261,6 +261,8 @@ clean:
 
 help:
 	@echo "demo              show the main workflow"
+	@echo "venv              create the development environment in .venv"
+	@echo "program           install xapi from this tree in build/program, as a user does, for the tests"
 	@echo "test              run the tests against an ordinary installation, except those that take long (TESTS=tests/request selects some)"
 	@echo "test-all          run these tests and those that take long"
 	@echo "test-agent        run the tests of commands with the agent behind the program"
