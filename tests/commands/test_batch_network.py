@@ -75,7 +75,7 @@ def test_a_transient_failure_is_retried_only_with_retry(xapi: Xapi) -> None:
     assert "retrying in" not in tried[2]
     summary = tried[2].splitlines()[-1]
     assert re.fullmatch(
-        r"xapi: error: 1 of 2 lines failed in \d\.\d s \([\d,]+/s, 2 retries\): 1 × 503; see their lines on stdout \("
+        r"xapi: error: 1 of 2 lines failed in \d\.\d s \([\d,]+/s, 2 retries\): 1 × 503; see its line on stdout \("
         r"--retry repeats POST and PATCH only with --retry-unsafe\)",
         summary,
     )

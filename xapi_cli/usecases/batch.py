@@ -422,7 +422,8 @@ class Batch:
         if self._has_stopped_early:
             return "no more lines were sent (--fail-fast)"
         failed = self._options.failed
-        hint = "see their lines on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
+        lines = "its line" if self._tally.failed == 1 else "their lines"
+        hint = f"see {lines} on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
         return retry.explained(hint, retry.REFUSALS if self._has_refused_retries else None) or hint
 
     def _damage_note(self) -> str:
