@@ -193,8 +193,33 @@ def test_unusable_certificates_are_reported_before_anything_is_sent(xapi: Xapi, 
     assert str(path) in outcome.err
     assert outcome.err.count("\n") == 1
 
-    with Server([serve(OK)]) as server:  # not used for plain http
-        assert xapi("request", "/", *args, env=bearing(server) | env) == Outcome(0, "ok")
+    with Server([serve(OK)]) as server:  # not used for plain http, in which only a path of --ca-bundle must exist
+        plain = xapi("request", "/", *args, env=bearing(server) | env)
+    assert plain == (outcome if (setting, flaw) == ("--ca-bundle", "missing") else Outcome(0, "ok"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("request", "/"),
+        ("batch",),
+        ("proxy", "--", "true"),
+        ("token status", "--check", "/"),
+        ("login", "-u", "me"),
+    ],
+    ids=" ".join,
+)
+def test_a_ca_bundle_that_does_not_exist_is_an_error_for_plain_http_too(xapi: Xapi, args: tuple[str, ...]) -> None:
+    command, *others = args
+    with Server() as server:
+        env = bearing(server) | {"XAPI_PASSWORD": "secret"}
+        outcome = xapi(*command.split(), "--ca-bundle", "ca.pem", *others, input='{"path": "/"}\n', env=env)
+
+        path = xapi.home / "ca.pem"
+        problem = f"the CA bundle: {path} cannot be read (No such file or directory)"
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.endswith(f"xapi: error: {problem}; set it to a PEM file with CA certificates\n")
+        assert server.received == []
 
 
 @pytest.mark.parametrize(

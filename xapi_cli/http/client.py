@@ -68,8 +68,16 @@ def open_transport(
     open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
 ) -> "Transport":
-    """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*."""
+    """Return xapi's transport, which trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
+
+    Raises UsageError if *ca_bundle* does not exist.
+    """
     from xapi_cli.http.transport import Transport
+
+    if ca_bundle:
+        from xapi_cli.http import tls
+
+        tls.check_exists(ca_bundle)
 
     def context() -> "ssl.SSLContext":
         from xapi_cli.http import tls

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.safe_paths import for_library
+from xapi_cli.system.safe_paths import denotes_process, for_library
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +24,16 @@ def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SS
     context = context_from_files(sources) if sources else _system_context()
     harden(context)
     return context
+
+
+def check_exists(ca_bundle: str) -> None:
+    """Raise UsageError if *ca_bundle* does not exist, even if no connection uses TLS: its path is probably mistyped."""
+    for setting, path in configured_paths(ca_bundle, {}):
+        try:
+            path.stat()
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or not denotes_process(path):  # otherwise, it may exist for the client
+                raise _unreadable(setting, path, error) from None
 
 
 def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -49,10 +59,8 @@ def context_from_files(sources: Sequence[tuple[str, Path]]) -> "ssl.SSLContext":
             _load(context, path)
         except ssl.SSLError:
             raise _error(setting, path, "contains no usable PEM certificate") from None
-        except OSError as error:
-            raise _error(setting, path, f"cannot be read ({error.strerror or type(error).__name__})") from None
-        except ValueError:  # a NUL in the path
-            raise _error(setting, path, "cannot be read") from None
+        except (OSError, ValueError) as error:
+            raise _unreadable(setting, path, error) from None
     return context
 
 
@@ -74,6 +82,12 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
         raise ssl.SSLError("an empty directory")
     for file in plain:
         context.load_verify_locations(cafile=for_library(file))
+
+
+def _unreadable(setting: str, path: Path, error: OSError | ValueError) -> UsageError:
+    if isinstance(error, ValueError):  # a NUL in the path
+        return _error(setting, path, "cannot be read")
+    return _error(setting, path, f"cannot be read ({error.strerror or type(error).__name__})")
 
 
 def _error(setting: str, path: Path, problem: str) -> UsageError:
