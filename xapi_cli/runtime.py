@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
 
-    A command sets `flags`, `may_create_profile`, `verbose` and `default_max_time` before it uses anything else.
-    `started` is the monotonic time at which the command started. *run_password_command* replaces
+    Before it uses anything else, a command sets `flags`, `may_create_profile`, `suggests_login`, `verbose` and
+    `default_max_time`. `started` is the monotonic time at which the command started. *run_password_command* replaces
     `password_command.from_command`, and *run_program* `programs.run`, if another process has the terminal. With
     *open_lender*, connections are borrowed. *process_id* is that of the process that the user has started.
     """
@@ -57,6 +57,7 @@ class Runtime:
         self.terminal = terminal or Terminal(environ)
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
+        self.suggests_login = True
         self.verbose = False
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
@@ -68,7 +69,9 @@ class Runtime:
     @cached_property
     def settings(self) -> "Settings":
         """The settings from flags, environment and config file."""
-        found = resolve.resolve(self.flags, self.environ, may_create_profile=self.may_create_profile)
+        found = resolve.resolve(
+            self.flags, self.environ, may_create_profile=self.may_create_profile, or_log_in=self.suggests_login
+        )
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password)
         self.terminal.redactor.add(found.token)
@@ -181,7 +184,8 @@ class Runtime:
         return Identity(base_url, self.settings.username)
 
     def _missing(self, key: str) -> Exception:
-        return resolve.missing_in_profile(key, self.settings.profile, config_file.load(self.config_path))
+        found = config_file.load(self.config_path)
+        return resolve.missing_in_profile(key, self.settings.profile, found, or_log_in=self.suggests_login)
 
     def account(
         self, identity: "Identity | None" = None, *, repository: "TokenRepository | None" = None, automatic: bool = True

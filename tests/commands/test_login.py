@@ -133,6 +133,27 @@ def test_a_config_file_that_the_user_edited_keeps_its_comments(xapi: Xapi, sandb
     )
 
 
+def test_a_login_with_another_account_reports_what_changes_in_the_profile(xapi: Xapi, sandbox: Sandbox) -> None:
+    changed, advice = "xapi: in profile default, ", "; to use both accounts, give each its own profile (-p NAME)\n"
+    member = {**sandbox.settings, "XAPI_PASSWORD": MEMBER.password, "XAPI_USERNAME": None}
+    of_username = f"the username changed from {MASTER.email} to {MEMBER.email}"
+
+    assert xapi("login", env=sandbox.settings).err.startswith("xapi: logged in as ")
+    assert xapi("login", env=sandbox.settings).err.startswith("xapi: logged in as ")
+    other = xapi("login", "-u", MEMBER.email, env=member)
+    assert other.err.startswith(f"{changed}{of_username}{advice}xapi: logged in as {MEMBER.email} ")
+    xapi("login", env=sandbox.settings)
+    assert xapi("login", "-u", MEMBER.email, "--quiet", env=member).err == ""
+
+    xapi("profile", "set", "username", MASTER.email)
+    xapi("profile", "set", "base_url", "https://API.test/")
+    of_base_url = f"the base URL changed from https://api.test to {sandbox.base_url}"
+    both = xapi("login", "-u", MEMBER.email, env=member)
+    assert both.err.startswith(f"{changed}{of_base_url} and {of_username}{advice}xapi: logged in as ")
+    xapi("profile", "unset", "username")
+    assert xapi("login", env=sandbox.settings).err.startswith("xapi: logged in as ")
+
+
 def test_a_config_file_that_cannot_be_written_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi.config.symlink_to("/proc/self")
 

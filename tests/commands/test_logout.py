@@ -25,8 +25,26 @@ def test_without_a_stored_token_it_exits_with_0(xapi: Xapi) -> None:
     assert xapi("logout", "--all") == Outcome(0, "", "xapi: no known account, nothing to delete\n")
 
 
-def test_without_an_account_it_exits_with_2(xapi: Xapi) -> None:
-    assert xapi("logout").code == 2
+def test_without_an_account_it_exits_with_2_and_does_not_suggest_a_login(xapi: Xapi) -> None:
+    error = "xapi: error: no base URL"
+    remedy = "give --base-url, or set XAPI_BASE_URL"
+    assert xapi("logout") == Outcome(2, "", f"{error}; {remedy}\n")
+
+    for key, value in (("base_url", "https://api.test"), ("username", "me")):
+        xapi("profile", "set", key, value, "-p", "work")
+    assert xapi("logout") == Outcome(2, "", f"{error} in profile default; select a profile with -p (work), {remedy}\n")
+
+
+def test_a_profile_that_does_not_exist_is_not_created_for_a_logout(xapi: Xapi) -> None:
+    def error(name: str, hint: str) -> Outcome:
+        return Outcome(2, "", f"xapi: error: profile {name!r} does not exist; {hint}\n")
+
+    account = "give --base-url and --username instead"
+    assert xapi("logout", "-p", "nope") == error("nope", account)
+
+    xapi("profile", "set", "username", "me", "-p", "work")
+    assert xapi("logout", "-p", "nope") == error("nope", f"select another profile (work), or {account}")
+    assert xapi("logout", "-p", "works") == error("works", "did you mean work?")
 
 
 def test_the_remembered_password_is_deleted_too_and_from_every_store(xapi: Xapi, sandbox: Sandbox) -> None:

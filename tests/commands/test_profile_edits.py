@@ -2,11 +2,13 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
 from tests.commands.profiles import WRITTEN, config_of, write_config
-from tests.support.program import Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi
+from xapi_cli.sandbox import MASTER, Sandbox
 
 
 def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:
@@ -151,18 +153,66 @@ def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
     )
 
 
-@pytest.mark.parametrize("verb", [("use",), ("remove",), ("show",), ("unset", "timeout", "-p"), ("rename",)])
-def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
-    xapi: Xapi, verb: tuple[str, ...]
+@pytest.mark.parametrize("storage", ["file", "keyring"])
+def test_remove_names_the_command_that_deletes_the_token_which_remains(
+    xapi: Xapi, sandbox: Sandbox, storage: str
 ) -> None:
+    env: Environ = {**xapi.fake_keyring(), "XAPI_STORAGE": storage}
+    xapi("login", "-p", "play", env={**sandbox.settings, **env})
+    place = {"file": "the file store", "keyring": "the keyring"}[storage]
+    command = f"xapi logout --base-url {sandbox.base_url} --username {MASTER.email}"
+
+    assert xapi("profile", "remove", "play", env=env) == Outcome(
+        0,
+        "",
+        "xapi: removed profile play\n"
+        f"xapi: the token of {MASTER.email} at {sandbox.base_url} remains in {place}; to delete it, run `{command}`\n",
+    )
+
+    account = f"{MASTER.email} at {sandbox.base_url}"
+    logout = xapi(*shlex.split(command)[1:], env={**env, "XAPI_STORAGE": "none"})  # whatever the settings are now
+    assert logout == Outcome(0, "", f"xapi: logged out of {account}\n")
+
+
+def test_remove_is_silent_about_a_token_that_another_profile_uses_or_that_was_deleted(
+    xapi: Xapi, sandbox: Sandbox
+) -> None:
+    for name in ("one", "two"):
+        xapi("login", "-p", name, env=sandbox.settings)
+
+    assert xapi("profile", "remove", "one") == Outcome(0, "", "xapi: removed profile one\n")
+    assert xapi("logout", "-p", "two").code == 0
+    assert xapi("profile", "remove", "two") == Outcome(0, "", "xapi: removed profile two\n")
+
+
+def test_remove_warns_if_a_variable_selects_the_profile(xapi: Xapi) -> None:
     write_config(xapi)
 
+    assert xapi("profile", "remove", "home", env={"XAPI_PROFILE": "home"}) == Outcome(
+        0, "", "xapi: warning: XAPI_PROFILE still selects home; unset it\nxapi: removed profile home\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "otherwise"),
+    [
+        (("use",), ", or create it with `xapi login --profile nowhere`"),
+        (("show",), ", or create it with `xapi login --profile nowhere`"),
+        (("remove",), ""),
+        (("unset", "timeout", "-p"), ""),
+        (("rename",), ""),
+    ],
+)
+def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
+    xapi: Xapi, verb: tuple[str, ...], otherwise: str
+) -> None:
     more = ("new",) if verb == ("rename",) else ()
+    error = "xapi: error: profile 'nowhere' does not exist"
+    assert xapi("profile", *verb, "nowhere", *more) == Outcome(2, "", f"{error}{otherwise.replace(', or', ';')}\n")
+
+    write_config(xapi)
     assert xapi("profile", *verb, "nowhere", *more) == Outcome(
-        2,
-        "",
-        "xapi: error: profile 'nowhere' does not exist;"
-        " select another profile (work, home), or create it with `xapi login --profile nowhere`\n",
+        2, "", f"{error}; select another profile (work, home){otherwise}\n"
     )
     assert config_of(xapi) == WRITTEN
 

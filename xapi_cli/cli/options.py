@@ -35,15 +35,17 @@ MinTtl = Annotated[
 def settings_flags(
     *names: str,
     may_create_profile: bool = False,
+    suggests_login: bool = True,
     options: Callable[[], Any] | None = None,
     base_url_argument: Callable[[str], str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the flags of the settings *names* to a command and stores them in the runtime.
 
     The command does not declare the flags: it reads the resulting values from `runtime.settings`. If
-    *may_create_profile*, the selected profile does not have to exist. *options* returns a class whose fields with a
-    Flag are flags too; the command takes their values as `**flags`. With *base_url_argument*, which checks it, the
-    argument `url` of the command is the same as --base-url.
+    *may_create_profile*, the selected profile does not have to exist. If *suggests_login*, an error about a missing
+    profile or account suggests a login. *options* returns a class whose fields with a Flag are flags too; the command
+    takes their values as `**flags`. With *base_url_argument*, which checks it, the argument `url` of the command is the
+    same as --base-url.
 
     The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then.
     """
@@ -65,7 +67,7 @@ def settings_flags(
                         raise UsageError("URL and --base-url cannot be combined", hint="omit one of them")
                     runtime.flags["base_url"] = base_url_argument(url)
                 runtime.command = ctx.command_path.removeprefix("xapi ")
-                runtime.may_create_profile = may_create_profile
+                runtime.may_create_profile, runtime.suggests_login = may_create_profile, suggests_login
                 _set_messages(runtime)
                 if set(ACCOUNT) <= set(names):
                     _limit_time(runtime)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 All = Annotated[bool, typer.Option("--all", help="Log out of every known account.")]
 
 
-@settings_flags(*ACCOUNT)
+@settings_flags(*ACCOUNT, suggests_login=False)
 def logout(ctx: typer.Context, *, everything: All = False) -> None:
     """Delete the stored token and password.
 

@@ -164,7 +164,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
         found = config_file.contents(document)
         name = resolve.selected_profile(runtime.flags, runtime.environ, found)
         if name != "default":
-            _require(name, found)
+            _require(name, found, otherwise="")
         before.update(found.profiles.get(name, {}))
         config_file.remove_setting(document, name, key)
 
@@ -197,7 +197,7 @@ def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
 
     def change(document: "config_file.Document") -> "config_file.Document":
         found = config_file.contents(document)
-        _require(old, found)
+        _require(old, found, otherwise="")
         if new in found.profiles:
             raise UsageError(f"profile {new!r} already exists", hint="choose another name")
         return config_file.with_profile_renamed(document, old, new)
@@ -222,22 +222,33 @@ def remove(ctx: typer.Context, name: Name) -> None:
       xapi logout -p staging && xapi profile remove staging
     """
     from xapi_cli.openapi import index_file
+    from xapi_cli.tokens import Identity
+    from xapi_cli.usecases import logout
 
     runtime: Runtime = ctx.obj
+    accounts = dict[str, dict[str, str]]()
 
     def change(document: "config_file.Document") -> None:
-        _require(name, config_file.contents(document))
+        found = config_file.contents(document)
+        _require(name, found, otherwise="")
+        accounts.update({each: resolve.account_in_profile(each, found) for each in found.profiles})
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
     index_file.remove(runtime.state_directory, name)
-    runtime.terminal.note(f"removed profile {name}")
+    if runtime.environ.get("XAPI_PROFILE") == name:
+        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
+    runtime.terminal.note(f"removed profile {printable(name)}")
+    account = accounts.pop(name)
+    is_shared = account in accounts.values()
+    if len(account) == 2 and not is_shared and (note := logout.remaining(runtime, Identity(**account))):
+        runtime.terminal.note(note)
 
 
-def _require(name: str, found: config_file.Config) -> None:
-    """Raise UsageError if the config file does not contain the profile *name*."""
+def _require(name: str, found: config_file.Config, *, otherwise: str | None = None) -> None:
+    """Raise UsageError if the config file does not contain the profile *name*; see `missing_profile`."""
     if name not in found.profiles:
-        raise resolve.missing_profile(name, found)
+        raise resolve.missing_profile(name, found, otherwise)
 
 
 def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Resolve the settings, in order of precedence: flag, environment variable, profile, default."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,18 +15,20 @@ Flags = Mapping[str, str | None]
 """The values given on the command line, by the names of the settings; the value of a switch is "1" or "0"."""
 
 
-def resolve(flags: Flags, environ: Mapping[str, str], *, may_create_profile: bool = False) -> Settings:
+def resolve(
+    flags: Flags, environ: Mapping[str, str], *, may_create_profile: bool = False, or_log_in: bool = True
+) -> Settings:
     """Return the settings from *flags*, *environ* and the config file.
 
     Raises UsageError, which names the invalid value, for a value that is not usable and, unless *may_create_profile*,
-    for a profile that does not exist.
+    for a profile that does not exist; *or_log_in* adds `xapi login`, which creates it, to the hint of that error.
     """
     path = config_path(environ)
     found = config_file.load(path)
     name = selected_profile(flags, environ, found)
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
-        raise missing_profile(name, found)
+        raise missing_profile(name, found, None if or_log_in else "give --base-url and --username instead")
     sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
     keys = [key for key in SETTINGS if key not in {"profile", "token_base_url"}]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
@@ -76,13 +79,28 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
     return values.profile_name(name)
 
 
-def missing_profile(name: str, found: config_file.Config) -> UsageError:
-    """Return the error for the profile *name*, which is not in the config file."""
+def missing_profile(name: str, found: config_file.Config, otherwise: str | None = None) -> UsageError:
+    """Return the error for the profile *name*, which is not in the config file.
+
+    *otherwise* is what the user can do instead of selecting another profile; by default, create it.
+    """
     from xapi_cli.system.suggestions import did_you_mean
 
-    known, how = _listed(found.profiles), f"create it with `xapi login --profile {pasteable(printable(name))}`"
-    hint = did_you_mean(name, found.profiles, f"select another profile ({known}), or {how}" if known else how)
+    if otherwise is None:
+        otherwise = f"create it with `xapi login --profile {pasteable(printable(name))}`"
+    others = f"select another profile ({_listed(found.profiles)})" if found.profiles else ""
+    hint = did_you_mean(name, found.profiles, ", or ".join(filter(None, (others, otherwise))))
     return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
+
+
+def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
+    """Return the base URL and the username that the profile *name* sets itself, as far as they are valid."""
+    sources, account = _Sources({}, {}, name, found.profiles.get(name, {}), Path(), {}), {}
+    for key in ("base_url", "username"):
+        with suppress(UsageError):
+            if value := sources.profile_value(key):
+                account[key] = value
+    return account
 
 
 def missing(name: str, *, or_log_in: bool = True) -> UsageError:
@@ -93,12 +111,13 @@ def missing(name: str, *, or_log_in: bool = True) -> UsageError:
     return UsageError(f"no {setting.title}", hint=hint)
 
 
-def missing_in_profile(key: str, name: str, found: config_file.Config) -> UsageError:
+def missing_in_profile(key: str, name: str, found: config_file.Config, *, or_log_in: bool = True) -> UsageError:
     """Return the error for the setting *key*, which no source has; name the profiles that have it.
 
-    *name* is the selected profile.
+    *name* is the selected profile; *or_log_in* adds `xapi login` to the hint.
     """
-    error, others = missing(key), [other for other, profile in found.profiles.items() if profile.get(key)]
+    error = missing(key, or_log_in=or_log_in)
+    others = [other for other, profile in found.profiles.items() if profile.get(key)]
     if not others:
         return error
     where = f"in profile {printable(name)}"

@@ -219,8 +219,10 @@ class Login:
         values = {"base_url": identity.base_url, "username": identity.username, **self._flags_to_store()}
         settings = self.runtime.settings
         name, mismatch = settings.profile, settings.password_command_mismatch
+        before: dict[str, str] = {}
 
         def change(document: "config_file.Document") -> "config_file.Document":
+            before.update(resolve.account_in_profile(name, config_file.contents(document)))
             document = config_file.with_profile(document, name)
             table = document["profiles"][name]
             if mismatch:
@@ -240,7 +242,21 @@ class Login:
                 f"the password_command of profile {name} was removed: {mismatch};"
                 " to use it there too, set it again with `xapi profile set password_command`"
             )
+        self._report_another_account(before, identity)
         return True
+
+    def _report_another_account(self, before: dict[str, str], identity: Identity) -> None:
+        """Report what the profile had *before* instead of the base URL and the username of *identity*."""
+        changes = [
+            f"the {SETTINGS[key].title} changed from {before[key]} to {value}"
+            for key, value in identity._asdict().items()
+            if before.get(key, value) != value
+        ]
+        if changes:
+            self.runtime.terminal.note(
+                f"in profile {self.runtime.settings.profile}, {' and '.join(changes)};"
+                " to use both accounts, give each its own profile (-p NAME)"
+            )
 
     def _report(self, account: "Account", token: "Token", *, written: bool) -> None:
         terminal, identity, profile = self.runtime.terminal, account.identity, self.runtime.settings.profile

@@ -30,6 +30,27 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
         raise failure
 
 
+def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
+    """Return a note on what is known to be stored for *identity*, which has no profile any more; None for nothing."""
+    from xapi_cli.store import registry
+    from xapi_cli.store.account_index import AccountIndex
+    from xapi_cli.system.render import pasteable
+
+    index = AccountIndex(runtime.state_directory.directory("known"))
+    try:
+        stores = {store.storage for store in index.stores(identity) if store.is_written}
+    except OSError:
+        return None
+    places = " and ".join(storage.place for storage in registry.STORES if storage.name in stores)
+    if not places:
+        return None
+    account = f"--base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}"
+    return (
+        f"the token of {identity.username} at {identity.base_url} remains in {places};"
+        f" to delete it, run `xapi logout {account}`"
+    )
+
+
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":
     from xapi_cli.store.account_index import AccountIndex
 
