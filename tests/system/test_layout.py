@@ -26,10 +26,12 @@ def test_a_url_is_not_broken() -> None:
     assert wrapped(f"no connection to {url}; check it", 30) == f"no connection to\n  {url};\n  check it"
 
 
-def test_a_short_command_in_backticks_is_not_broken() -> None:
+def test_a_command_in_backticks_is_not_broken() -> None:
     assert wrapped("no stored token; run `xapi login --profile a` now", 36) == (
         "no stored token; run\n  `xapi login --profile a` now"
     )
+    command = "`xapi logout --base-url https://api.example.com --username me@example.com`"
+    assert wrapped(f"the token remains; run {command} now", 60) == f"the token remains; run\n  {command}\n  now"
 
 
 def test_spaces_are_kept_within_a_line() -> None:
