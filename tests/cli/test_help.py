@@ -316,6 +316,8 @@ def test_an_argument_that_may_be_a_secret_is_not_repeated(xapi: Xapi) -> None:
           for before in ("", "api ", "request ")),
         *((f"request {flag} /a", (f"unknown option {flag}; redirects are followed by default, "
            "unless --no-follow is given")) for flag in ("-L", "--location", "--follow")),
+        *((f"batch in.jsonl {flag} out.jsonl", f"unknown option {flag}; redirect stdout: `xapi batch FILE >OUTPUT`")
+          for flag in ("-o", "--output")),
         ("batch --pretty", "unknown option --pretty; see `xapi batch --help`"),
         ("batch --prety", "unknown option --prety; see `xapi batch --help`"),
         ("request /a --pretty", "--pretty requires a value; use all, colors, format or none"),

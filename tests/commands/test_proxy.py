@@ -35,6 +35,17 @@ def test_any_client_uses_the_api_with_the_key_and_never_sees_the_token(xapi: Xap
     assert sandbox.user_of(running.settings["XAPI_TOKEN"]) is None
 
 
+@pytest.mark.parametrize(("args", "lines"), [(("--read-only",), "line"), (("--port", "0"), "lines")])
+def test_a_note_says_what_to_run_in_another_shell(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], lines: str
+) -> None:
+    process, _ = start(xapi, {**sandbox.settings, "XAPI_TOKEN": TOKEN}, *args)
+    process.send_signal(signal.SIGTERM)
+
+    note = f"xapi: serving until Ctrl-C; to use it in another shell, run the {lines} above there\n"
+    assert process.communicate(timeout=30) == (b"", note.encode())
+
+
 def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: Sandbox) -> None:
     with proxy(xapi, sandbox.settings, "--read-only") as running:
         path = Path(running.settings["XAPI_PROXY_SOCKET"])

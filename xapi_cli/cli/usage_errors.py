@@ -113,6 +113,8 @@ _NETWORK_EQUIVALENTS = {
     "-m": "use --max-time DURATION",
     **dict.fromkeys(("--host", "--hostname", "--server", "--url"), "use --base-url URL, or -p NAME for a profile"),
 }
+# Likewise, of `xapi batch`, whose lines are records and not one body.
+_BATCH_EQUIVALENTS = dict.fromkeys(("-o", "--output"), "redirect stdout: `xapi batch FILE >OUTPUT`")
 _BEFORE_COMMANDS = {"-q": "--quiet"}  # after some commands, the short option means something else
 _NO_PASSWORD = "no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`"
 _NO_TOKEN = "no option takes a token: set XAPI_TOKEN or XAPI_TOKEN_FILE"
@@ -180,6 +182,8 @@ def _alternative(option: str, ctx: Any) -> str | None:
         return _EQUIVALENTS[option]
     if option in _NETWORK_EQUIVALENTS and (is_group or "--ca-bundle" in long_options):
         return _NETWORK_EQUIVALENTS[option]
+    if ctx.command_path == "xapi batch" and option in _BATCH_EQUIVALENTS:
+        return _BATCH_EQUIVALENTS[option]
     if is_group:
         return _alternative_of_group(option, ctx)
     others = _options(ctx.find_root().command, ctx)  # the user may mean an option that this command does not have

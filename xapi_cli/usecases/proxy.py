@@ -100,7 +100,8 @@ def _settings(base_path: str, port: int | None, key: str, path: str | None) -> d
 
 def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
     terminal.print(exports(settings))
-    terminal.note("serving until Ctrl-C; to use it in another shell, run the lines above there")
+    lines = "line" if len(settings) == 1 else "lines"
+    terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
 
 
 # until the end
