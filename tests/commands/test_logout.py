@@ -39,12 +39,19 @@ def test_a_profile_that_does_not_exist_is_not_created_for_a_logout(xapi: Xapi) -
     def error(name: str, hint: str) -> Outcome:
         return Outcome(2, "", f"xapi: error: profile {name!r} does not exist; {hint}\n")
 
+    account_options = ("--base-url", "https://api.test", "--username", "me")
     account = "give --base-url and --username instead"
     assert xapi("logout", "-p", "nope") == error("nope", account)
 
     xapi("profile", "set", "username", "me", "-p", "work")
     assert xapi("logout", "-p", "nope") == error("nope", f"select another profile (work), or {account}")
     assert xapi("logout", "-p", "works") == error("works", "did you mean work?")
+    selected = xapi(
+        "logout", *account_options, env={"XAPI_PROFILE": "nope"}
+    )  # the options do not select another profile
+    assert selected == Outcome(
+        2, "", "xapi: error: XAPI_PROFILE: profile 'nope' does not exist; select another profile (work)\n"
+    )
 
 
 def test_the_remembered_password_is_deleted_too_and_from_every_store(xapi: Xapi, sandbox: Sandbox) -> None:

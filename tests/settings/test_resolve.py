@@ -158,13 +158,21 @@ def test_the_profile_is_selected_by_flag_environment_and_file(environ: dict[str,
     assert _resolve(environ | {"XAPI_PROFILE": ""}).profile == "c"
 
 
-def test_a_profile_that_does_not_exist_is_an_error_unless_it_may_be_created(environ: dict[str, str]) -> None:
+def test_a_profile_that_does_not_exist_is_an_error_unless_it_may_be_created(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         _resolve(environ, profile="nowhere")
     assert str(caught.value) == (
         "profile 'nowhere' does not exist; select another profile (default, empty), "
         "or create it with `xapi login --profile nowhere`"
     )
+
+    with pytest.raises(UsageError, match=r"^XAPI_PROFILE: profile 'nowhere' does not exist; select another profile"):
+        _resolve(environ | {"XAPI_PROFILE": "nowhere"})
+    (tmp_path / "config.toml").write_text('default_profile = "nowhere"\n')
+    with pytest.raises(UsageError, match=r"^default_profile: profile 'nowhere' does not exist; create it with"):
+        _resolve(environ)
 
     made = resolve.resolve({"profile": "nowhere"}, environ, may_create_profile=True)
     assert made == Settings("nowhere")

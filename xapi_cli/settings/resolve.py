@@ -28,7 +28,7 @@ def resolve(
     name = selected_profile(flags, environ, found)
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
-        raise missing_profile(name, found, None if or_log_in else "give --base-url and --username instead")
+        raise _missing_profile(name, flags, environ, found, or_log_in=or_log_in)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
     keys = [key for key in SETTINGS if key not in {"profile", "token_base_url"}]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
@@ -91,6 +91,18 @@ def missing_profile(name: str, found: config_file.Config, otherwise: str | None 
     others = f"select another profile ({_listed(found.profiles)})" if found.profiles else ""
     hint = did_you_mean(name, found.profiles, ", or ".join(filter(None, (others, otherwise))))
     return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
+
+
+def _missing_profile(
+    name: str, flags: Flags, environ: Mapping[str, str], found: config_file.Config, *, or_log_in: bool
+) -> UsageError:
+    """Return the error for the selected profile *name*, which does not exist, with what selects it if not a flag."""
+    (variable,) = SETTINGS["profile"].variables
+    is_from_flag = bool(flags.get("profile"))
+    otherwise = None if or_log_in else "give --base-url and --username instead" if is_from_flag else ""
+    error = missing_profile(name, found, otherwise)
+    place = variable if environ.get(variable) else SETTINGS["profile"].top_level_key
+    return error if is_from_flag else UsageError(f"{place}: {error.message}", hint=error.hint)
 
 
 def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
