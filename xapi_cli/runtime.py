@@ -242,11 +242,17 @@ class Runtime:
         )
 
     def repository(
-        self, identity: "Identity", *, storage: str | None = None, reports: "StoreReports | None" = None
+        self,
+        identity: "Identity",
+        *,
+        storage: str | None = None,
+        settings: "Settings | None" = None,
+        reports: "StoreReports | None" = None,
     ) -> "TokenRepository":
         """Return the token repository of *identity* in *storage*, by default the one in the settings.
 
-        With *reports*, it collects its warnings there instead of printing them, and does not wait for the user.
+        *settings* are those of the account's profile, if it is not the selected one. With *reports*, it collects its
+        warnings there instead of printing them, and does not wait for the user.
         """
         from xapi_cli.settings.table import without_secrets
         from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
@@ -259,7 +265,7 @@ class Runtime:
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             silence=self.terminal.has_streams,
             keyring_cache=storage is None and self.settings.keyring_cache,
-            settings=_store_settings(self.settings),
+            settings=_store_settings(settings or self.settings),
             run_password_command=self._run_store_password_command,
             run_program=self._run_program,
         )

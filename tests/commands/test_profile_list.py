@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.support.credential_helpers import FakeHelper
 from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
@@ -44,6 +45,25 @@ def test_a_pipe_gets_one_line_for_each_profile_with_columns_separated_by_tabs(ac
     assert lines["default"] == ["*", MASTER.email, default["base_url"], "valid", default["expires_at"], "-"]
     assert lines["empty"] == ["-", "-", "-", "-", "-", "-"]
     assert list(lines) == list(rows)
+
+
+def test_each_token_is_read_with_the_store_settings_of_its_profile(
+    xapi: Xapi, sandbox: Sandbox, fake_helper: FakeHelper
+) -> None:
+    unset = {"XAPI_STORAGE": None}
+    for profile, helper in (("broken", "/nowhere"), ("helped", str(fake_helper.path))):
+        for key, value in (("base_url", sandbox.base_url), ("username", MASTER.email), ("credential_helper", helper)):
+            xapi("profile", "set", key, value, "-p", profile)
+        xapi("profile", "set", "storage", "helper", "-p", profile)
+    assert xapi("login", "-p", "helped", env={"XAPI_PASSWORD": MASTER.password, **unset}).code == 0
+
+    for selected in (None, "helped", "missing"):
+        listed = xapi("profile", "list", "--json", env={"XAPI_PROFILE": selected, **unset})
+        assert [(row["name"], row["state"]) for row in json.loads(listed.out)] == [
+            ("broken", "unknown"), ("helped", "valid"),
+        ]  # fmt: skip
+        assert listed.err.startswith("xapi: warning: the credential helper nowhere was not found")
+        assert listed.err.count("\n") == 1
 
 
 def test_variables_that_select_another_account_do_not_change_the_list(accounts: Xapi) -> None:

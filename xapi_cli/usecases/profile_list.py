@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import config_file, resolve
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
+from xapi_cli.store import registry
 from xapi_cli.store.repository import StoreReports
 from xapi_cli.system.layout import Cell, columns
 from xapi_cli.system.render import instant, printable, relative
@@ -16,12 +17,14 @@ from xapi_cli.usecases.token_status import state_of
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+    from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Token
 
 _HEADER = ("", "profile", "username", "base URL", "token", "expires", "mode")
 _IGNORED = ("profile", "base_url", "username", "token", "token_base_url")  # their variables select another account
 _UNKNOWN = "unknown"  # the store cannot be read
+_Place = tuple[Any, ...]
 
 
 class Row(NamedTuple):
@@ -99,7 +102,7 @@ class _Tokens:
         self._runtime = runtime
         ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
         self._environ = {name: value for name, value in runtime.environ.items() if name not in ignored}
-        self._failed: set[str] = set()
+        self._failed = set[_Place]()
 
     def state_of(self, profile: str) -> tuple[str | None, "Token | None"]:
         """Return the state of the token of *profile*, and the token, if there is one."""
@@ -109,21 +112,29 @@ class _Tokens:
             return None, None
         if settings.base_url is None or settings.username is None:
             return None, None
-        if settings.storage in self._failed:
+        place = _place(settings)
+        if place in self._failed:
             return _UNKNOWN, None
         try:
-            token, repository = self._stored(Identity(settings.base_url, settings.username), settings.storage)
+            token, repository = self._stored(Identity(settings.base_url, settings.username), settings, place)
         except XapiError as error:
-            self._failed.add(settings.storage)
+            self._failed.add(place)
             self._runtime.terminal.warn(str(error))
             return _UNKNOWN, None
         return state_of(token, self._runtime.now(), repository=repository), token
 
-    def _stored(self, identity: Identity, storage: str) -> "tuple[Token | None, TokenRepository]":
+    def _stored(
+        self, identity: Identity, settings: "Settings", place: _Place
+    ) -> "tuple[Token | None, TokenRepository]":
         reports = StoreReports([], [])
-        repository = self._runtime.repository(identity, storage=storage, reports=reports)
+        repository = self._runtime.repository(identity, storage=settings.storage, settings=settings, reports=reports)
         record = repository.read()
         for warning in reports.warnings:
-            self._failed.add(storage)
+            self._failed.add(place)
             self._runtime.terminal.warn(warning)
         return (record.token if record else None), repository
+
+
+def _place(settings: "Settings") -> _Place:
+    """Return the storage of *settings* with the settings that its store needs."""
+    return settings.storage, *(getattr(settings, name) for name in registry.selected(settings.storage).settings)
