@@ -1,6 +1,7 @@
 """Invalid usage: one line that names it, exit code 2, nothing sent, and no value of an unexpected argument."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -215,10 +216,9 @@ def test_a_ca_bundle_that_does_not_exist_is_an_error_for_plain_http_too(xapi: Xa
         env = bearing(server) | {"XAPI_PASSWORD": "secret"}
         outcome = xapi(*command.split(), "--ca-bundle", "ca.pem", *others, input='{"path": "/"}\n', env=env)
 
-        path = xapi.home / "ca.pem"
-        problem = f"the CA bundle: {path} cannot be read (No such file or directory)"
+        problem = r"the CA bundle: .*ca\.pem cannot be read \([^()]+\)"  # the path and the reason of the system
         assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err.endswith(f"xapi: error: {problem}; set it to a PEM file with CA certificates\n")
+        assert re.search(rf"xapi: error: {problem}; set it to a PEM file with CA certificates\n\Z", outcome.err)
         assert server.received == []
 
 

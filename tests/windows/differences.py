@@ -175,6 +175,7 @@ LEFT_OUT: dict[str, str] = {
                 "test_the_password_of_another_server_comes_from_the_profile_of_that_server"
             ),
             "commands/test_logout_locations.py::test_two_profiles_of_an_account_may_have_different_helpers",
+            "commands/test_profile_list.py::test_each_token_is_read_with_the_store_settings_of_its_profile",
             "journeys/test_destinations.py::test_a_password_command_given_with_a_base_url_is_stored_with_it",
             "journeys/test_destinations.py::test_a_profile_without_a_base_url_does_not_bind_its_command",
             "journeys/test_destinations.py::test_a_token_from_exec_is_not_used_for_another_base_url",
