@@ -75,11 +75,19 @@ test-agent-all: $(DEVELOPMENT) $(INSTALLED)
 	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
 
-# The same with the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
+# The tests whose results can depend on the version of a dependency: not those of xapi's own engines, and not those of
+# signals, processes, locks, files and terminals.
+OWN := $(patsubst %,tests/%,auth batch commands journeys proxy settings system tools)
+OWN_COMMANDS := $(patsubst %,tests/commands/test_%,batch% exec% log% profile% proxy% quiet% request_continue% request_pages_% \
+	request_replay% request_ret% request_size% request_term% sandbox% terminal% token%)
+DEPENDENT := $(filter-out $(OWN),$(COMPATIBLE)) $(filter-out $(OWN_COMMANDS),$(wildcard tests/commands/test_*.py)) \
+	$(patsubst %,tests/commands/test_%.py,batch batch_jq login login_terminal token_show) $(wildcard tests/journeys/test_*storage.py)
+
+# With the lowest and the newest versions of the direct dependencies that pyproject.toml allows. The newest ones
 # are selected at each run, which requires a network. Metadata of the tools names a plugin that old platformdirs do not have.
 FAST := $(PYTEST_ARGS) -p no:platformdirs
 test-lowest:
-	@$(MAKE) --no-print-directory test-compatible PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
+	@$(MAKE) --no-print-directory test TESTS='$(DEPENDENT)' PROGRAM=build/program-lowest REQUIREMENTS=requirements-lowest.txt PYTEST_ARGS='$(FAST)'
 
 test-newest: $(TOOLS)
 	@mkdir -p build
@@ -269,8 +277,8 @@ help:
 	@echo "test-agent-all    run all tests with the agent behind the program, except those of the agent"
 	@echo "test-compatible   run the tests whose results can depend on the version of Python or of a dependency"
 	@echo "test-remaining    run those of test-compatible that test-agent does not run"
-	@echo "test-lowest       run the tests of test-compatible with the lowest versions of the dependencies"
-	@echo "test-newest       run them with the newest versions that pyproject.toml allows (requires a network)"
+	@echo "test-lowest       run the tests whose results can depend on a dependency with its lowest version"
+	@echo "test-newest       run test-compatible with the newest versions that pyproject.toml allows (requires a network)"
 	@echo "test-windows      run a selection of the tests of commands with the program for Windows under Wine (requires wine64)"
 	@echo "test-windows-all  run all tests of commands with it"
 	@echo "test-macos        run the tests of commands without what macOS lacks: system interfaces and /proc"
