@@ -8,9 +8,9 @@
     ├── UsageError                 2  invalid usage or settings; nothing was sent
     │   └── InvalidLine            2  an input line of `batch` is not valid
     ├── RedirectError              3  the final response is a redirect
-    ├── ClientStatusError          4  4xx from the API (401 is 10), or from the token endpoint
+    ├── ClientStatusError          4  4xx from the API, except 401; 4xx from the token endpoint
     ├── ServerStatusError          5  5xx from the API or the token endpoint
-    ├── ExpectationFailed          6  the response does not meet --expect
+    ├── ExpectationFailed          6  the response does not meet `--expect`
     ├── AuthenticationError       10  not authenticated
     │   ├── LoginRefused          10  the token endpoint rejected the username and password
     │   ├── LoginNeeded           10  no token and no password source
@@ -21,9 +21,9 @@
     ├── TimeoutExpired            12  timeout
     ├── StoreError                13  the token store cannot be used
     ├── OutputError               14  stdout or a local file cannot be written
-    ├── CommandError             126  the command of exec or proxy cannot be executed; 127 if it was not found
+    ├── CommandError             126  the command of `exec` or `proxy` cannot be executed; 127 if it was not found
     ├── ClosedPipe               141  stdout was closed early
-    └── Interrupted              130  SIGINT; 143 on SIGTERM, 129 on SIGHUP
+    └── Interrupted              130  stopped by SIGINT; 143 on SIGTERM, 129 on SIGHUP
 
 A message states what happened, a hint what to do. Neither contains a password, a
 token or a stored record.
@@ -227,7 +227,7 @@ class OutputError(XapiError):
 
 
 class CommandError(XapiError):
-    """The command of `exec` or `proxy` cannot be executed, or was not found."""
+    """The command of `exec` or `proxy` cannot be executed; the code is 127 if it was not found."""
 
     exit_code = 126  # as in shells (POSIX, "2.8.2 Exit Status for Commands")
     kind = "command"

@@ -24,7 +24,6 @@ from xapi_cli.system import agent_socket
 ME = ("request", "/x-api/me")
 
 
-@pytest.mark.states("agent status exits with code 1 if no agent is running.")
 def test_no_agent_runs_unless_it_is_started(stopped: Agent, sandbox: Sandbox) -> None:
     assert stopped.xapi("login", env=sandbox.settings).code == 0
 

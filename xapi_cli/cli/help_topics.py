@@ -47,26 +47,33 @@ TOPICS: Mapping[str, Topic] = {
             ),
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
             ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
-            ("4", "4xx from the API (401 is 10), or from the token endpoint (400, 401, 403 and 422 are 10)"),
+            ("4", "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422"),
             ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
-            ("6", "the response does not meet --expect. The body was printed"),
-            ("10", "not authenticated: login rejected, no token and no password source, or 401 with a new token"),
+            ("6", "the response does not meet `--expect`. The body was printed"),
+            (
+                "10",
+                (
+                    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or 401 "
+                    "with a new token or your own"
+                ),
+            ),
             (
                 "11",
                 (
-                    "no usable response: name resolution, connection, TLS, truncated body, an invalid token response, "
-                    "or a response to `api load` that is not an OpenAPI document"
+                    "no usable response: name resolution, connection, TLS, a truncated body, a body that is too large "
+                    "for a line of `batch`, an invalid token response, or a response to `api load` or `api diff` that "
+                    "is not an API description"
                 ),
             ),
-            ("12", "timeout, or --until was not met within --max-time. Raise --timeout or --max-time"),
+            ("12", "timeout, or `--until` was not met within `--max-time`. Raise --timeout or --max-time"),
             ("13", "the token store cannot be used. Unlock the keyring, or use --storage file"),
             ("14", "stdout or a local file cannot be written"),
-            ("126", "the command of exec or proxy cannot be executed"),
-            ("127", "the command of exec or proxy was not found"),
-            ("129", "SIGHUP"),
-            ("130", "SIGINT (Ctrl-C)"),
+            ("126", "the command of `exec` or `proxy` cannot be executed"),
+            ("127", "the command of `exec` or `proxy` was not found"),
+            ("129", "stopped by SIGHUP"),
+            ("130", "stopped by SIGINT (Ctrl-C)"),
             ("141", "stdout was closed early, as with `head`"),
-            ("143", "SIGTERM"),
+            ("143", "stopped by SIGTERM"),
         ),
         "`xapi exec` and `xapi proxy` exit with the code of the command that they run.",
     ),
