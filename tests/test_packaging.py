@@ -128,9 +128,10 @@ def test_the_locks_cover_windows_and_macos() -> None:
 
 def test_the_readme_and_the_installation_page_have_the_same_commands() -> None:
     readme, page = ((ROOT / path).read_text() for path in ("README.md", "docs/install.md"))
-    commands = re.findall(r"\b(?:uv tool|pipx|make) [^`\n]+", readme)
+    commands = re.findall(r"\b(?:uv tool|pipx|make) [^`\n|]+", readme)
 
-    assert {"uv tool install .", "pipx install .", "make demo", "make test"} == set(commands)
+    installations = {"uv tool install .", "uv tool install '.[jq,yaml]'", "pipx install ."}
+    assert set(commands) == installations | {"make demo", "make test"}
     assert [command for command in commands if command not in page] == []
     name = PYPROJECT["project"]["name"]
     assert set(re.findall(r"uninstall ([\w-]+)`", page)) == {name}

@@ -72,8 +72,7 @@ def test_a_final_401_is_shown_until_a_login(
 
 
 @pytest.mark.states(
-    "The file store never stores the password.",
-    "To log in again, xapi takes it from XAPI_PASSWORD or a password command, or prompts for it.",
+    "The file never contains the password, so set XAPI_PASSWORD or a password command for later logins."
 )
 @pytest.mark.states(
     "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
