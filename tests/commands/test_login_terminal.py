@@ -351,7 +351,10 @@ def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) ->
     assert xapi("token", "status", "--base-url", server.url, "-u", "me").code == 10
 
 
-@pytest.mark.states("login prompts for it on a terminal; otherwise exit code 2")
+@pytest.mark.states(
+    "login prompts for it on a terminal; otherwise exit code 2",
+    "If a login needs a password that xapi does not have, xapi exits with code 10.",
+)
 def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
     for args, env in ((("--no-input",), {}), ((), {"XAPI_NO_INPUT": "1"})):
         with xapi.on_terminal("login", *_where(sandbox), *args, env=env) as terminal:
