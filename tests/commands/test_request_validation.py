@@ -88,6 +88,7 @@ def test_a_placeholder_is_reported(xapi: Xapi) -> None:
     )
 
 
+@pytest.mark.states("The request is sent anyway, and the exit code is not affected.")
 def test_the_request_is_sent_in_any_case(xapi: Xapi, sandbox: Sandbox) -> None:
     load(xapi, openapi({"/x-api/you": {"get": {}}}))
 
