@@ -48,7 +48,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
 
     A star marks the selected profile. The state is that of the stored token; no
     request is sent. In a pipe, prints one line per profile: name, star or -,
-    username, base URL, state and expiry, separated by tabs.
+    username, base URL, state, expiry and mode, separated by tabs.
 
     Examples:
 
