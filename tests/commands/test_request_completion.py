@@ -148,6 +148,7 @@ def test_each_profile_offers_its_own_paths(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request -p none /p").out == ":nothing 0\n"
 
 
+@pytest.mark.states("With another base URL, xapi neither warns nor completes paths.")
 def test_another_base_url_offers_no_paths(xapi: Xapi) -> None:
     load(xapi, SWAGGER, XAPI_BASE_URL="https://api.test/v2")
 

@@ -135,7 +135,7 @@ TRUNCATED = {
 @pytest.mark.parametrize("how", TRUNCATED)
 @pytest.mark.states("With -o, the file is left as it was.")
 @pytest.mark.states("If a body is truncated, xapi exits with code 11, and -o leaves no partial file.")
-@pytest.mark.states("exits with code 11; the file of -o is unchanged")
+@pytest.mark.states("exits with code 11; the -o file is unchanged")
 def test_a_truncated_body_exits_with_11_after_the_received_part(xapi: Xapi, tmp_path: Path, how: str) -> None:
     sent, arrived = TRUNCATED[how]
     (tmp_path / "out").write_bytes(b"old")

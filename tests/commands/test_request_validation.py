@@ -53,6 +53,7 @@ def test_a_difference_is_one_warning(xapi: Xapi, arguments: str, warning: str | 
 
 
 @pytest.mark.parametrize("other", ["https://staging.test", "https://api.test/v2", "http://api.test"])
+@pytest.mark.states("With another base URL, xapi neither warns nor completes paths.")
 def test_a_request_to_another_base_url_is_not_compared(xapi: Xapi, other: str) -> None:
     (xapi.home / "api.json").write_bytes(as_bytes(SWAGGER))
     env = {"XAPI_TOKEN": "t"}
