@@ -97,6 +97,35 @@ def test_a_termination_ignored_by_python_is_raised_again_silently(ends: str, end
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{end} True\n", "")
 
 
+def test_a_termination_is_raised_again_only_after_python_has_ignored_it() -> None:
+    done = _run(
+        """
+        signals.install_handlers()
+        start_timer = signals.start_timer
+
+        def expire_at_once(handler, seconds, interval=0.0):
+            start_timer(handler, seconds, interval)
+            if seconds == signals._RERAISE_DELAY:
+                signals.start_timer = start_timer
+                os.kill(os.getpid(), signal.SIGALRM)
+
+        signals.start_timer = expire_at_once
+
+        class Finalised:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        try:
+            Finalised()
+            time.sleep(20)
+        except BaseException as end:
+            print(type(end).__name__)
+        """
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Terminated\n", "")
+
+
 def test_other_errors_in_finalizers_are_printed() -> None:
     broken = _run("signals.install_handlers()\nclass A:\n    def __del__(self):\n        raise ValueError\nA()")
 

@@ -262,7 +262,12 @@ def _reraise(ignored: "sys.UnraisableHookArgs") -> None:
         return
     previous = signal.getsignal(signal.SIGALRM)
 
-    def on_alarm(number: int, frame: FrameType | None) -> NoReturn:
+    def on_alarm(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is _reraise.__code__:  # on a busy machine; Python would ignore the error again
+                start_timer(on_alarm, _RERAISE_DELAY)
+                return
+            frame = frame.f_back
         start_timer(previous, _CLEANUP_TIMEOUT, _ALARM_INTERVAL)
         raise error
 
