@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
+from tests.support.servers import OK, Peer, Server, request, send, serve, wait_for
+from xapi_cli.batch import engine
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
@@ -31,7 +33,7 @@ class _Run:
     """
 
     def __init__(
-        self, api: Api, calls: Iterable[Call | None], budget: MemoryBudget | None = None, **options: Any
+        self, api: Api | Server, calls: Iterable[Call | None], budget: MemoryBudget | None = None, **options: Any
     ) -> None:
         self.results: list[tuple[int, Outcome]] = []
         self.notes: list[str] = []
@@ -135,6 +137,36 @@ def test_a_request_is_sent_while_the_next_line_takes_long(api: Api) -> None:
     run.engine.close()
 
     assert has_arrived == [True]
+
+
+def test_a_connection_that_the_server_closes_before_a_request_is_sent_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A POST that is sent over it would be lost: nobody can know that the server has not processed it."""
+    monkeypatch.setattr(engine, "_LONGEST_COLLECTION", 60)
+    may_close, is_closed = threading.Event(), threading.Event()
+
+    def closed(peer: Peer) -> None:
+        peer.sock.close()
+        is_closed.set()
+
+    def calls() -> Iterator[Call | None]:
+        yield Call("POST", f"{server.url}/first")
+        while not run.results:
+            yield None
+        time.sleep(GRACE_PERIOD)  # then the connection can be used again
+        yield None
+        yield Call("POST", f"{server.url}/second")
+        may_close.set()
+        assert is_closed.wait(20)
+
+    with Server([request(), send(OK), wait_for(may_close), closed], [serve()]) as server:
+        run = _Run(server, calls())
+        run.finish()
+        run.engine.close()
+
+    assert list(run.statuses.values()) == [200, 200]
+    assert [b"/second" in each for each in server.received] == [False, True]
 
 
 def test_a_transient_failure_is_retried_while_others_go_on(api: Api) -> None:

@@ -71,7 +71,7 @@ class Connections(Generic[R, E]):
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[R]] = {}
-        self._begun: list[R] = []  # nothing of them was sent yet
+        self._begun: list[tuple[R, E]] = []  # nothing of them was sent yet
         self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
 
     # requests
@@ -95,19 +95,11 @@ class Connections(Generic[R, E]):
         Data wakes a server that waits for it, which takes longer than to send it. A server that is still busy with the
         request before need not be woken.
         """
-        begun, self._begun = self._begun, []
-        for request in begun:
-            exchange = request.exchange
-            if exchange is None:  # it was canceled
-                continue
-            try:
-                exchange.send()
-            except XapiError as error:  # the copy of its body cannot be read
-                self.release(exchange, is_reusable=False)
-                self._on_error(request, error)
-                continue
-            if exchange.is_sending or exchange.over_tls or not exchange.is_reused:
-                self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
+        while self._begun:
+            begun, self._begun = self._begun, []
+            for request, exchange in begun:
+                if request.exchange is exchange:  # otherwise, it was canceled, or has another connection
+                    self._send_begun(request, exchange)
 
     def flush_log(self) -> None:
         """Write the lines of the log for the exchanges that have ended since the last call."""
@@ -199,9 +191,28 @@ class Connections(Generic[R, E]):
         self.busy[connection], request.exchange = request, exchange
         request.attempts += 1
         exchange.attempt = request.attempts
-        self._begun.append(request)
+        self._begun.append((request, exchange))
         if not self._collects:
             self.flush()
+
+    def _send_begun(self, request: R, exchange: E) -> None:
+        connection = exchange.connection
+        if self._collects and exchange.is_reused and not connection.is_idle():  # while requests were collected
+            del self.busy[connection]
+            self.paused.discard(exchange)
+            self._pool.discard(connection)
+            request.exchange = None
+            request.attempts -= 1
+            self.send(request, connection.route)
+            return
+        try:
+            exchange.send()
+        except XapiError as error:  # the copy of its body cannot be read
+            self.release(exchange, is_reusable=False)
+            self._on_error(request, error)
+            return
+        if exchange.is_sending or exchange.over_tls or not exchange.is_reused:
+            self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
 
     def _dial_for_waiting(self, route: Route) -> None:
         """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""
