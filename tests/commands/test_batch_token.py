@@ -1,5 +1,7 @@
 """`xapi batch` and the token: an invalid token causes a single login."""
 
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -233,3 +235,34 @@ def test_a_slow_body_does_not_delay_a_login(xapi: Xapi) -> None:
 
     assert len(answered) == 9
     assert (process.returncode, len(out_lines(out.decode())), api.logins) == (0, 10, 2)
+
+
+def test_no_request_waits_while_the_user_types_the_password(xapi: Xapi, tmp_path: Path) -> None:
+    """A request that has a connection when the prompt appears is sent before: the server may close the connection."""
+    is_stopped, is_redirected, has_followed = threading.Event(), threading.Event(), threading.Event()
+    (tmp_path / "in").write_text(paths(3))
+
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/0":  # from now on, a connection is known to be reusable after such a response
+            return Reply(b"", 302, (("Location", "/n/8"),))
+        if received.path == "/n/1":
+            is_stopped.wait(30)
+            return Reply(b"", 302, (("Location", "/n/9"),), between=is_redirected.set)
+        if received.path == "/n/2" and api.logins == 1:  # the token is known to be valid: /n/8 was successful
+            os.kill(terminal.process.pid, signal.SIGSTOP)  # it gets both responses at the same time
+            is_stopped.set()
+            is_redirected.wait(30)
+            return Reply(b"", 401, between=lambda: os.kill(terminal.process.pid, signal.SIGCONT))
+        if received.path == "/n/9":
+            has_followed.set()
+        return Reply()
+
+    with Api(response) as api:
+        settings = api.settings | {"XAPI_STORAGE": "file"}
+        assert xapi("login", env=settings).code == 0
+        command = ("batch", "-j", "2", str(tmp_path / "in"))
+        with xapi.on_terminal(*command, env=settings | {"XAPI_PASSWORD": None}) as terminal:
+            terminal.expect("Password for me@example.com")
+            assert has_followed.wait(10)
+            terminal.type("secret\n")
+            assert terminal.wait() == 0

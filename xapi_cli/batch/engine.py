@@ -92,7 +92,7 @@ class Engine:
         log: "RequestLog | None" = None,
         on_pause: Callable[[str], None] | None = None,
     ) -> None:
-        self._on_pause = on_pause or policy.note
+        self._on_pause, self._on_login = on_pause or policy.note, on_login
         self._network, self._policy, self._tokens = network, policy, tokens
         self._budget, self._is_ordered = budget, ordered
         self._next_entry, self._on_done = next_entry, on_done
@@ -106,7 +106,7 @@ class Engine:
             self._loop,
             resume=self._resume,
             is_in_use=self._is_in_use,
-            on_login=on_login,
+            on_login=self._logging_in,
             is_interactive=interactive,
         )
         self._requests: set[InFlight] = set()
@@ -264,6 +264,11 @@ class Engine:
         for request in [*(each[2] for each in self._retries), *self._unsent.drop()]:
             self._end(request)
         self._retries.clear()
+
+    def _logging_in(self, begins: bool) -> None:
+        if begins:
+            self._connections.flush()  # an interactive login blocks, while a server closes idle connections
+        self._on_login(begins)
 
     def _is_in_use(self, token: Token) -> bool:
         """Return whether a request with *token* is in flight, not counting paused connections."""
