@@ -37,6 +37,18 @@ def send_request(connection, content, send_request=protocol.send_request):
 protocol.send_request, call.READY_TIMEOUT, call.WORKER_TIMEOUT = send_request, 60, 60
 sys.exit(main())
 """
+# The agent in the foreground; a worker gets SIGTERM as soon as its command has ended.
+_SIGNALED_AT_END = """
+import os, signal, sys
+from xapi_cli.agent import daemon, worker
+
+def do_not_end_with(connection, do_not_end_with=worker._do_not_end_with):
+    do_not_end_with(connection)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+worker._do_not_end_with = do_not_end_with
+daemon.run(sys.argv[1], 3600.0, ready=lambda: print("ready", flush=True), warn=lambda _: None)
+"""
 _AS_OTHER_USER = f"--regid={OTHER_USER} --clear-groups --reuid={OTHER_USER}"
 
 
@@ -91,6 +103,21 @@ def test_a_signal_to_a_client_that_has_just_sent_its_request_interrupts_the_comm
         out, err = call.process.communicate(timeout=30)
         assert (call.process.returncode, out, err) == (143, b"", b"")
         wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+def test_a_signal_after_the_end_of_a_command_does_not_change_its_exit_code(stopped: Agent) -> None:
+    with subprocess.Popen(
+        [PYTHON, "-Pc", _SIGNALED_AT_END, stopped.directory], env=stopped.xapi.environment(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        stopped.pid = process.pid
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        outcome = stopped.xapi(*SHOW, env=TOKEN)
+        warm = stopped.status()["warm"]
+        stopped.xapi("agent", "stop")
+
+    assert (outcome.code, outcome.out, outcome.err, warm) == (0, "t0ken\n", "", 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -211,6 +211,8 @@ def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
 
 def _end(connection: socket.socket, code: int) -> NoReturn:
     """Close everything that the command had open, as its end would, and report *code* to the client."""
+    for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(handled, signal.SIG_IGN)  # the command has ended, and cannot be interrupted any more
     _do_not_end_with(connection)
     number = connection.fileno()
     os.closerange(0, number)
