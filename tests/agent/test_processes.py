@@ -37,6 +37,19 @@ def send_request(connection, content, send_request=protocol.send_request):
 protocol.send_request, call.READY_TIMEOUT, call.WORKER_TIMEOUT = send_request, 60, 60
 sys.exit(main())
 """
+# The program, but Ctrl-Z stops the client before it sends its request.
+_STOPPED_AT_ONCE = """
+import os, signal
+from xapi_cli.__main__ import main
+from xapi_cli.agent import call, protocol
+
+def send_request(connection, content, send_request=protocol.send_request):
+    os.kill(os.getpid(), signal.SIGTSTP)
+    send_request(connection, content)
+
+protocol.send_request, call.READY_TIMEOUT = send_request, 60
+main()
+"""
 # The agent in the foreground; a worker gets SIGTERM as soon as its command has ended.
 _SIGNALED_AT_END = """
 import os, signal, sys
@@ -103,6 +116,19 @@ def test_a_signal_to_a_client_that_has_just_sent_its_request_interrupts_the_comm
         out, err = call.process.communicate(timeout=30)
         assert (call.process.returncode, out, err) == (143, b"", b"")
         wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+def test_a_client_that_is_stopped_before_it_sends_its_request_runs_the_command_itself(agent: Agent) -> None:
+    with subprocess.Popen(
+        [PYTHON, "-Pc", _STOPPED_AT_ONCE, *SHOW], env=agent.xapi.environment(TOKEN), process_group=0,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as client:  # fmt: skip
+        try:
+            wait_until(lambda: agent.status()["cold"] == {"no request in time": 1}, "the worker has given up")
+        finally:
+            client.send_signal(signal.SIGCONT)
+
+        assert (*client.communicate(timeout=30), client.returncode) == (b"t0ken\n", b"", 0)
 
 
 def test_a_signal_after_the_end_of_a_command_does_not_change_its_exit_code(stopped: Agent) -> None:

@@ -82,7 +82,7 @@ class _RunningCommand:
         self._connection = connection
         self._worker = worker
         self._forwarded = 0  # the last signal
-        self._has_begun = False
+        self._is_sent = self._has_begun = False
         self._previous: dict[int, Any] = {}
 
     def run(self, request: bytes) -> None:
@@ -110,6 +110,7 @@ class _RunningCommand:
             # the worker may hold copies of the streams, and their readers wait until all copies are closed
             self._send(_signal.SIGKILL)
             return False
+        self._is_sent = True
         return True
 
     def _next_message(self) -> bytes:
@@ -193,7 +194,8 @@ class _RunningCommand:
 
     def _stop(self, number: int, frame: "FrameType | None") -> None:
         """Stop the worker and then this process, as Ctrl-Z does; continue both when the shell continues this one."""
-        self._send(_signal.SIGSTOP)
+        if self._is_sent:  # otherwise, the worker gives up in time, and this process runs the command
+            self._send(_signal.SIGSTOP)
         _signal.signal(number, _signal.SIG_DFL)
         os.kill(os.getpid(), number)
         _signal.signal(number, self._stop)
