@@ -124,7 +124,7 @@ def test_the_error_for_403_mentions_master_rights(xapi: Xapi, sandbox: Sandbox) 
     )
 
 
-WHY_POST = "a body makes it a POST: write a query parameter as name==value, or give METHOD, such as PUT, before PATH"
+WHY_POST = "a body makes it a POST: write a query parameter as name==value, or give METHOD (such as PUT) first"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
 _METHOD_REJECTED = frozenset({405, 501})
-_METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give METHOD, such as PUT, before PATH"
+_METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give METHOD (such as PUT) first"
 
 
 def run(runtime: "Runtime", options: RequestOptions) -> None:
