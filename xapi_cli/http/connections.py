@@ -78,7 +78,7 @@ class Connections(Generic[R, E]):
 
     def send(self, request: R, route: Route) -> None:
         """Send *request* over an idle connection to *route*, or as soon as there is one."""
-        connection = self._pool.acquire(route, waits=False)
+        connection = self._acquire(route)
         if connection is not None:
             self._begin(connection, request)
         else:
@@ -112,7 +112,7 @@ class Connections(Generic[R, E]):
             return
         for route in [route for route, waiting in self._waiting.items() if waiting]:
             waiting = self._waiting[route]
-            while waiting and (connection := self._pool.acquire(route, waits=False)) is not None:
+            while waiting and (connection := self._acquire(route)) is not None:
                 self._begin(connection, waiting.popleft())
             self._dial_for_waiting(route)
 
@@ -180,6 +180,9 @@ class Connections(Generic[R, E]):
             self.watch(exchange)
 
     # steps
+
+    def _acquire(self, route: Route) -> Connection | None:
+        return self._pool.acquire(route, waits=False, checks=not self._collects)  # otherwise, `flush` checks it
 
     def _begin(self, connection: Connection, request: R) -> None:
         try:

@@ -72,13 +72,14 @@ class ConnectionPool(Generic[K]):
         """Return the number of idle connections for *key*, including those in their grace periods."""
         return len(self._idle.get(key, ()))
 
-    def acquire(self, key: K, *, waits: bool = True) -> Connection | None:
+    def acquire(self, key: K, *, waits: bool = True, checks: bool = True) -> Connection | None:
         """Return an idle open connection for *key*, None without one.
 
-        May wait for the end of a grace period; if it never *waits*, `next_grace_end` says when to try again.
+        May wait for the end of a grace period; if it never *waits*, `next_grace_end` says when to try again. Unless it
+        *checks*, the caller checks with `is_idle` that a used connection is open, immediately before it sends.
         """
         while (connection := self._pop(key, waits=waits)) is not None:
-            if self._reuse.can_reuse(connection):
+            if self._reuse.can_reuse(connection, checks=checks):
                 return connection
             self.discard(connection)
         return None
@@ -210,11 +211,14 @@ class _ReusePolicy:
             return None
         return next(index for index in reversed(range(len(idle))) if idle[index].idle_since <= limit)
 
-    def can_reuse(self, connection: Connection) -> bool:
-        """Return whether *connection* may carry a request now; may wait for the end of its grace period."""
+    def can_reuse(self, connection: Connection, *, checks: bool) -> bool:
+        """Return whether *connection* may carry a request now; may wait for the end of its grace period.
+
+        Unless it *checks*, a connection whose last response was of a safe kind counts as open.
+        """
         idle_time = time.monotonic() - connection.idle_since
         if connection.kind in self._safe_kinds:
-            is_idle = connection.is_idle()
+            is_idle = not checks or connection.is_idle()
         else:
             is_idle = connection.stays_idle(GRACE_PERIOD - idle_time)
             if is_idle:
