@@ -127,7 +127,7 @@ def calls(directory: Path, evil: str) -> list[Call]:
             "truncated body (length)", [[request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")]], same()
         ),
         Call(
-            "truncated gzip, no length",
+            "truncated gzip (no length, no chunks)",
             [[request(), send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + truncated_gzip)]],
             same(curl=("--compressed",)),
         ),
