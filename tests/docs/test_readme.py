@@ -82,9 +82,7 @@ def test_each_row_of_the_table_has_a_check() -> None:
     assert re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", README.read_text(), re.MULTILINE)[1:] == list(CHECKS)
 
 
-@pytest.mark.states(
-    "curl can exit with code 0 (comparison)", "exits with code 11; the -o file is unchanged"
-)
+@pytest.mark.states("curl can exit with code 0 (comparison)", "exits with code 11; the -o file is unchanged")
 @pytest.mark.parametrize("row", CHECKS)
 def test_a_row_of_the_table_is_true(row: str, xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
