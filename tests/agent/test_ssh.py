@@ -141,7 +141,7 @@ LINES = [
 @pytest.mark.slow
 def test_a_session_shows_the_same_with_and_without_the_agent(remote: Remote) -> None:
     remote.start_agent()
-    script = "rm -rf .local\n" + "\n".join(f"{line}\necho [exit $?]" for line in ("xapi login", *LINES))
+    script = "rm -rf .local .config/xapi\n" + "\n".join(f"{line}\necho [exit $?]" for line in ("xapi login", *LINES))
     warm, cold = (_outcomes(remote, script, mode) for mode in ("on", "off"))
 
     for shown_warm, shown_cold in zip(warm, cold, strict=True):

@@ -1,4 +1,5 @@
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -155,6 +156,6 @@ def test_a_secret_is_redacted_in_json() -> None:
 def test_a_long_text_that_is_cut_is_redacted_in_linear_time(text: str) -> None:
     redactor = Redactor()
     redactor.add("canary-token" * 20)
-    with Stopwatch() as watch:
-        redactor.redact(text)
-    assert watch.seconds < 2
+    started = time.process_time()  # not the time on the clock, which depends on the load of the machine
+    redactor.redact(text)
+    assert time.process_time() - started < 2
