@@ -48,6 +48,7 @@ LEFT_OUT: dict[str, str] = {
             "commands/test_batch.py::test_a_terminal_shows_the_progress",
             "commands/test_batch.py::test_lines_typed_on_a_terminal_are_processed_one_by_one_without_a_progress_bar",
             "commands/test_batch_token.py::test_ctrl_c_at_the_password_prompt_ends_the_batch_immediately",
+            "commands/test_batch_token.py::test_no_request_waits_while_the_user_types_the_password",
             (
                 "commands/test_batch_token.py::"
                 "test_the_password_is_prompted_for_on_a_terminal_while_lines_come_from_a_pipe"
