@@ -59,10 +59,10 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
 def _flat(text: str) -> tuple[dict[str, Any], dict[str, str]] | None:
     """Return what `members` does if all values are numbers or strings without escapes, else None.
 
-    Most lines of a batch are like this. The decoder reads such an object as a whole, three times as fast, because the
+    Most lines of a batch are like this. The decoder reads such an object as a whole, twice as fast, because the
     values tell their texts.
     """
-    if text.rfind("{") or "[" in text or "\\" in text:
+    if text.rfind("{") != 0 or "[" in text or "\\" in text:  # an object within it, an array, or an escape
         return None
     try:
         pairs, end = _scan_pairs(text, 0)
