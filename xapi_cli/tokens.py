@@ -9,6 +9,7 @@ define. What its repr must not show is left out there.
 import json
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError
@@ -47,7 +48,12 @@ class Identity(NamedTuple):
     @property
     def key(self) -> str:
         """The name for files of this account: 32 hexadecimal digits that do not reveal the account."""
-        return sha256(f"{self.base_url}\0{self.username}")[:32]
+        return _key(self)
+
+
+@lru_cache(maxsize=8)  # most commands use one account, whose files they name many times
+def _key(account: Identity) -> str:
+    return sha256(f"{account.base_url}\0{account.username}")[:32]
 
 
 class Token(NamedTuple):

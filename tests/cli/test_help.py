@@ -398,5 +398,5 @@ def test_options_after_the_command_of_exec_belong_to_it(xapi: Xapi) -> None:
 def test_the_summaries_of_the_program_are_those_of_its_commands() -> None:
     for entries in main.HEADINGS.values():
         for name, entry in entries.items():
-            text, _ = help_format.split_examples(main.command(name, entry.subcommands).help)
+            text, _ = help_format.split_examples(main.command(name).help)
             assert entry.summary == text.partition("\n\n")[0].replace("\n", " ")

@@ -50,8 +50,8 @@ def load(directory: str) -> None:
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
         if not module.name.startswith(_NOT_LOADED):
             _load(module.name)
-    for name, subcommands in main.COMMANDS.items():
-        main.command(name, subcommands)
+    for name in main.COMMANDS:
+        main.command(name)
     gc.collect()
     gc.freeze()  # the warm-up requests collect only what they leave
     streams = [os.dup(number) for number in _STREAMS]

@@ -74,13 +74,24 @@ class _Xapi(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return command(cmd_name, COMMANDS[cmd_name])
+        return command(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that *args* begin with, for these arguments; raise UsageError if it is unknown."""
+        name, *rest = args
+        if name in COMMANDS and name not in _complete and not ctx.resilient_parsing:
+            return name, typer.main.get_command(_command(name, rest)), rest
+        return super().resolve_command(ctx, args)
 
 
-@cache  # the processes of an agent get the commands from the process that forks them
-def command(name: str, subcommands: tuple[str, ...]) -> Any:
-    """Return the command *name* with its *subcommands*, if any, as click runs it."""
-    return typer.main.get_command(_command(name, subcommands))
+_complete: dict[str, Any] = {}  # the commands; processes of an agent get them from the process that forks them
+
+
+def command(name: str) -> Any:
+    """Return the command *name* with its subcommands and all flags, as Typer runs it."""
+    if name not in _complete:
+        _complete[name] = typer.main.get_command(_command(name))
+    return _complete[name]
 
 
 @cache
@@ -88,17 +99,22 @@ def _program() -> Any:
     return typer.main.get_command(app)
 
 
-def _command(name: str, subcommands: tuple[str, ...]) -> typer.Typer:
-    """Return the command *name* with its *subcommands*, if any."""
-    module = _module(name)
+def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
+    """Return the command *name* with its subcommands, if any, and all flags or at least those that *args* contain."""
+    module, subcommands = _module(name), COMMANDS[name]
+    names = subcommands or (name,)
+    selected = next(iter(args or ()), None) if subcommands else name
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if subcommands:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)
-    for subcommand in subcommands or (name,):
+    for subcommand in names:
         function = _function(module, subcommand)
         with_flags = getattr(function, "with_flags", None)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
-        command.command(subcommand, cls=Command, context_settings=settings)(with_flags() if with_flags else function)
+        needed = args if subcommand == selected else () if selected in names else None
+        command.command(subcommand, cls=Command, context_settings=settings)(
+            with_flags(needed) if with_flags else function
+        )
     return command
 
 

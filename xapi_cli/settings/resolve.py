@@ -30,7 +30,7 @@ def resolve(
     if profile is None and name != "default" and not may_create_profile:
         raise _missing_profile(name, flags, environ, found, or_log_in=or_log_in)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
-    keys = [key for key in SETTINGS if key not in {"profile", "token_base_url"}]
+    keys = [key for key in sources.given() if key not in {"profile", "token_base_url"}]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
     if settings.token and settings.token_file:
         raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
@@ -160,6 +160,12 @@ class _Sources(NamedTuple):
 
     def __repr__(self) -> str:
         return f"_Sources(profile={self.name!r}, …)"  # the environment contains secrets
+
+    def given(self) -> list[str]:
+        """Return the settings that a source may have, in the order of the table, which is that of the errors."""
+        names = {name for name, value in self.flags.items() if value is not None} | {*self.profile} | {*self.others}
+        variables = self.environ.keys()
+        return [key for key, row in SETTINGS.items() if key in names or not variables.isdisjoint(row.variables)]
 
     def value(self, key: str) -> Any:
         """Return the value of the setting *key* from the first source that has it, otherwise None."""

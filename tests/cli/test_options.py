@@ -1,0 +1,59 @@
+"""The flags that are made for one call: those that it contains, or all if it may contain another one."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from xapi_cli.cli import main
+
+
+def made(*args: str) -> set[str]:
+    """Return the flags that the command of *args* has when it is made for them."""
+    command = main._command(args[0], args[1:])  # noqa: SLF001 - the result does not show which flags were made
+    return flags_of(typer.main.get_command(command), *args)
+
+
+def flags_of(command: Any, *args: str) -> set[str]:
+    """Return the flags of *command*, or of its subcommand that *args* name."""
+    named = command.commands[args[1]] if main.COMMANDS[args[0]] else command
+    return {name for each in named.params for name in (*each.opts, *each.secondary_opts) if name[0] == "-"}
+
+
+@pytest.mark.parametrize(
+    ("args", "flags"),
+    [
+        (["request", "/x-api/me"], {"--profile", "-p"}),  # --profile may precede the command
+        (["request", "/x-api/me", "--jq", ".email"], {"--profile", "-p", "--jq"}),
+        (["request", "/x-api/me", "--timeout=3"], {"--profile", "-p", "--timeout"}),
+        (["request", "/x-api/me", "-i"], {"--profile", "-p", "--include", "-i"}),
+        (["request", "/x-api/me", "--jq", "-i"], {"--profile", "-p", "--jq", "--include", "-i"}),  # here a value
+        (["request", "--", "--jq"], {"--profile", "-p"}),
+        (["request", "/x-api/echo", "-d", "-"], {"--profile", "-p", "--data", "-d"}),
+    ],
+)
+def test_a_command_has_the_flags_that_its_arguments_contain(args: list[str], flags: set[str]) -> None:
+    assert made(*args) == flags
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["request", "--help"],
+        ["request", "/x-api/me", "--unknown"],
+        ["request", "/x-api/me", "-iZ"],
+        ["request", "-XPOST", "/x-api/me"],
+        ["token", "show", "--unknown"],
+    ],
+)
+def test_a_command_has_all_flags_if_its_arguments_may_contain_another_one(args: list[str]) -> None:
+    flags = flags_of(main.command(args[0]), *args)
+    assert made(*args) == flags
+    assert len(flags) > 10
+
+
+def test_the_other_commands_of_a_group_have_only_their_own_flags() -> None:
+    group: Any = typer.main.get_command(main._command("token", ["show", "--quiet"]))  # noqa: SLF001
+    flags = {name for each in group.commands["status"].params for name in each.opts if name[0] == "-"}
+    assert "--quiet" not in flags
+    assert "--json" in flags
