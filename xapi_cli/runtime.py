@@ -261,7 +261,7 @@ class Runtime:
         options = StoreOptions(
             self.state_directory,
             without_secrets(self.environ),  # a store may run programs
-            reports.warnings.append if reports else self.terminal.warn,
+            reports.warnings.append if reports else self._warn_of_store,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             silence=self.terminal.has_streams,
             keyring_cache=storage is None and self.settings.keyring_cache,
@@ -276,6 +276,9 @@ class Runtime:
             on_lock_failure=reports.lock_failures.append if reports else None,
             other_settings=self._store_settings_of_profiles,
         )
+
+    def _warn_of_store(self, text: str) -> None:
+        self.terminal.warn(self.with_profile(text) or text)
 
     def _store_settings_of_profiles(self) -> "Iterator[dict[str, Any]]":
         """Yield the settings of stores in each profile that is valid, whatever flags and variables select."""

@@ -191,7 +191,7 @@ ERRORS = {
     # files and stores
     "no keyring": Error(
         "login", {**PASSWORD, "XAPI_STORAGE": "auto"}, 13,
-        "no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file",
+        "no usable keyring on this machine; run `xapi login --storage file` to store the token in a file",
     ),
     "a missing body file": Error(
         "request /a -d @missing", TOKEN, 2,

@@ -109,7 +109,7 @@ def test_without_a_keyring_the_hint_is_the_storage_that_the_profile_has_settings
     selected = xapi("doctor", "-p", "hp", "--storage", "helper", env=env)
 
     assert line(auto, "keyring") == (
-        "warn  keyring   no usable keyring on this machine; use --storage helper, or set XAPI_STORAGE=helper"
+        "warn  keyring   no usable keyring on this machine; run `xapi login --profile hp --storage helper`"
     )
     assert line(selected, "helper").startswith("fail  helper    the credential helper")
     assert line(selected, "token").endswith("; follow the hint for helper")

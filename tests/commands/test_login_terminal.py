@@ -46,8 +46,43 @@ def test_the_store_is_probed_before_the_first_prompt(xapi: Xapi) -> None:
     with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}, columns=200) as terminal:
         assert terminal.wait() == 13
     assert terminal.text.splitlines() == [
-        "xapi: error: no usable keyring on this machine; use --storage file, or set XAPI_STORAGE=file"
+        "xapi: error: no usable keyring on this machine; run `xapi login --storage file` to store the token in a file"
     ]
+
+
+@pytest.mark.parametrize("profile", ["default", "play"])
+def test_a_storage_from_a_variable_is_not_stored_and_login_names_the_command_that_stores_it(
+    xapi: Xapi, sandbox: Sandbox, profile: str
+) -> None:
+    selection = () if profile == "default" else ("--profile", profile)
+
+    def note() -> list[str]:
+        with xapi.on_terminal("login", *selection, env=sandbox.settings, columns=200) as terminal:
+            terminal.expect("next, run ")
+            assert terminal.wait() == 0
+        return [line for line in terminal.text.splitlines() if "XAPI_STORAGE" in line]
+
+    command = " ".join(("xapi profile set", *selection, "storage file"))
+    assert note() == [
+        f"xapi: XAPI_STORAGE is not stored in the profile; set it for later commands too, or run `{command}`"
+    ]
+    without: dict[str, str | None] = {"XAPI_STORAGE": None}
+    assert xapi("token", "show", "--no-login", *selection, env=without).code == 10
+    assert xapi(*command.split()[1:], env=without).code == 0
+    assert xapi("token", "show", "--no-login", *selection, env=without).code == 0
+    assert note() == []
+
+
+def test_a_variable_that_overrides_the_stored_storage_causes_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
+    login = xapi("login", "--storage", "file", env={**sandbox.settings, "XAPI_STORAGE": "keyring"})
+
+    assert login.code == 0
+    assert login.err.partition("\n")[2] == (
+        "xapi: warning: XAPI_STORAGE is set and overrides the storage of the profile:"
+        " commands use storage keyring until you unset the variable\n"
+    )
+    assert xapi("token", "show", "--no-login", env={"XAPI_STORAGE": "keyring"}).code == 13
+    assert xapi("token", "show", "--no-login", env={"XAPI_STORAGE": None}).code == 0
 
 
 def test_a_base_url_without_a_server_is_prompted_for_again(xapi: Xapi, sandbox: Sandbox) -> None:

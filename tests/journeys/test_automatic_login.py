@@ -248,9 +248,22 @@ def test_auto_without_a_keyring_works_for_one_command_and_names_the_alternative(
     assert outcome.code == 0
     assert first == (
         "xapi: warning: no usable keyring on this machine; the token is not stored"
-        " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
+        " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
+        " stores it in a file that only you can read)"
     )
     assert second.startswith("xapi: logged in as ")
+
+
+def test_the_alternative_to_a_keyring_is_for_the_profile_of_the_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    for key, value in (("base_url", sandbox.base_url), ("username", MASTER.email)):
+        assert xapi("profile", "set", key, value, "-p", "play").code == 0
+    env = {"XAPI_STORAGE": None, "XAPI_PASSWORD": MASTER.password}
+
+    warning, *_ = xapi(*ME, "-p", "play", env=env).err.splitlines()
+    alternative = warning.partition("(`")[2].partition("`")[0]
+    assert alternative == "xapi login --profile play --storage file"
+    assert xapi(*alternative.split()[1:], env=env).code == 0
+    assert xapi("token", "show", "--no-login", "-p", "play", env={"XAPI_STORAGE": None}).code == 0
 
 
 def test_the_password_is_sent_only_in_the_token_request(xapi: Xapi, sandbox: Sandbox) -> None:

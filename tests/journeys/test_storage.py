@@ -14,7 +14,7 @@ from tests.support.servers import Stopwatch
 from tests.support.stores import ME, Env
 from xapi_cli.sandbox import MASTER, Sandbox
 
-REMEDY = "XAPI_STORAGE=file"
+REMEDY = "`xapi login --storage file`"
 BROKEN = [
     pytest.param("Unresponsive", marks=pytest.mark.slow),
     pytest.param("sleeping_module.Keyring", marks=pytest.mark.slow),

@@ -92,7 +92,8 @@ def test_auto_without_a_keyring_stores_nothing_and_names_the_alternative(opened:
     assert warnings == [
         (
             "the keyring backend cannot be loaded (AttributeError); the token is not stored"
-            " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
+            " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
+            " stores it in a file that only you can read)"
         )
     ]
 

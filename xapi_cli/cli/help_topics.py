@@ -66,7 +66,7 @@ TOPICS: Mapping[str, Topic] = {
                 ),
             ),
             ("12", "timeout, or `--until` was not met within `--max-time`. Raise --timeout or --max-time"),
-            ("13", "the token store cannot be used. Unlock the keyring, or use --storage file"),
+            ("13", "the token store cannot be used. Unlock the keyring, or run `xapi login --storage file`"),
             ("14", "stdout or a local file cannot be written"),
             ("126", "the command of `exec` or `proxy` cannot be executed"),
             ("127", "the command of `exec` or `proxy` was not found"),

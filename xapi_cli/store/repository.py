@@ -229,7 +229,8 @@ class TokenRepository:
             self.row = registry.fallback()
             self.warn(
                 f"{error.message}; the token is not stored"
-                " (--storage file or XAPI_STORAGE=file stores it in a file that only you can read)"
+                " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
+                " stores it in a file that only you can read)"
             )
             store, record = open_store(self.row, self.options), None
         self._store = store

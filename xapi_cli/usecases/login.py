@@ -264,12 +264,38 @@ class Login:
         place = account.repository.place
         stored = f"{what} {f'stored in {place}' if place else self._not_stored(written=written)}"
         terminal.note(logged_in(identity, token, self.runtime.now(), stored))
+        if account.repository.place:
+            self._report_storage_of_later_commands(written=written)
         if terminal.interactive:
             self._mention_agent()
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, run `xapi request{flag} /path`")
         warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
+
+    def _report_storage_of_later_commands(self, *, written: bool) -> None:
+        """Report that later commands would look for the token elsewhere, because of a variable or without it."""
+        runtime, used = self.runtime, self.runtime.settings.storage
+        (variable,) = SETTINGS["storage"].variables
+        value = runtime.environ.get(variable)
+        if value and value != used:  # a flag was given
+            runtime.terminal.warn(
+                f"{variable} is set and overrides the storage of the profile:"
+                f" commands use storage {printable(value)} until you unset the variable"
+            )
+        elif value and written and runtime.terminal.interactive and self._storage_of_profile != used:
+            what = (
+                f"{variable} is not stored in the profile;"
+                f" set it for later commands too, or run `xapi profile set storage {used}`"
+            )
+            runtime.terminal.note(runtime.with_profile(what) or what)
+
+    @property
+    def _storage_of_profile(self) -> object:
+        """The storage that a command without flags and variables uses."""
+        runtime = self.runtime
+        profile = config_file.load(runtime.config_path).profiles.get(runtime.settings.profile, {})
+        return profile.get("storage") or registry.AUTO
 
     def _mention_agent(self) -> None:
         """Mention the agent, if this system can have one, none is in use, and it was not mentioned before."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from xapi_cli.tokens import Identity
 
 ME = Identity("https://api.test", "me@example.com")
-REMEDY = "use --storage file, or set XAPI_STORAGE=file"
+REMEDY = "run `xapi login --storage file` to store the token in a file"
 READ = "print(failing(lambda: store().read(ME)), flush=True)"
 Run = Callable[..., subprocess.Popen[str]]
 

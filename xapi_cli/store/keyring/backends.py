@@ -24,7 +24,7 @@ from xapi_cli.tokens import sha256
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-REMEDY = "use --storage file, or set XAPI_STORAGE=file"
+REMEDY = "run `xapi login --storage file` to store the token in a file"  # the profile keeps the flag for later commands
 _ENVIRONMENT = (
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",

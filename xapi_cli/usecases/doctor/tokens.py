@@ -33,7 +33,7 @@ def check_store(findings: Findings) -> Check:
 
 
 def _use(storage: str) -> str:
-    return f"use --storage {storage}, or set XAPI_STORAGE={storage}"
+    return f"run `xapi login --storage {storage}`"
 
 
 def check_token(findings: Findings) -> Check:
