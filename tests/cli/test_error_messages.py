@@ -3,6 +3,7 @@
 A line that a user cannot act on is a bug.
 """
 
+import json
 from typing import NamedTuple
 
 import pytest
@@ -320,6 +321,33 @@ def test_the_error_for_503_suggests_a_later_attempt(xapi: Xapi) -> None:
         outcome = xapi("request", "/a", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
 
     assert outcome == Outcome(5, "", f"xapi: error: GET {server.url}/a responded with 503 Busy; try again later\n")
+
+
+def test_a_login_rejected_by_another_server_counts_as_rejected_and_suggests_checking_the_base_url(xapi: Xapi) -> None:
+    page = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
+    with Server([request(), send(page)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "hunter2"}
+        login = xapi("login", "--error-format", "json", env=env)
+        automatic = xapi("request", "/a", env=env)
+
+    reason = f"401 from {server.url}/x-api/token, which did not respond with JSON"
+    what = f"login as me at {server.url} was rejected ({reason})"
+    assert (login.code, json.loads(login.err)) == (
+        10,
+        {
+            "level": "error",
+            "code": 10,
+            "kind": "auth",
+            "message": what,
+            "hint": "check the base URL, the username and the password in XAPI_PASSWORD",
+            "status": 401,
+            "method": "POST",
+            "url": f"{server.url}/x-api/token",
+        },
+    )
+    assert automatic.code == 10
+    assert automatic.err.startswith(f"xapi: error: {what} less than a minute ago, so this password is not sent again; ")
+    assert len(server.received) == 1
 
 
 def test_the_error_for_a_sign_in_page_suggests_checking_the_base_url(xapi: Xapi) -> None:

@@ -123,9 +123,11 @@ def test_a_rejected_automatic_login_names_the_source_of_the_password(xapi: Xapi)
         first, second = (xapi("request", "/x-api/me", env=env) for _ in range(2))
         given = xapi("request", "/x-api/me", env=env | {"XAPI_PASSWORD": "wrong"})
 
-    assert first.err.endswith(" was rejected (401); check the username and the remembered password\n")
+    reason = f"401 from {server.url}/x-api/token, without an error code"
+    error = f" was rejected ({reason}); check the base URL, the username"
+    assert first.err.endswith(f"{error} and the remembered password\n")
     assert re.search(r"; correct the remembered password, wait \d+ s, or run `xapi login`\n$", second.err)
-    assert given.err.endswith(" was rejected (401); check the username and the password in XAPI_PASSWORD\n")
+    assert given.err.endswith(f"{error} and the password in XAPI_PASSWORD\n")
 
 
 def test_max_time_limits_the_password_command(xapi: Xapi, sandbox: Sandbox) -> None:

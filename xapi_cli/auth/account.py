@@ -11,7 +11,7 @@ from xapi_cli.auth import login_messages
 from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.auth.login_failures import LoginFailures
 from xapi_cli.auth.login_messages import REASONS
-from xapi_cli.auth.password_grant import CHECK_PASSWORD
+from xapi_cli.auth.password_grant import CREDENTIALS
 from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
@@ -279,7 +279,7 @@ class Account:
             return self._grant(password)
         except LoginRefused as error:
             if error.hint:
-                error.hint = error.hint.replace(CHECK_PASSWORD, f"check the username and {origin}")
+                error.hint = error.hint.replace(CREDENTIALS, f"the username and {origin}")
             self._failures.record_rejected_password(self.identity, error, password)
             raise
         except XapiError as error:

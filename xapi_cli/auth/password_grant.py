@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx
 
 BASE_URL_HINT = "the part before /x-api/token"
-CHECK_PASSWORD = "check username and password"
+CREDENTIALS = "username and password"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
@@ -193,11 +193,11 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
     status, url = response.status_code, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
-        reason = _error_code(response, password)
+        reason, is_usual = _reason(response, url, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
         return LoginRefused(
             f"login as {name_of(identity)} was rejected ({status}{reason})",
-            hint=f"{CHECK_PASSWORD}{rights}",
+            hint=f"check {'' if is_usual else 'the base URL, '}{CREDENTIALS}{rights}",
         )
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
@@ -220,19 +220,25 @@ def _redacted(password: str, url: str) -> str:
     return f"{origin[0]}/***" if origin else "***"
 
 
-def _error_code(response: "httpx.Response", password: str) -> str:
-    """Return the RFC 6749 error code in the response, and nothing else: the response may repeat the password."""
+def _reason(response: "httpx.Response", url: str, password: str) -> tuple[str, bool]:
+    """Return why the login was rejected, and whether the response is one that RFC 6749, section 5.2, specifies.
+
+    Another response may come from a server that is not the API, so the reason then names *url*. From the response, it
+    contains only the error code: the rest may repeat the password.
+    """
     from xapi_cli.http.content_coding import decode
 
     try:
-        body = json.loads(_read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), ""))
-    except (ValueError, RecursionError, XapiError):
-        return ""
+        text = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), "")
+        body = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return f" from {url}, which did not respond with JSON", False
+    except XapiError:
+        return "", True
     code = body.get("error") if isinstance(body, dict) else None
-    usable = (
-        isinstance(code, str) and _ERROR_CODE_PATTERN.fullmatch(code) and code not in password and password not in code
-    )
-    return f" {code}" if usable else ""
+    if not isinstance(code, str) or not _ERROR_CODE_PATTERN.fullmatch(code):
+        return f" from {url}, without an error code", False
+    return ("" if code in password or password in code else f" {code}"), True
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
