@@ -32,7 +32,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONUNBUFFERED PIP_TARGET PIP_PREFIX PIP_REQUIR
 unexport PYTHONDONTWRITEBYTECODE # each worker would compile all tests again, which takes ten seconds
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-proxy bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
+.PHONY: demo test test-all test-compatible test-remaining test-agent test-agent-all test-lowest test-newest test-windows test-windows-all test-macos test-macos-all test-native macos soak bench bench-agent bench-batch bench-filter bench-memory bench-proxy bench-redis check format coverage docs docs-site man pictures completions surface wheel release lock audit venv program clean help
 
 demo: $(INSTALLED)
 	@$(PROGRAM)/bin/xapi demo
@@ -117,14 +117,21 @@ test-windows test-windows-all: $(WINDOWS)
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.windows.under_wine -m "not soak and not slow" $(PYTEST_ARGS) $(SELECTED)
 endif
 
-# The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace.
-test-macos:
+# The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace. What requests
+# contain, and how responses are shown, does not depend on these: test-macos-all runs those tests too.
+ON_EACH_SYSTEM := tests/cli/test_error_messages.py $(patsubst %,tests/commands/test_%.py, \
+	api_diff api_show batch_expect batch_merge_incomplete batch_retry batch_shards profile_headers read_only request_curl \
+	request_curl_options request_expect request_looks request_meta request_options request_pages request_pages_failures \
+	request_pages_links request_redirects request_retry request_until request_usage request_validation terminal_responses)
+test-macos: SELECTED = $(filter-out $(ON_EACH_SYSTEM),$(BEHAVIOR)) tests/macos
+test-macos-all: SELECTED = $(BEHAVIOR) tests/macos
+test-macos test-macos-all:
 	@$(MAKE) --no-print-directory macos PROGRAM=build/macos
 	@if ! build/macos/imitation/xapi --version >/dev/null 2>&1; then \
 	  echo "skipped: /proc cannot be hidden here (requires root, or user namespaces, and mount)"; else \
 	XAPI_TESTS_PROGRAM="$(CURDIR)/build/macos/imitation/xapi" \
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.macos.imitated -m "not soak and not slow" $(PYTEST_ARGS) \
-	  $(if $(filter tests,$(TESTS)),$(BEHAVIOR) tests/macos,$(TESTS)); fi
+	  $(if $(filter tests,$(TESTS)),$(SELECTED),$(TESTS)); fi
 
 # The same natively, as docs/github-workflow.yml does on macOS.
 test-native: $(DEVELOPMENT) $(INSTALLED)
@@ -281,7 +288,8 @@ help:
 	@echo "test-newest       run test-compatible with the newest versions that pyproject.toml allows (requires a network)"
 	@echo "test-windows      run a selection of the tests of commands with the program for Windows under Wine (requires wine64)"
 	@echo "test-windows-all  run all tests of commands with it"
-	@echo "test-macos        run the tests of commands without what macOS lacks: system interfaces and /proc"
+	@echo "test-macos        run tests of commands without what macOS lacks: system interfaces and /proc"
+	@echo "test-macos-all    run all tests of commands without it"
 	@echo "test-native       run the tests of commands on this system, as docs/github-workflow.yml does on macOS"
 	@echo "soak              run the long tests, and 10,000 new examples for each property test"
 	@echo "bench             measure the time of commands and imports, compared with HTTPie and others; includes bench-agent"
