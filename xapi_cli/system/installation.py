@@ -66,7 +66,7 @@ def _distribution() -> "Distribution | None":
 
 
 def _pip(prefix: Path) -> str:
-    """Return the start of the command that installs into the environment *prefix*, which may have no pip of its own."""
+    """Return the start of the command that installs into the environment *prefix*, even if it has no pip."""
     scripts, suffix = ("Scripts", ".exe") if sys.platform == "win32" else ("bin", "")
     if sys.prefix == sys.base_prefix:
         return f"{_path(sys.executable)} -m pip install"

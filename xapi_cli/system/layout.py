@@ -9,7 +9,7 @@ from xapi_cli.system.style import Name, Style
 
 _MIN_WIDTH = 20  # columns; on a narrower terminal, lines are not wrapped
 # A word and the spaces before it. A command in backticks is one word: a shell would run the first line of a copy with a
-# line break as a command of its own. The terminal itself breaks a long one without adding a line break to the copy.
+# line break as a complete command. The terminal itself breaks a long one without adding a line break to the copy.
 _WORD = re.compile(r"( *)((?:`[^`]{1,200}`|[^ ])+)")
 _GAP = "  "
 _PLAIN = Style(enabled=False)

@@ -90,7 +90,7 @@ def raise_descriptor_limit() -> int | None:
             break
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # the kernel has a limit of its own
+        except (OSError, ValueError):  # the kernel has a lower limit
             continue
         if _previous_descriptor_limit is None:
             _previous_descriptor_limit = soft, hard

@@ -2,8 +2,8 @@
 
 A filter can take any time on a document: only the time that it has used distinguishes a quick one from an endless one.
 So each document begins in the quick lane, and leaves it with its process when it has used more CPU time than almost any
-filter needs. The quick lane gets another process, and the document continues in the slow lane, where each has a process
-of its own. Two lanes are enough: one would need a process for each line, which takes a hundred times as long to start
+filter needs. The quick lane gets another process, and the document continues in the slow lane, where each has its own
+process. Two lanes are enough: one would need a process for each line, which takes a hundred times as long to start
 as a usual filter to run, and between more than two, documents would only move.
 
 The invariants:

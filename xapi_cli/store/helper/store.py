@@ -1,4 +1,4 @@
-"""Storage `helper`: the record of an account as the secret of its own URL, in a credential helper."""
+"""Storage `helper`: the record of each account as the secret of a separate URL, in a credential helper."""
 
 import os
 import re
