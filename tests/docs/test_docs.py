@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.support.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, without_blocks
+from tests.support.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, with_sandbox, without_blocks
 from tests.support.program import PYTHON, Xapi
 from tests.tools.documents import (
     COMMANDS_PAGE,
@@ -99,7 +99,7 @@ def exit_codes() -> dict[str, str]:
         assert actual == int(code)
         first, *others = re.split(r"[;,] (?=\d+ (?:if|on) )", meaning)
         meanings.setdefault(code, first)
-        meanings |= {other.split()[0]: "" for other in others}  # the page has rows of their own for these
+        meanings |= {other.split()[0]: "" for other in others}  # the page has separate rows for these
     return meanings
 
 
@@ -236,6 +236,40 @@ SCRIPTED = [page for page, text in CURRENT.items() if any(block.language == "sh"
 @every_page
 def test_every_block_has_a_known_language(page: str) -> None:
     assert {block.language for block in blocks_of(TEXTS[page])} <= LANGUAGES
+
+
+def test_a_common_question_has_a_short_answer_and_a_link_to_the_details() -> None:
+    answers = re.split(r"^### .*$", TEXTS["docs/faq.md"], flags=re.MULTILINE)[1:]
+
+    assert len(answers) >= 20
+    assert [answer for answer in answers if len(answer.split("\n## ")[0].split()) > 50] == []
+    assert [answer for answer in answers if not re.search(r"\]\([\w-]+\.md", answer)] == []
+
+
+def test_the_commands_of_the_common_questions_work(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a,b\n")
+    (tmp_path / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
+    commands = [" ".join(each.split()) for each in re.findall(r"`(xapi [^`]+)`", TEXTS["docs/faq.md"])]
+    served = [command for command in commands if "proxy" in command]  # runs until Ctrl-C; see test_other_programs
+
+    assert served == ["xapi proxy --port 8765"]
+    assert xapi("login", env=sandbox.settings).code == 0
+    for command in commands:
+        if command not in served:
+            ran = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", with_sandbox(sandbox, command)],
+                cwd=tmp_path,
+                env=xapi.environment(sandbox.settings),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert ran.returncode == 0, ran
+            if "data.csv" in command:
+                assert '"content-type":"text/csv"' in ran.stdout.replace(" ", "")
+    assert len(commands) > 10
 
 
 @pytest.mark.slow
