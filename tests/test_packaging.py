@@ -130,7 +130,7 @@ def test_the_readme_and_the_installation_page_have_the_same_commands() -> None:
     readme, page = ((ROOT / path).read_text() for path in ("README.md", "docs/install.md"))
     commands = re.findall(r"\b(?:uv tool|pipx|make) [^`\n|]+", readme)
 
-    installations = {"uv tool install .", "uv tool install '.[jq,yaml]'", "pipx install ."}
+    installations = {"uv tool install .", "pipx install ."}
     assert set(commands) == installations | {"make demo", "make test"}
     assert [command for command in commands if command not in page] == []
     name = PYPROJECT["project"]["name"]

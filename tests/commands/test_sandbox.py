@@ -23,10 +23,7 @@ def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
 
-@pytest.mark.states(
-    "It prints a base URL and test accounts.",
-    "It prints a base URL and test credentials as shell export lines:",
-)
+@pytest.mark.states("It prints a base URL and test credentials as shell export lines:")
 def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
     process = xapi.start("sandbox")
 

@@ -68,9 +68,9 @@ def _batch_can_be_resumed(xapi: Xapi, sandbox: Sandbox) -> None:
 CHECKS: dict[str, Check] = {
     "the token is revoked at 3 a.m.": _logs_in_and_resends_the_body,
     "20 jobs notice it at the same time": _jobs_log_in_once,
-    "the token and the password": _secrets_are_shown_nowhere,
+    "where the secrets are": _secrets_are_shown_nowhere,
     "a gzip download is truncated": _truncated_download_is_an_error,
-    "you have 10,000 calls to make": _batch_can_be_resumed,
+    "10,000 calls to make": _batch_can_be_resumed,
 }
 
 

@@ -72,9 +72,6 @@ def test_a_final_401_is_shown_until_a_login(
 
 
 @pytest.mark.states(
-    "The file never contains the password, so set XAPI_PASSWORD or a password command for later logins."
-)
-@pytest.mark.states(
     "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
 )
 @pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
