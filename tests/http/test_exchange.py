@@ -82,7 +82,7 @@ def test_a_request_that_was_not_offered_to_its_end_prevents_reuse() -> None:
     begun.receive(OK)
     body_of(begun)
 
-    assert (begun.is_done, begun.allows_reuse) == (True, False)
+    assert (begun.has_response, begun.is_done, begun.allows_reuse) == (True, False, False)
 
 
 def test_nothing_is_offered_after_a_part_that_could_not_be_sent() -> None:

@@ -377,26 +377,18 @@ class Engine:
 
     def _check_timeouts(self, now: float) -> None:
         self._connections.resume_paused()  # if there is still no room, they are paused again immediately
-        exchanges = [request.exchange for request in self._connections.busy.values()]
-        expired = [exchange for exchange in exchanges if exchange is not None and exchange.expires <= now]
-        if expired:
-            self._expire(expired)
+        for request, exchange in self._connections.expired(now):
+            self._expire(request, exchange)
         self._connections.close_expired()
 
-    def _expire(self, expired: list[BufferedExchange]) -> None:
-        """End *expired*, except those with unread data: a slow reader of stdout may have delayed us."""
-        pending = self._loop.pending()
-        for exchange in expired:
-            request = self._connections.busy.get(exchange.connection)
-            if request is None or request.exchange is not exchange or exchange.connection in pending:
-                continue
-            memory = exchange.memory
-            outcome = exchange.time_out()
-            if outcome is None:
-                self._connections.watch(exchange)
-                continue
-            self._budget.remove(memory)
-            if isinstance(outcome, BufferedResponse):
-                self._received(exchange, request, outcome)
-            else:
-                self._failed(exchange, request, outcome)
+    def _expire(self, request: InFlight, exchange: BufferedExchange) -> None:
+        memory = exchange.memory
+        outcome = exchange.time_out()
+        if outcome is None:
+            self._connections.watch(exchange)
+            return
+        self._budget.remove(memory)
+        if isinstance(outcome, BufferedResponse):
+            self._received(exchange, request, outcome)
+        else:
+            self._failed(exchange, request, outcome)

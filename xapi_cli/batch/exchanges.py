@@ -35,10 +35,7 @@ class BufferedExchange(CarriedExchange):
         needs_body: "Callable[[Response], bool]",
         timeout: float,
     ) -> None:
-        is_reused, over_tls = connection.kind is not None, connection.tls is not None
-        super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
-        self.connection, self._timeout = connection, timeout
-        self.expires = self.started + timeout
+        super().__init__(connection, method, timeout, needs_body)
         self.offer(request, is_last=True)
 
     def events(self) -> int:
@@ -54,46 +51,19 @@ class BufferedExchange(CarriedExchange):
             self.send()
         if (events & EVENT_READ or self.over_tls) and not self.has_response:
             self._receive()
-        return self._response() if self.has_response and not self.is_sending else None
+        return self._response() if self.is_done else None
 
     def time_out(self) -> BufferedResponse | TimeoutExpired | None:
         """Return the outcome after the timeout: an error, or the response if all that is needed has arrived.
 
         It is None if the response goes on, although the server has not read all of the request.
         """
-        if not self.expire():
-            missing = self.awaited
-            error = TimeoutExpired(f"{missing} within {self._timeout:g} s", hint="raise --timeout to wait longer")
-            self.record_sent(error)
-            return error
-        self.expires = time.monotonic() + self._timeout
-        return self._response() if self.is_done else None
-
-    def send(self) -> None:
-        """Send as much of the request as the connection takes."""
-        is_progress = False
-        while self.unsent and not self.stops_sending:
-            try:
-                count = self.connection.send_now(self.unsent)
-            except OSError:
-                self.cannot_send()
-            else:
-                self.sent(count)
-                if not count:
-                    break
-            is_progress = True
-        if is_progress:
-            self.expires = time.monotonic() + self._timeout
+        return self.timeout_error() or (self._response() if self.is_done else None)
 
     def _receive(self) -> None:
-        try:
-            data: bytes | OSError | None = self.connection.receive_now()  # one block, then others are served
-        except OSError as error:
-            data = error
-        if data is None:
-            return
         is_first, has_data = self.head is None, False
-        self.receive(data)
+        if not self.receive_block():
+            return
         while not self.has_response and (block := self.body()):
             has_data = True
             self._collect(block)
@@ -125,11 +95,10 @@ class BufferedExchange(CarriedExchange):
             if is_first:
                 self.expires = time.monotonic() + DISCARD_TIMEOUT
         elif (is_first or has_data) and not self.is_sending:
-            self.expires = time.monotonic() + self._timeout
+            self.restart_timeout()
 
     def _response(self) -> BufferedResponse:
         """Return the response, and mark the connection as idle."""
-        head = self.head
-        assert head is not None  # noqa: S101 - the response is complete
-        self.connection.end_response(self.method, head.status, has_surplus=self.has_surplus)
-        return BufferedResponse(head, b"" if self.is_discarding else self._collected)
+        self.end()
+        assert self.head is not None  # noqa: S101 - the response is complete
+        return BufferedResponse(self.head, b"" if self.is_discarding else self._collected)

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
@@ -14,13 +14,27 @@ from xapi_cli.http.pool import ConnectionPool
 
 if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
+    from xapi_cli.http.response_parser import ResponseHead
 
 
 class CarriedExchange(Exchange):
-    """An exchange over *connection*; it *expires* at a time of the monotonic clock."""
+    """An exchange with *method* over *connection*: it sends and receives what is possible without blocking.
 
-    connection: Connection
-    expires: float
+    *timeout* limits each wait, in seconds; the current one *expires* at a time of the monotonic clock. *needs_body* is
+    that of `Exchange`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: str,
+        timeout: float,
+        needs_body: "Callable[[ResponseHead], bool] | None" = None,
+    ) -> None:
+        is_reused, over_tls = connection.is_used, connection.tls is not None
+        super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
+        self.connection, self._timeout = connection, timeout
+        self.expires = self.started + timeout
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -28,7 +42,46 @@ class CarriedExchange(Exchange):
 
     def send(self) -> None:
         """Send as much of the request as the connection takes."""
-        raise NotImplementedError
+        while self.unsent and not self.stops_sending:
+            try:
+                count = self.connection.send_now(self.unsent)
+            except OSError:
+                self.cannot_send()
+            else:
+                self.sent(count)
+                if not count:
+                    break
+            self.restart_timeout()
+
+    def receive_block(self) -> bool:
+        """Process a block that has arrived, so that others are served then; return whether there was one."""
+        try:
+            data: bytes | OSError | None = self.connection.receive_now()
+        except OSError as error:
+            data = error
+        if data is None:
+            return False
+        self.receive(data)
+        return True
+
+    def restart_timeout(self) -> None:
+        """Begin another wait."""
+        self.expires = time.monotonic() + self._timeout
+
+    def timeout_error(self) -> TimeoutExpired | None:
+        """Return the error after the timeout; None if the exchange goes on without the rest of the request."""
+        if self.expire():
+            self.restart_timeout()
+            return None
+        error = TimeoutExpired(f"{self.awaited} within {self._timeout:g} s", hint="raise --timeout to wait longer")
+        self.record_sent(error)
+        return error
+
+    def end(self) -> bool:
+        """Mark the connection as idle, after the response; return whether it may carry another request."""
+        assert self.head is not None  # noqa: S101 - there is a response
+        self.connection.end_response(self.method, self.head.status, has_surplus=self.has_surplus)
+        return self.allows_reuse
 
 
 E = TypeVar("E", bound=CarriedExchange)
@@ -176,8 +229,26 @@ class Connections(Generic[R, E]):
         """Read from all connections again."""
         paused, self.paused = self.paused, set()
         for exchange in paused:
-            exchange.expires = time.monotonic() + self._timeout
+            exchange.restart_timeout()
             self.watch(exchange)
+
+    # timeouts
+
+    def expired(self, now: float) -> Iterator[tuple[R, E]]:
+        """Yield the requests that have timed out, except those with unread data: this process was late then.
+
+        Those that end meanwhile are omitted.
+        """
+        expired: list[tuple[R, E]] = [
+            (request, exchange)
+            for request in self.busy.values()
+            if (exchange := request.exchange) is not None and exchange.expires <= now
+        ]
+        pending = self._loop.pending() if expired else ()
+        for request, exchange in expired:
+            is_carried = request.exchange is exchange
+            if is_carried and exchange.connection not in pending:
+                yield request, exchange
 
     # steps
 

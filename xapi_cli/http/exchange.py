@@ -1,8 +1,8 @@
 """One request and its response over one connection, without I/O, and how much of an unneeded body is read.
 
 A driver owns a connection. It offers the request as bytes, sends `unsent` as far as the connection takes it, and passes
-on everything that it receives, until `is_done`. `http.transport` has a driver that blocks; `batch.exchanges` is one for
-many exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
+on everything that it receives, until `is_done`. `http.transport` has a driver that blocks; `http.connections` has one
+for many exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
 
 The invariants, and why they hold:
 
@@ -150,7 +150,7 @@ class Exchange:
     @property
     def is_done(self) -> bool:
         """Whether nothing more is to be sent or received."""
-        return self.has_response and not self.is_sending
+        return self.has_response and (self.stops_sending or (self._is_finished and not self.unsent))
 
     def _begin_body(self, head: ResponseHead) -> None:
         self.head = head

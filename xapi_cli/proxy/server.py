@@ -302,7 +302,7 @@ class Server:
         except XapiError as error:  # the copy of the body
             self._failed(call, exchange, error)
             return
-        if exchange.is_complete:
+        if exchange.is_done:
             self._finish(call, exchange)
         else:
             self._connections.watch(exchange)
@@ -467,7 +467,7 @@ class Server:
             self._failed(call, exchange, error)
             return
         if exchange.has_response:
-            if exchange.is_complete:
+            if exchange.is_done:
                 self._finish(call, exchange)
                 return
         elif client.is_full:
@@ -518,13 +518,8 @@ class Server:
     # timeouts
 
     def _check_timeouts(self, now: float) -> None:
-        exchanges = [(call, call.exchange) for call in self._calls]
-        expired = [(call, exchange) for call, exchange in exchanges if exchange is not None and exchange.expires <= now]
-        if expired:
-            pending = self._loop.pending()
-            for call, exchange in expired:
-                if call.exchange is exchange and exchange.connection not in pending:
-                    self._expire(call, exchange)
+        for call, exchange in self._connections.expired(now):
+            self._expire(call, exchange)
         for client in [each for each in self._clients if each.expires <= now]:
             self._expire_client(client)
         self._drop_left([each for each in self._clients if each.has_ended])
