@@ -155,7 +155,14 @@ class AuthenticationError(XapiError):
 
 
 class LoginRefused(AuthenticationError):
-    """The token endpoint rejected the username and password."""
+    """The token endpoint rejected the username and password.
+
+    Without an error code (RFC 6749, section 5.2), the response may come from a server other than the API.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, has_error_code: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.has_error_code = has_error_code
 
 
 class LoginNeeded(AuthenticationError):

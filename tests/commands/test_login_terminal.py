@@ -194,6 +194,57 @@ def test_after_a_rejected_password_login_says_so_and_prompts_again(
     assert xapi("token", "show", "--no-login").code == 0
 
 
+def test_after_a_rejected_login_a_typed_address_can_be_corrected(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", "--base-url", sandbox.base_url, columns=300) as terminal:
+        terminal.expect("Email address: ")
+        terminal.type("mastr@example.com\n")
+        terminal.expect("Password for mastr@example.com ")
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect("login as mastr@example.com ")
+        terminal.expect("(2 attempts left)")
+        terminal.expect("Email address [mastr@example.com]: ")
+        terminal.type("\n")
+        terminal.expect("Password for mastr@example.com ")
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect("(1 attempt left)")
+        assert sandbox.login_attempts == 1  # the same input is not sent again
+        terminal.expect("Email address [mastr@example.com]: ")
+        terminal.type(f"{MASTER.email}\n")
+        terminal.expect(f"Password for {MASTER.email} ")
+        terminal.type(f"{MASTER.password}\n")
+        terminal.expect(f"logged in as {MASTER.email} ")
+        assert terminal.wait() == 0
+    assert sandbox.login_attempts == 2
+    assert f'username = "{MASTER.email}"' in (xapi.config / "config.toml").read_text()
+    assert xapi("token", "show", "--no-login").code == 0
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_after_a_rejection_without_an_error_code_a_typed_base_url_can_be_corrected(
+    xapi: Xapi, sandbox: Sandbox, is_typed: bool
+) -> None:
+    page = response("401 Unauthorized", b"<html>", "Content-Type: text/html")
+    with Server([request(), send(page), request(), send(page)]) as server:
+        options = () if is_typed else ("--base-url", server.url)
+        with xapi.on_terminal("login", *options, "-u", MASTER.email, columns=300) as terminal:
+            if is_typed:
+                terminal.expect("Base URL of the API: ")
+                terminal.type(f"{server.url}\n")
+            terminal.expect("Password for ")
+            terminal.type(f"{MASTER.password}\n")
+            doubt = f"401 from {server.url}/x-api/token, which did not respond with JSON"
+            terminal.expect(f" was rejected ({doubt}); check the base URL, or try again (2 attempts left)")
+            if is_typed:
+                terminal.expect(f"Base URL of the API [{server.url}]: ")
+                terminal.type(f"{sandbox.base_url}\n")
+                terminal.expect(f"Password for {MASTER.email} at {sandbox.base_url}: ")
+                terminal.type(f"{MASTER.password}\n")
+                assert terminal.wait() == 0
+            else:
+                assert "Base URL of the API" not in terminal.expect("Password for ")
+    assert b"Email address" not in terminal.seen
+
+
 def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_once(xapi: Xapi, sandbox: Sandbox) -> None:
     with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
         for password in ("wrong", "wrong too", "wrong"):

@@ -182,7 +182,7 @@ class Account:
             if reason != "rejected":  # by a server that responds
                 self._check_server()
             token, _ = prompt_until_accepted(
-                lambda: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
+                lambda _: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
             )
             return token
         return self._log_in_with(reason, stale, None)

@@ -193,11 +193,12 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
     status, url = response.status_code, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
-        reason, is_usual = _reason(response, url, password)
+        reason, has_error_code = _reason(response, url, password)
         rights = "; the API serves only users with master rights" if status == 403 else ""
         return LoginRefused(
             f"login as {name_of(identity)} was rejected ({status}{reason})",
-            hint=f"check {'' if is_usual else 'the base URL, '}{CREDENTIALS}{rights}",
+            hint=f"check {'' if has_error_code else 'the base URL, '}{CREDENTIALS}{rights}",
+            has_error_code=has_error_code,
         )
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
@@ -221,10 +222,10 @@ def _redacted(password: str, url: str) -> str:
 
 
 def _reason(response: "httpx.Response", url: str, password: str) -> tuple[str, bool]:
-    """Return why the login was rejected, and whether the response is one that RFC 6749, section 5.2, specifies.
+    """Return why the login was rejected, and whether the response has an error code (RFC 6749, section 5.2).
 
-    Another response may come from a server that is not the API, so the reason then names *url*. From the response, it
-    contains only the error code: the rest may repeat the password.
+    Without one, the response may come from a server other than the API, so the reason names *url*. It contains nothing
+    else from the response, which may repeat the password.
     """
     from xapi_cli.http.content_coding import decode
 

@@ -1,6 +1,6 @@
 """Where a login gets the password: XAPI_PASSWORD, the password_command, the record in the store, or a prompt."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from xapi_cli.errors import LoginNeeded, LoginRefused
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Identity, Record
 
 T = TypeVar("T")
+Typed = TypeVar("Typed", bound=Hashable)
 
 _PROMPTS = 3  # as with ssh and sudo
 # The password, by its source, in the hint of a login that was rejected.
@@ -126,26 +127,28 @@ def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
 
 
 def prompt_until_accepted(
-    prompt: Callable[[], str], log_in: Callable[[str], T], warn: Callable[[str], None]
-) -> tuple[T, str]:
-    """Prompt for a password and log in; return what *log_in* returns, and the password.
+    prompt: Callable[[LoginRefused | None], Typed], log_in: Callable[[Typed], T], warn: Callable[[str], None]
+) -> tuple[T, Typed]:
+    """Prompt for what *log_in* needs, such as a password, and log in; return what *log_in* returns, and the input.
 
-    After LoginRefused, the password is prompted for again, three times in total, after a warning through *warn*. The
-    same password is not sent twice.
+    After LoginRefused, *prompt* is called again with that error, three times in total, after a warning through *warn*.
+    The same input is not sent twice.
     """
-    rejected: dict[str, LoginRefused] = {}
+    rejected: dict[Typed, LoginRefused] = {}
+    last: LoginRefused | None = None
     for left in range(_PROMPTS - 1, 0, -1):
-        password = prompt()
+        typed = prompt(last)
         try:
-            return _unless_rejected(password, rejected, log_in), password
+            return _unless_rejected(typed, rejected, log_in), typed
         except LoginRefused as error:
-            rejected[password] = error
-            warn(f"{error.message}; try again ({left} {'attempt' if left == 1 else 'attempts'} left)")
-    password = prompt()
-    return _unless_rejected(password, rejected, log_in), password
+            last = rejected[typed] = error
+            doubt = "" if error.has_error_code else "check the base URL, or "
+            warn(f"{error.message}; {doubt}try again ({left} {'attempt' if left == 1 else 'attempts'} left)")
+    typed = prompt(last)
+    return _unless_rejected(typed, rejected, log_in), typed
 
 
-def _unless_rejected(password: str, rejected: dict[str, LoginRefused], log_in: Callable[[str], T]) -> T:
-    if password in rejected:
-        raise rejected[password]
-    return log_in(password)
+def _unless_rejected(typed: Typed, rejected: dict[Typed, LoginRefused], log_in: Callable[[Typed], T]) -> T:
+    if typed in rejected:
+        raise rejected[typed]
+    return log_in(typed)

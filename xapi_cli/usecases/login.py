@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xapi_cli.auth.login_messages import logged_in
-from xapi_cli.errors import LoginNeeded, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
+from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import SETTINGS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
     from xapi_cli.tokens import Token
 
 _REMEMBER = "Remember the password in {place}, so that xapi can log in again automatically?"
@@ -49,11 +50,8 @@ class Login:
         if started := repository.start():
             runtime.terminal.note(started)
         repository.probe()  # before any prompt, and before a secret is sent
-        identity = self._identity()
-        repository = repository.of(identity)
-        account = runtime.account(identity, repository=repository)
-        token, typed = self._log_in(identity, account)
-        written = self._write_profile(identity)
+        account, token, typed = self._log_in(repository)
+        written = self._write_profile(account.identity)
         try:
             self._offer_to_remember(account, typed)
         finally:  # even after Ctrl-C at the question: the token and the profile are stored
@@ -90,10 +88,26 @@ class Login:
         base_url = settings.base_url
         if base_url is None or (self._will_prompt_for_password and not self._accepts(base_url)):
             base_url = self._prompt_for_base_url()
-        username = settings.username or self._prompt("Email address: ", values.username)
+        username = settings.username or self._prompt_for_username()
         return Identity(base_url, username)
 
-    def _prompt_for_base_url(self) -> str:
+    def _corrected(self, identity: Identity, error: LoginRefused) -> Identity:
+        """Return the account for the next attempt: prompt again for what was typed, with the last input as the default.
+
+        The base URL is prompted for only if the response may come from a server other than the API.
+        """
+        settings = self.runtime.settings
+        base_url, username = identity
+        if base_url != settings.base_url and not error.has_error_code:
+            base_url = self._prompt_for_base_url(base_url)
+        if settings.username is None:
+            username = self._prompt_for_username(username)
+        return Identity(base_url, username)
+
+    def _prompt_for_username(self, default: str = "") -> str:
+        return self._prompt("Email address", values.username, default)
+
+    def _prompt_for_base_url(self, default: str = "") -> str:
         """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
         given: list[str] = []
 
@@ -102,7 +116,7 @@ class Login:
             return urls.base_url(text)
 
         while True:
-            base_url = self._prompt("Base URL of the API: ", parsed)
+            base_url = self._prompt("Base URL of the API", parsed, default)
             try:
                 if self._accepts(base_url):
                     return base_url
@@ -126,12 +140,13 @@ class Login:
         runtime.terminal.warn(f"{problem.message}; {problem.hint}")
         return runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
-    def _prompt(self, question: str, check: "Callable[[str], str]") -> str:
-        """Prompt with *question* until *check* accepts the input; return the result of *check*."""
+    def _prompt(self, what: str, check: "Callable[[str], str]", default: str) -> str:
+        """Prompt for *what* until *check* accepts the input, empty for *default*; return the result of *check*."""
         terminal = self.runtime.terminal
+        question = f"{what} [{default}]: " if default else f"{what}: "
         while True:
             try:
-                return check(terminal.prompt(question).strip())
+                return check(terminal.prompt(question).strip() or default)
             except UsageError as error:
                 terminal.warn(str(error), repeats=True)
 
@@ -141,21 +156,34 @@ class Login:
         given = self.password_stdin or settings.password or settings.password_command
         return not given and self.runtime.terminal.interactive
 
-    def _log_in(self, identity: Identity, account: "Account") -> "tuple[Token, str | None]":
-        """Return a new token, and the password if the user typed it, else None."""
+    def _log_in(self, repository: "TokenRepository") -> "tuple[Account, Token, str | None]":
+        """Return the account, a new token, and the password if the user typed it, else None."""
         from xapi_cli.auth import password_sources
 
-        def log_in(password: str, origin: str = password_sources.TYPED) -> "Token":
-            return account.log_in(password, remember=self.remember, origin=origin)
+        runtime, identity = self.runtime, self._identity()
+
+        def account(of: Identity) -> "Account":
+            return runtime.account(of, repository=repository.of(of))
 
         if not self._will_prompt_for_password:
-            return log_in(*self._password(identity, account)), None
-        terminal = self.runtime.terminal
-        return password_sources.prompt_until_accepted(
-            lambda: password_sources.prompt(terminal, identity), log_in, terminal.warn
-        )
+            selected = account(identity)
+            password, origin = self._password(selected)
+            return selected, selected.log_in(password, remember=self.remember, origin=origin), None
 
-    def _password(self, identity: Identity, account: "Account") -> tuple[str, str]:
+        def prompt(error: LoginRefused | None) -> tuple[Identity, str]:
+            nonlocal identity
+            if error:
+                identity = self._corrected(identity, error)
+            return identity, password_sources.prompt(runtime.terminal, identity)
+
+        def log_in(typed: tuple[Identity, str]) -> "tuple[Account, Token]":
+            selected = account(typed[0])
+            return selected, selected.log_in(typed[1], remember=self.remember, origin=password_sources.TYPED)
+
+        (selected, token), (_, password) = password_sources.prompt_until_accepted(prompt, log_in, runtime.terminal.warn)
+        return selected, token, password
+
+    def _password(self, account: "Account") -> tuple[str, str]:
         """Return the password from a non-interactive source, and its origin; raises LoginNeeded if there is none."""
         from xapi_cli.auth import password_sources
 
@@ -170,7 +198,7 @@ class Login:
         if record and record.password:
             return record.password, password_sources.REMEMBERED
         raise LoginNeeded(
-            f"no password for {identity.username} at {identity.base_url}",
+            f"no password for {account.identity.username} at {account.identity.base_url}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
 
