@@ -51,7 +51,7 @@ class CarriedExchange(Exchange):
                 self.sent(count)
                 if not count:
                     break
-            self.restart_timeout()
+            self.expires = time.monotonic() + self._timeout
 
     def receive_block(self) -> bool:
         """Process a block that has arrived, so that others are served then; return whether there was one."""
@@ -77,11 +77,10 @@ class CarriedExchange(Exchange):
         self.record_sent(error)
         return error
 
-    def end(self) -> bool:
-        """Mark the connection as idle, after the response; return whether it may carry another request."""
+    def end(self) -> None:
+        """Mark the connection as idle, after the response."""
         assert self.head is not None  # noqa: S101 - there is a response
         self.connection.end_response(self.method, self.head.status, has_surplus=self.has_surplus)
-        return self.allows_reuse
 
 
 E = TypeVar("E", bound=CarriedExchange)

@@ -486,14 +486,16 @@ class Server:
 
     def _end_rejection(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         call.has_rejection = exchange.has_response
-        self._connections.release(exchange, is_reusable=exchange.end())
+        exchange.end()
+        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         self._resume(call, call.response)
 
     def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         """End *call*, whose response is complete."""
         client = call.client
         client.output += _end_of_body(is_chunked=call.is_chunked)
-        self._connections.release(exchange, is_reusable=exchange.end())
+        exchange.end()
+        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         assert exchange.head is not None  # noqa: S101 - the response is complete
         is_ending = messages.ends_with_connection(exchange.head, call.head)
         closes = is_ending or call.ends_connection or not call.head.persists or not call.upload.has_ended
