@@ -53,7 +53,7 @@ def test_a_command_has_all_flags_if_its_arguments_may_contain_another_one(args: 
 
 
 def test_the_other_commands_of_a_group_have_only_their_own_flags() -> None:
-    group: Any = typer.main.get_command(main._command("token", ["show", "--quiet"]))  # noqa: SLF001
+    group: Any = typer.main.get_command(main._command("token", ["show", "--quiet"]))  # noqa: SLF001 - made for these flags
     flags = {name for each in group.commands["status"].params for name in each.opts if name[0] == "-"}
     assert "--quiet" not in flags
     assert "--json" in flags
