@@ -157,6 +157,12 @@ def test_a_text_outside_its_box_is_found(text: str, is_inside: bool) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PICTURES.iterdir()), ids=lambda path: path.name)
+def test_a_picture_defines_what_it_refers_to(path: Path) -> None:
+    drawn = path.read_text()
+    assert set(re.findall(r"url\(#([\w-]+)\)", drawn)) <= set(re.findall(r'\bid="([\w-]+)"', drawn))
+
+
+@pytest.mark.parametrize("path", sorted(PICTURES.iterdir()), ids=lambda path: path.name)
 def test_a_picture_loads_nothing_from_elsewhere(path: Path) -> None:
     svg = path.read_text()
 

@@ -13,7 +13,7 @@ from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 PICTURES = ROOT / "docs" / "pictures"
-_COLUMNS = 100
+_COLUMNS = 106
 _PROMPT = "$ "
 _IMPORTANT = "not dim bold on #1f4568"  # dim text is hard to read in a picture
 
@@ -152,7 +152,9 @@ def _drawn(scene: Scene, seen: str) -> str:
             console.print(row, highlight=False)
     form = re.sub(r"@font-face \{\{.*?\}\}\s*|<!--.*?-->\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     form = re.sub(r"font-family: [^;]*;", "font-family: Menlo, Consolas, 'DejaVu Sans Mono', monospace;", form)
-    return console.export_svg(title=scene.title, code_format=form, unique_id="xapi") + "\n"
+    drawn = console.export_svg(title=scene.title, code_format=form, unique_id="xapi")
+    defined = set(re.findall(r'<clipPath id="([\w-]+)"', drawn))  # rich defines none for the last line
+    return re.sub(r' clip-path="url\(#([\w-]+)\)"', lambda found: found[0] if found[1] in defined else "", drawn) + "\n"
 
 
 def write_pictures() -> None:
