@@ -97,6 +97,21 @@ def test_a_failed_connection_is_an_error_on_the_line_of_the_call(xapi: Xapi, fil
     assert f"    1  network  GET     /a  no connection to 127.0.0.1:{port}: connection refused" in terminal.text
 
 
+def test_an_error_of_several_lines_is_shown_once(xapi: Xapi, file: str) -> None:
+    env = {"XAPI_BASE_URL": "http://api.test", "XAPI_USERNAME": "me", "XAPI_NO_INPUT": "1"}
+    with xapi.on_terminal("batch", "--ordered", file, env=env, columns=300) as terminal:
+        assert terminal.wait() == 10
+
+    *table, summary = re.sub(r"\r[^\n]*\x1b\[K", "", terminal.text).splitlines()[1:]
+    assert [line.split("  ")[-1].partition(":")[0].strip() for line in table] == [
+        "not logged in as me at http",
+        "same as line 1",
+        "same as line 1",
+        "unknown field 'no path'; known fields",
+    ]
+    assert summary.endswith(": 3 × auth, 1 × input; see their lines on stdout")
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_failed_expectation_fits_the_column_of_the_status(xapi: Xapi, tmp_path: Path, columns: int) -> None:
     (tmp_path / "in").write_text(jsonl({"path": "/a"}, {"path": "/b"}))

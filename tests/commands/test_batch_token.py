@@ -1,6 +1,7 @@
 """`xapi batch` and the token: an invalid token causes a single login."""
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -17,9 +18,37 @@ def test_without_a_password_every_line_is_an_auth_error(xapi: Xapi) -> None:
     with Api() as api:
         code, lines, err = batch(xapi, api, input=paths(50), env={"XAPI_PASSWORD": None})
 
+    where = f"me@example.com at {api.settings['XAPI_BASE_URL']}"
+    reason = f"not logged in as {where}: no stored token, and no password source is available"
+    remedy = (
+        "run `xapi login`, or set XAPI_PASSWORD or the profile's password_command, or store the password with --storage"
+        " keyring, agent or helper"
+    )
     assert (code, len(lines)) == (10, 50)
     assert {each["error"]["kind"] for each in lines} == {"auth"}
-    assert "50 × auth" in err
+    assert {each["error"]["message"] for each in lines} == {f"{reason}; {remedy}"}
+    summary = re.escape(f": 50 × auth: {reason}; {remedy}\n")
+    assert re.fullmatch(rf"xapi: error: 50 of 50 lines failed in [\d.]+ s \([\d,]+/s\){summary}", err)
+
+
+def test_the_hint_of_all_failed_lines_precedes_the_file_to_send_again(xapi: Xapi) -> None:
+    with Api() as api:
+        code, lines, err = batch(xapi, api, "--failed", "failed", input=paths(3), env={"XAPI_TOKEN": "dead"})
+
+    assert (code, len(lines)) == (10, 3)
+    assert err.endswith(
+        ": 3 × auth; XAPI_TOKEN was rejected: replace it, or unset it so that xapi logs in automatically,"
+        " then send failed again\n"
+    )
+
+
+def test_lines_that_failed_for_different_reasons_are_reported_without_one(xapi: Xapi) -> None:
+    with Api() as api:
+        more = jsonl({"path": "/", "query": 1})
+        code, lines, err = batch(xapi, api, input=paths(2) + more, env={"XAPI_PASSWORD": None})
+
+    assert (code, len(lines)) == (10, 3)
+    assert err.endswith(": 2 × auth, 1 × input; see their lines on stdout\n")
 
 
 def test_a_wrong_password_is_sent_once(xapi: Xapi) -> None:

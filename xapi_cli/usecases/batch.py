@@ -414,14 +414,26 @@ class Batch:
         if self._stop_reason is not None:
             raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
         if code:
-            raise errors.of_exit_code(code)(summary, hint=self._failure_hint())
+            message, hint = self._common_error()
+            summary += f": {message}" if message else ""
+            raise errors.of_exit_code(code)(summary, hint=self._failure_hint(hint))
         self._terminal.note(summary)
 
-    def _failure_hint(self) -> str:
-        """Return what to do about the lines that failed."""
+    def _common_error(self) -> tuple[str | None, str | None]:
+        """Return the message and the hint that several failed lines have in common; a terminal has shown them above."""
+        tally = self._tally
+        if tally.failed < 2 or self._call_lines is not None:
+            return None, None
+        is_rejected = tally.exit_code == TokenRejected.exit_code  # the message names the URL of the line
+        return tally.message, tally.hint if tally.message or is_rejected else None
+
+    def _failure_hint(self, common: str | None) -> str:
+        """Return what to do about the lines that failed; *common* is their own hint."""
         if self._has_stopped_early:
             return "no more lines were sent (--fail-fast)"
         failed = self._options.failed
+        if common is not None:
+            return common + ("" if failed is None else f", then send {printable(failed)} again")
         lines = "its line" if self._tally.failed == 1 else "their lines"
         hint = f"see {lines} on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
         return retry.explained(hint, retry.REFUSALS if self._has_refused_retries else None) or hint

@@ -14,6 +14,7 @@ _NUMBER = 5  # width of the first column
 _OTHERS = 27  # width of all columns but the status and the path
 _PATH = (12, 60)  # least and greatest width of the path
 _MAX_REPEATED = 10  # failures
+_MAX_MESSAGES = 100  # that later lines refer to
 
 
 class CallLines:
@@ -27,6 +28,7 @@ class CallLines:
         self._status_width = len((ExpectationFailed if expects else NetworkError).kind)
         self._calls: dict[int, tuple[str, str]] = {}  # method and path, by the number of the line
         self._shown = self._failed = 0  # lines
+        self._messages: dict[str, int] = {}  # the line that has shown it first, by message
         self._failures: list[bytes] = []  # the first lines of those that failed
 
     def add(self, entry: Entry) -> None:
@@ -67,7 +69,7 @@ class CallLines:
         method, path = self._calls.pop(result.number, ("-", "-"))
         start = f"{result.number:>{_NUMBER}}  {result.kind:<{self._status_width}}  "
         if result.message:
-            text = f"{start}{method:<6}  {path}  {printable(result.message)}"
+            text = f"{start}{method:<6}  {path}  {self._message(result)}"
             text = wrapped(text, self._columns(), indent=" " * len(start))
         else:
             room = self._room()
@@ -75,6 +77,15 @@ class CallLines:
             gap = " " * (room - width_of(shown))
             text = f"{start}{method:<6}  {shown}{gap}  {_time(result.elapsed_ms):>8}"
         return (self._colored(text, _color(result)) + "\n").encode("utf-8", "backslashreplace")
+
+    def _message(self, result: Result) -> str:
+        """Return the message of *result*, or the number of an earlier line that has shown the same message."""
+        number = self._messages.get(result.message)
+        if number is not None:
+            return f"same as line {number}"
+        if len(self._messages) < _MAX_MESSAGES:
+            self._messages[result.message] = result.number
+        return printable(result.message)
 
     def _colored(self, text: str, color: Name) -> str:
         end = _NUMBER + 2 + self._status_width

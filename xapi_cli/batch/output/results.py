@@ -36,6 +36,7 @@ class Result:
     held: int = 0
     elapsed_ms: int | None = None  # None without a response, or if the result is from a journal
     message: str = ""  # of an error
+    cause: tuple[str, str | None] | None = None  # message and hint of that error, unless it is from a journal
     source: bytes = b""  # the input line of a failure, for --failed
 
     @property
@@ -131,6 +132,7 @@ class _ResponseLine:
         message = redact(str(error))
         self._end = b'"error": %s, %s' % (_error_member(error, message), self._end)
         self._result.code, self._result.kind, self._result.message = error.exit_code, error.kind, message
+        self._result.cause = error.message, error.hint
 
     def with_member(self, member: bytes | None) -> Result:
         """Return the line with *member*, or without a body."""
@@ -156,7 +158,14 @@ def error_line(entry: Entry, error: XapiError, message: str) -> Result:
     """Return the line for a call that failed with *error*; *message* describes it."""
     text = b'{"id": %s, "line": %d, "error": %s}' % (entry.id.encode(), entry.number, _error_member(error, message))
     return Result(
-        entry.number, text, error.exit_code, error.kind, entry.digest, is_stored=error.is_stored, message=message
+        entry.number,
+        text,
+        error.exit_code,
+        error.kind,
+        entry.digest,
+        is_stored=error.is_stored,
+        message=message,
+        cause=(error.message, error.hint),
     )
 
 

@@ -7,7 +7,10 @@ from xapi_cli.batch.output.results import Result
 
 
 class Tally:
-    """The number of *lines*, of *failed* ones and of *retries*; *exit_code* is the highest of all results."""
+    """The number of *lines*, of *failed* ones and of *retries*; *exit_code* is the highest of all results.
+
+    *message* and *hint* are those of the errors of all failed lines, each None if these differ.
+    """
 
     def __init__(self) -> None:
         self.lines = 0
@@ -15,6 +18,8 @@ class Tally:
         self.retries = 0
         self.pauses = 0
         self.exit_code = 0
+        self.message: str | None = None
+        self.hint: str | None = None
         self._restored = 0
         self._notable: Counter[str] = Counter()
         self._started = time.monotonic()
@@ -26,6 +31,10 @@ class Tally:
         if result.code:
             self.failed += 1
             self.exit_code = max(self.exit_code, result.code)
+            message, hint = result.cause or (None, None)
+            is_first = self.failed == 1
+            self.message = message if is_first or message == self.message else None
+            self.hint = hint if is_first or hint == self.hint else None
         if result.is_notable:
             self._notable[result.kind] += 1
 
