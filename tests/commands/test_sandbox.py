@@ -108,6 +108,7 @@ def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
     assert response.json()["expires_in"] == 7
 
 
+@pytest.mark.states("sandbox and proxy without a command serve until Ctrl-C, and then exit with code 0.")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int) -> None:
     process = xapi.start("sandbox")

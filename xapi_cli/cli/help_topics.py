@@ -71,11 +71,12 @@ TOPICS: Mapping[str, Topic] = {
             ("126", "the command of `exec` or `proxy` cannot be executed"),
             ("127", "the command of `exec` or `proxy` was not found"),
             ("129", "stopped by SIGHUP"),
-            ("130", "stopped by SIGINT (Ctrl-C)"),
+            ("130", "stopped by SIGINT (Ctrl-C), except `sandbox` and `proxy`"),
             ("141", "stdout was closed early, as with `head`"),
             ("143", "stopped by SIGTERM"),
         ),
-        "`xapi exec` and `xapi proxy` exit with the code of the command that they run.",
+        "`xapi exec` and `xapi proxy` exit with the code of the command that they run. `xapi sandbox` and `xapi proxy`"
+        " without a command serve until Ctrl-C, and then exit with code 0.",
     ),
     "items": Topic(
         "Request items",
