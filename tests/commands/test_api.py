@@ -61,7 +61,7 @@ def test_yaml_without_the_extra_is_one_error(xapi: Xapi) -> None:
 
     assert process.communicate(timeout=30)[1].decode() == (
         "xapi: error: api.yaml is not valid JSON, and YAML support is not installed; "
-        f"{how_to_add('yaml')}, or convert the document to JSON\n"
+        f"{how_to_add('yaml')}, or convert the description to JSON\n"
     )
     assert process.returncode == 2
 
@@ -96,25 +96,25 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
     [
         (response("404 Not Found", b"x"), 4, "responded with 404"),
         (response("503 Service Unavailable", b"x"), 5, "responded with 503"),
-        (response("204 No Content"), 11, "/a responded with 204 instead of a complete document; load another PATH"),
+        (response("204 No Content"), 11, "/a responded with 204 instead of a complete description; load another PATH"),
         (
             response("206 Partial Content", b"{}"),
             11,
-            "/a responded with 206 instead of a complete document; load another PATH",
+            "/a responded with 206 instead of a complete description; load another PATH",
         ),
-        (response("200 OK", b"\xef\xbb\xbf\n<html>"), 11, "/a is HTML or XML, not an OpenAPI document"),
-        (response("200 OK"), 11, "/a is empty; load the JSON or YAML document itself"),
+        (response("200 OK", b"\xef\xbb\xbf\n<html>"), 11, "/a is HTML or XML, not an OpenAPI description"),
+        (response("200 OK"), 11, "/a is empty; load the description itself, in JSON or YAML"),
         (response("200 OK", b"\x1f\x8b\x08"), 11, "/a is compressed with gzip; decompress it with gunzip"),
         (response("200 OK", b"\xff"), 11, "/a is not valid UTF-8 at byte 0; convert it to UTF-8"),
-        (response("200 OK", b"[1]"), 11, "/a is not an OpenAPI document: the top level is not an object"),
+        (response("200 OK", b"[1]"), 11, "/a is not an OpenAPI description: the top level is not an object"),
         (response("200 OK", b"{]"), 11, "/a is not valid JSON at line 1, column 2"),
-        (response("200 OK", b"hello"), 11, "/a is not an OpenAPI document: the top level is not an object"),
+        (response("200 OK", b"hello"), 11, "/a is not an OpenAPI description: the top level is not an object"),
         (
             response("200 OK", b"{}"),
             11,
-            "/a is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field",
+            "/a is not an OpenAPI description: it has neither an `openapi` nor a `swagger` field",
         ),
-        (response("200 OK", b'{"asyncapi": "3.0.0"}'), 11, "/a is an AsyncAPI document, not an OpenAPI document"),
+        (response("200 OK", b'{"asyncapi": "3.0.0"}'), 11, "/a is an AsyncAPI document, not an OpenAPI description"),
         (
             response("200 OK", b'{"openapi": "4.0"}'),
             11,
@@ -141,9 +141,9 @@ def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: by
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "api.json is empty; load the JSON or YAML document itself"),
-        (b"<!doctype html>", "api.json is HTML or XML, not an OpenAPI document; load the JSON or YAML document itself"),
-        (b'{"discoveryVersion": "v1"}', "api.json is a Google API discovery document, not an OpenAPI document; load "),
+        (b"", "api.json is empty; load the description itself, in JSON or YAML"),
+        (b"<!doctype html>", "api.json is HTML or XML, not an OpenAPI description; load the description itself"),
+        (b'{"discoveryVersion": "v1"}', "api.json is a Google API discovery document, not an OpenAPI description; "),
         (b'{"swagger": "2.0"}', "api.json contains no operations; check that it is complete"),
     ],
 )
@@ -175,8 +175,8 @@ def test_a_redirect_within_the_origin_is_followed_with_the_token(xapi: Xapi) -> 
             response("200 OK", b"<html>"),
             11,
             (
-                "xapi: error: the response from {}/files/openapi.json is HTML or XML, not an OpenAPI document;"
-                " load the JSON or YAML document itself\n"
+                "xapi: error: the response from {}/files/openapi.json is HTML or XML, not an OpenAPI description;"
+                " load the description itself, in JSON or YAML\n"
             ),
         ),
     ],
@@ -249,7 +249,7 @@ def test_a_document_of_more_than_50_mb_is_rejected_before_it_is_complete(xapi: X
     process = xapi.start("api", "load", "/dev/zero")
 
     assert process.communicate(timeout=60)[1] == (
-        b"xapi: error: /dev/zero is larger than 50 MB; load a smaller document\n"
+        b"xapi: error: /dev/zero is larger than 50 MB; load a smaller description\n"
     )
     assert process.returncode == 2
 

@@ -59,6 +59,12 @@ def test_a_help_text_has_examples(args: tuple[str, ...]) -> None:
     assert "Examples:" in help_of(*args)
 
 
+def test_the_help_and_the_pages_have_one_term_for_an_api_description() -> None:
+    texts = {**TEXTS, **{" ".join(args): help_of(*args) for args in invocations()}}
+
+    assert [name for name, text in texts.items() if re.search(r"(OpenAPI|Swagger 2)\s+document\b", text)] == []
+
+
 def test_every_command_is_mentioned_outside_the_commands_page() -> None:
     rest = "".join(text for page, text in CURRENT.items() if page not in {"docs/commands.md", "CHANGELOG.md"})
     commands = [" ".join(("xapi", *args)) for args in invocations() if args and args not in GROUPS]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="FILE|PATH|-", help="The document: a file, a PATH of the API, or - for stdin.", show_default=False
+        metavar="FILE|PATH|-",
+        help="The API description: a file, a PATH of the API, or - for stdin.",
+        show_default=False,
     ),
 ]
 Word = Annotated[
@@ -27,7 +29,7 @@ Current = Annotated[
     str | None,
     typer.Argument(
         metavar="[FILE|PATH|-]",
-        help="The document to compare with; by default, that at the place of the loaded one.",
+        help="The API description to compare with; by default, that at the place of the loaded one.",
         show_default=False,
     ),
 ]
@@ -44,12 +46,12 @@ Arguments = Annotated[
 
 @settings_flags(*ACCOUNT, *NETWORK)
 def load(ctx: typer.Context, source: Source) -> None:
-    """Load the description of the API: an OpenAPI 3 or Swagger 2 document.
+    """Load an API description: OpenAPI 3 or Swagger 2.
 
     Reads FILE, or stdin if it is -. If FILE does not exist and the argument
     starts with a slash or is a URL below the base URL, requests it from the API
-    with the token. If the API responds with something other than such a
-    document, the exit code is 11. Stores an index of the operations for the
+    with the token. If the API responds with something other than an API
+    description, the exit code is 11. Stores an index of the operations for the
     profile. YAML requires the extra `yaml`.
 
     Examples:
@@ -109,7 +111,7 @@ def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> Non
 def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> None:
     """Compare an API description with the loaded one.
 
-    Reads the document again from where it was loaded, or another one, and
+    Reads the description again from where it was loaded, or another one, and
     prints which operations were added, removed or changed: their parameters,
     bodies, fields, types and statuses. A change is breaking if a valid request
     may fail, or if a successful response may lack something that it had. In a

@@ -1,4 +1,4 @@
-"""Compile an OpenAPI 3 or Swagger 2 document into operations."""
+"""Compile an OpenAPI 3 or Swagger 2 description into operations."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -317,10 +317,10 @@ def _is_swagger(document: Mapping[str, Any], name: str) -> bool:
         kind = "OpenAPI" if "openapi" in document else "Swagger"
         what = f"uses {kind} {text}, which is not supported"
     elif other := next((kind for field, kind in _OTHER_KINDS.items() if field in document), None):
-        what = f"is {other}, not an OpenAPI document"
+        what = f"is {other}, not an OpenAPI description"
     else:
-        what = "is not an OpenAPI document: it has neither an `openapi` nor a `swagger` field"
-    raise UsageError(f"{name} {what}", hint="load an OpenAPI 3 or Swagger 2 document")
+        what = "is not an OpenAPI description: it has neither an `openapi` nor a `swagger` field"
+    raise UsageError(f"{name} {what}", hint="load an OpenAPI 3 or Swagger 2 description")
 
 
 def _essence(media_type: str) -> str:

@@ -1,4 +1,4 @@
-"""Read an OpenAPI document as data: JSON, or YAML with the extra `yaml`; numbers stay text, as they were written."""
+"""Read an OpenAPI description as data: JSON, or YAML with the extra `yaml`; numbers stay text, as they were written."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
     """
     shown = printable(name)
     if len(data) > MAX_SIZE:
-        raise UsageError(f"{shown} is larger than {MAX_SIZE // 1_000_000} MB", hint="load a smaller document")
+        raise UsageError(f"{shown} is larger than {MAX_SIZE // 1_000_000} MB", hint="load a smaller description")
     if data.startswith(_GZIP):
         raise UsageError(f"{shown} is compressed with gzip", hint="decompress it with gunzip")
     try:
@@ -29,11 +29,11 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
         raise UsageError(f"{shown} is not valid UTF-8 at byte {error.start}", hint="convert it to UTF-8") from None
     start = text.lstrip(_WHITESPACE)[:2]
     if not start or (start[0] == "<" and start != "<<"):  # not a merge key of YAML
-        what = "is HTML or XML, not an OpenAPI document" if start else "is empty"
-        raise UsageError(f"{shown} {what}", hint="load the JSON or YAML document itself")
+        what = "is HTML or XML, not an OpenAPI description" if start else "is empty"
+        raise UsageError(f"{shown} {what}", hint="load the description itself, in JSON or YAML")
     document = _from_json(text, shown) if start[0] in "{[" else _from_yaml(text, shown)
     if not isinstance(document, dict):
-        what = f"{shown} is not an OpenAPI document: the top level is not an object"
+        what = f"{shown} is not an OpenAPI description: the top level is not an object"
         raise UsageError(what, hint="check that it is the right file")
     return document
 
@@ -60,17 +60,17 @@ def redacted(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str
 
 def _from_json(text: str, shown: str) -> object:
     if text.count("{") + text.count("[") > MAX_VALUES:
-        raise UsageError(f"{shown} has more than {MAX_VALUES:,} values", hint="load a smaller document")
+        raise UsageError(f"{shown} has more than {MAX_VALUES:,} values", hint="load a smaller description")
     try:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except RecursionError:
-        raise UsageError(f"{shown} is nested too deeply", hint="check that it is an OpenAPI document") from None
+        raise UsageError(f"{shown} is nested too deeply", hint="check that it is an OpenAPI description") from None
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             what = f"{shown} is not one JSON document: another one begins at line {error.lineno}"
-            raise UsageError(what, hint="name a file with a single OpenAPI document") from None
+            raise UsageError(what, hint="name a file with a single description") from None
         where = f"line {error.lineno}, column {error.colno}"
-        raise UsageError(f"{shown} is not valid JSON at {where}", hint="correct the document") from None
+        raise UsageError(f"{shown} is not valid JSON at {where}", hint="correct it") from None
 
 
 def _from_yaml(text: str, shown: str) -> object:
@@ -81,9 +81,9 @@ def _from_yaml(text: str, shown: str) -> object:
 
         raise UsageError(
             f"{shown} is not valid JSON, and YAML support is not installed",
-            hint=f"{installation.how_to_add('yaml')}, or convert the document to JSON",
+            hint=f"{installation.how_to_add('yaml')}, or convert the description to JSON",
         ) from None
     try:
         return read(text, max_values=MAX_VALUES)
     except InvalidYAML as error:
-        raise UsageError(f"{shown} is not valid YAML: {printable(str(error))}", hint="correct the document") from None
+        raise UsageError(f"{shown} is not valid YAML: {printable(str(error))}", hint="correct it") from None

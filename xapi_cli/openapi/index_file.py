@@ -76,7 +76,7 @@ def write(state: StateDirectory, profile: str, index: bytes, document: bytes) ->
     """Store *index* and *document* of *profile*, each atomically; raises OutputError."""
     file = index_of(state, profile)
     if len(index) > _MAX_SIZE:
-        raise UsageError("the index of the API description is too large", hint="load a smaller document")
+        raise UsageError("the index of the API description is too large", hint="load a smaller description")
     try:
         file.directory.make()
         file.replace(index)

@@ -1,4 +1,4 @@
-"""The description of the sandbox's own API, which it serves at /openapi.json: an OpenAPI 3.1 document."""
+"""The description of the sandbox's own API, which it serves at /openapi.json, in OpenAPI 3.1."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ DOCUMENT: dict[str, Any] = {
                 "operationId": "description",
                 "summary": "Get this document",
                 "security": [],
-                "responses": {"200": _reply("an OpenAPI document", {"type": "object"})},
+                "responses": {"200": _reply("an OpenAPI description", {"type": "object"})},
             }
         },
     },

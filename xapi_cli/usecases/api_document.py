@@ -51,7 +51,7 @@ def read_again(runtime: "Runtime", loaded: StoredDocument) -> StoredDocument:
 def compiled(runtime: "Runtime", document: StoredDocument) -> "tuple[Compiler, list[Operation]]":
     """Return the compiler of *document*, and its operations.
 
-    Raises UsageError if it is not an OpenAPI document, and NetworkError if the API has sent it.
+    Raises UsageError if it is not an OpenAPI description, and NetworkError if the API has sent it.
     """
     try:
         parsed = redacted(parse(document.data, document.name), runtime.terminal.redactor.redact)
@@ -118,7 +118,7 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
         if not outcome.from_api:
             note(f"a redirect led to {shown}, to which the token is not sent")
         if response.status_code not in _WITH_CONTENT:
-            what = f"{shown} responded with {response.status_code} instead of a complete document"
+            what = f"{shown} responded with {response.status_code} instead of a complete description"
             error = NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
             concern(error, response)
             raise error
