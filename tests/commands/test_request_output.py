@@ -185,7 +185,7 @@ def test_dev_stdout_is_written_to_and_not_replaced(xapi: Xapi, tmp_path: Path) -
         ([], "304 Not Modified", b"old"),
         ([], "404 No", b"old"),
         ([], "500 No", b"old"),
-        ([], "302 Found", b"body"),
+        ([], "302 Found", b"old"),
         ([], "401 No", b"old"),
         (["--no-check-status"], "404 No", b"body"),
         (["--no-check-status"], "500 No", b"body"),

@@ -1,6 +1,7 @@
 """Redirects: token, headers and body are sent only to the origin of the base URL."""
 
 import ssl
+from pathlib import Path
 
 import pytest
 import trustme
@@ -91,6 +92,23 @@ def test_no_follow_exits_with_3_and_prints_the_body_and_the_target(xapi: Xapi) -
         "see there",
         f"xapi: error: {server.url}/a redirects (307) to {server.url}/b; omit --no-follow to follow it\n",
     )
+
+
+@pytest.mark.states("If the request fails, the file is unchanged.")
+@pytest.mark.parametrize("options", [["--no-follow"], ["a=1"], []])
+def test_a_redirect_that_is_not_followed_leaves_the_file_of_o_unchanged(
+    xapi: Xapi, tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "out").write_text("old")
+    target = "/again" if options != ["a=1"] else "http://127.0.0.1:9/x"
+    with Server([serve(_to(target, 307))]) as server:
+        args = ["/", *options, "-o", "out"]
+        printed = xapi("request", *args, env=bearing(server), cwd=tmp_path)
+        hidden = xapi("request", *args, "--error-body", "none", env=bearing(server), cwd=tmp_path)
+
+    assert (printed.code, printed.out) == (3, "see there")
+    assert hidden == Outcome(3, "", printed.err)
+    assert (tmp_path / "out").read_text() == "old"
 
 
 def test_more_than_ten_redirects_exit_with_3(xapi: Xapi) -> None:

@@ -130,7 +130,7 @@ class RequestOptions(NamedTuple):
         ErrorBody | None,
         Flag(
             ("--error-body",),
-            "Where to write the body of a 4xx or 5xx response [default: stdout; stderr with --jq or --paginate].",
+            "Where to write the body of a 3xx, 4xx or 5xx response [default: stdout; stderr with --jq or --paginate].",
             _RESPONSE,
             show_default=False,
         ),

@@ -122,10 +122,10 @@ class ResponseOutput:
         return self.look(is_terminal=is_terminal, has_colors=is_terminal and self.terminal.style.enabled)
 
     def _is_error(self, status: int) -> bool:
-        """Return whether the body of a response is that of an error; a filter is not for that of a redirect either."""
-        if self.filter is None:
-            return status >= 400
-        return not 200 <= status < 300 and (status < 400 or status == 401 or not self.writes_errors_to_file)
+        """Return whether the body of a response is that of an error, or of a redirect that was not followed."""
+        if 200 <= status < 300:
+            return False
+        return self.filter is None or status < 400 or status == 401 or not self.writes_errors_to_file
 
     def _goes_to_file(self, response: "httpx.Response") -> bool:
         status = response.status_code

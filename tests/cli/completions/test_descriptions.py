@@ -47,5 +47,5 @@ def test_the_words_of_a_summary_are_complete(xapi: Xapi) -> None:
         "--write": "Send any method, even in read-only mode."
     }
     assert dict(described(xapi, "fish", ("request",), "--error-b")) == {
-        "--error-body": "Where to write the body of a 4xx or 5xx response."
+        "--error-body": "Where to write the body of a 3xx, 4xx or 5xx response."
     }
