@@ -1,5 +1,6 @@
 import datetime as dt
 import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -167,6 +168,21 @@ def test_an_unusable_bundle_is_reported_by_name(tmp_path: Path, content: bytes |
         with pytest.raises(UsageError) as caught:
             tls.create_context(*arguments)
         assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a PEM file with CA certificates"
+
+
+@pytest.mark.states("In a directory, files without a certificate are ignored.")
+@pytest.mark.parametrize("name", ["a.pem", "z.pem"])
+def test_a_private_key_in_a_directory_of_certificates_is_ignored(
+    ca: trustme.CA, server: Server, bundle: Path, tmp_path: Path, name: str
+) -> None:
+    directory = tmp_path / "certificates"
+    directory.mkdir()
+    ca.private_key_pem.write_to_path(str(directory / name))
+    with pytest.raises(UsageError, match=r"the CA bundle: .*certificates contains no usable PEM certificate"):
+        tls.create_context(str(directory), {})
+
+    shutil.copy(bundle, directory / "ca.pem")
+    assert get(server, directory) == b"ok"
 
 
 def test_a_directory_without_certificates_is_reported_by_name(tmp_path: Path) -> None:

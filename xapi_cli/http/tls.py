@@ -77,11 +77,17 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
     if any(re.fullmatch(_HASHED_NAME, name) for name in names):
         context.load_verify_locations(capath=path)
         return
-    plain = [path / name for name in sorted(names) if Path(name).suffix.lower() in _CERTIFICATE_SUFFIXES]
-    if not plain:
-        raise ssl.SSLError("an empty directory")
-    for file in plain:
-        context.load_verify_locations(cafile=for_library(file))
+    loaded = False
+    problem: OSError = ssl.SSLError("no certificate in the directory")
+    for name in sorted(names):
+        if Path(name).suffix.lower() in _CERTIFICATE_SUFFIXES:
+            try:
+                context.load_verify_locations(cafile=for_library(path / name))
+                loaded = True
+            except OSError as error:  # such as a private key beside the certificate; SSLError is an OSError
+                problem = error
+    if not loaded:
+        raise problem
 
 
 def _unreadable(setting: str, path: Path, error: OSError | ValueError) -> UsageError:
