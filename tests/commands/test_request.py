@@ -46,6 +46,29 @@ def test_the_method_defaults_to_get_or_to_post_with_a_body(
     assert echoed(xapi("request", *args, env=bearing(sandbox)))["method"] == method
 
 
+@pytest.mark.parametrize(
+    ("args", "query", "headers"),
+    [
+        (["b==2", "-q", "c=3", "a==1", "--query=d=4", "-qb=5", "--", "e==6"], "b=2&c=3&a=1&d=4&b=5&e=6", []),
+        (["-q", "b=2", "GET", "/a", "a==1"], "b=2&a=1", []),
+        (["-q", "/a=", "/a", "-o-", "-q/a=2", "-q", "a==1", "a==2"], "%2Fa=&%2Fa=2&a=%3D1&a=2", []),
+        (["X-A:1", "-H", "X-A: 2", "X-A:3", "--header=X-A:4"], "", ["1", "2", "3", "4"]),
+        (["X-A:1", "-H", "X-A:", "X-A:2"], "", ["2"]),
+        (["X-A:1", "-HX-A:"], "", []),
+    ],
+)
+def test_query_parameters_and_headers_keep_the_order_of_the_command_line(
+    xapi: Xapi, args: list[str], query: str, headers: list[str]
+) -> None:
+    with Server([request(), send(OK)]) as server:
+        outcome = xapi("request", *([] if "/a" in args else ["/a"]), *args, env=bearing(server))
+
+    assert outcome == Outcome(0, "ok")
+    target, *fields = server.received[0].decode().split("\r\n")
+    assert target == f"GET /a{query and '?'}{query} HTTP/1.1"
+    assert [value for name, _, value in (field.partition(": ") for field in fields) if name == "X-A"] == headers
+
+
 @pytest.mark.parametrize("path", ["/x-api/me", "x-api/me", "{base}/x-api/me", "/x-api/m%65"])
 def test_a_path_is_relative_to_the_base_url_or_an_absolute_url(xapi: Xapi, sandbox: Sandbox, path: str) -> None:
     outcome = xapi("request", path.format(base=sandbox.base_url), env=bearing(sandbox))
@@ -178,7 +201,7 @@ def test_a_header_can_contain_any_text_and_be_repeated(xapi: Xapi) -> None:
         outcome = xapi("request", "/", "X-A:é漢", "X-A:2", "-H", "X-Empty;", env=bearing(server))
 
     assert outcome.code == 0
-    assert [line for line in heads(server.received[0]) if line.startswith("X-")] == ["X-Empty: ", "X-A: é漢", "X-A: 2"]
+    assert [line for line in heads(server.received[0]) if line.startswith("X-")] == ["X-A: é漢", "X-A: 2", "X-Empty: "]
 
 
 def test_an_upload_is_multipart(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

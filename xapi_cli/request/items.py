@@ -122,15 +122,41 @@ def parse(
     """Parse the ITEMs *arguments*, and the values of `-q` and `-H`.
 
     *before* is the number of arguments that precede *arguments*; error messages
-    state positions. *read* returns the text of a file, for headers and query
+    state positions. An option that is Placed keeps its place among *arguments*;
+    others come first. *read* returns the text of a file, for headers and query
     parameters whose value is in one. Raises UsageError.
     """
-    items = Items([query_parameter(text) for text in query])
-    for name, value in map(header, headers):
-        _add_header(items, name, value)
+    items = Items()
+    options = sorted([*((text, True) for text in query), *((text, False) for text in headers)], key=_preceding)
     for position, argument in enumerate(arguments, before + 1):
+        while options and _preceding(options[0]) < position:
+            _add_option(items, *options.pop(0))
         _add(items, _item(argument, position), position, read)
+    for option in options:
+        _add_option(items, *option)
     return items
+
+
+class Placed(str):
+    """The value of an option on a command line that knows how many arguments precede it there."""
+
+    __slots__ = ("preceding",)
+
+    preceding: int
+
+    def __str__(self) -> str:
+        return self  # so that the conversion of values by Typer keeps the number
+
+
+def _preceding(option: tuple[str, bool]) -> int:
+    return option[0].preceding if isinstance(option[0], Placed) else 0
+
+
+def _add_option(items: Items, text: str, is_query: bool) -> None:
+    if is_query:
+        items.query.append(query_parameter(text))
+    else:
+        _add_header(items, *header(text))
 
 
 def header(text: str) -> tuple[str, str | None]:
