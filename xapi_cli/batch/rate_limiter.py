@@ -1,13 +1,15 @@
 """Decide when the next request may be sent: at most at a given rate, and not while the server asks to wait."""
 
+import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
-_BURST = 0.1  # seconds of the rate that may be sent at once, which also makes up for delays of the event loop
+_BACKLOG = 0.1  # seconds of the rate that may be sent at once, to make up for delays of the event loop
 _UNITS = {"s": 1, "m": 60}  # seconds
 
 
@@ -23,16 +25,19 @@ def parse_rate(text: str) -> float:
 
 
 class RateLimiter:
-    """A token bucket for requests, *rate* of them per second, or without a limit if that is None.
+    """A limit of *rate* requests per second, or none if that is None.
 
-    Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
+    Requests are due at a steady rate. A request that is late does not delay those after it, but no second has more
+    than *rate* requests. Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
     """
 
     def __init__(
         self, rate: float | None = None, *, pauses: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._interval = 1 / rate if rate else 0.0
-        self._tolerance = max(0.0, _BURST - self._interval)
+        self._limit = math.ceil(rate) if rate else 0  # requests in each window
+        self._window = self._limit * self._interval  # seconds: one, or slightly more if the rate is not a whole number
+        self._times: deque[float] = deque()  # when the requests of the last window were sent
         self._pauses, self._clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate
         self._resumes = float("-inf")  # when the last pause ends
@@ -40,19 +45,26 @@ class RateLimiter:
     @property
     def next_time(self) -> float:
         """Return the time from which the next request may be sent."""
-        return max(self._due - self._tolerance, self._resumes)
+        if len(self._times) < self._limit or not self._times:
+            return max(self._due, self._resumes)
+        return max(self._due, self._resumes, self._times[0] + self._window)
 
     @property
     def is_ready(self) -> bool:
         """Return whether a request may be sent now."""
-        return self._clock() >= max(self._due - self._tolerance, self._resumes)
+        return self._clock() >= self.next_time
 
     def try_acquire(self) -> bool:
         """Return whether a request may be sent now, and count it if so."""
         now = self._clock()
-        if now < max(self._due - self._tolerance, self._resumes):
+        if now < self.next_time:
             return False
-        self._due = max(self._due, now) + self._interval
+        if self._limit:
+            is_first = not self._times
+            while self._times and self._times[0] + self._window <= now:
+                self._times.popleft()
+            self._times.append(now)
+            self._due = (now if is_first else max(self._due, now - _BACKLOG)) + self._interval
         return True
 
     def pause(self, seconds: float) -> bool:
