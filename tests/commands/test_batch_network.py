@@ -1,6 +1,7 @@
 """`xapi batch` on the network: connections, retries, redirects, proxies, TLS."""
 
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
 from tests.support.program import Xapi
-from tests.support.servers import OK, Server, Stopwatch, close, hang, head, request, send, serve
+from tests.support.servers import OK, Peer, Server, Stopwatch, close, hang, head, request, send, serve
 
 
 def test_slowly_arriving_response_headers_cause_a_timeout(xapi: Xapi) -> None:
@@ -42,6 +43,21 @@ def test_a_get_on_a_closed_idle_connection_is_resent_over_a_new_one(xapi: Xapi) 
         outcome = xapi("batch", "-j", "1", input=paths(20), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
 
     assert (outcome.code, len(out_lines(outcome.out))) == (0, 20), outcome
+
+
+def test_a_get_is_resent_only_once_even_if_other_connections_are_open(xapi: Xapi) -> None:
+    all_connected = threading.Barrier(3)
+
+    def wait_for_all(peer: Peer) -> None:
+        all_connected.wait(60)
+
+    served = [request(), wait_for_all, send(OK)]
+    with Server(*[[*served, request()]] * 3, [request()]) as server:
+        outcome = xapi("batch", "-j", "3", input=paths(4), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert outcome.code == 11
+    assert [each.get("error", {}).get("kind") for each in out_lines(outcome.out)] == [None, None, None, "network"]
+    assert b"".join(server.received).count(b"GET /n/3 ") == 2
 
 
 def test_connections_are_kept_alive_and_shared(xapi: Xapi) -> None:

@@ -231,7 +231,9 @@ class Engine:
         request.step = step
         route = self._network.route(step.call.url)
         request.data = self._composer.compose(step.call, route, step.token, to_api=step.to_api)
-        self._connections.send(request, route)
+        send = self._connections.resend if request.is_resent else self._connections.send
+        request.is_resent = False
+        send(request, route)
 
     def _finish(self, request: InFlight, outcome: Outcome) -> None:
         steps = self._on_done(request, outcome)
@@ -354,6 +356,7 @@ class Engine:
         step = request.step
         self._connections.release(exchange, is_reusable=False)
         if exchange.may_resend and isinstance(error, NetworkError) and step is not None:
+            request.is_resent = True
             self._unsent.add(request, step)
         else:
             self._resume(request, error)

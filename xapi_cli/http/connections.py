@@ -122,7 +122,8 @@ class Connections(Generic[R, E]):
         self.busy: dict[Connection, R] = {}
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
-        self._waiting: dict[Route, deque[R]] = {}
+        self._waiting: dict[Route, deque[R]] = {}  # for any connection
+        self._resending: dict[Route, deque[R]] = {}  # for a new connection
         self._begun: list[tuple[R, E]] = []  # nothing of them was sent yet
         self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
 
@@ -139,6 +140,14 @@ class Connections(Generic[R, E]):
     def wait(self, request: R, route: Route) -> None:
         """Queue *request* for the next connection: one that becomes idle or a new one, whichever is available first."""
         self._waiting.setdefault(route, deque()).append(request)
+        self._dial_for_waiting(route)
+
+    def resend(self, request: R, route: Route) -> None:
+        """Send *request*, which failed on a connection that was open before, over a new connection.
+
+        If it fails there too, it is the request that ends the connection, and not the time of its idleness.
+        """
+        self._resending.setdefault(route, deque()).append(request)
         self._dial_for_waiting(route)
 
     def flush(self) -> None:
@@ -181,13 +190,14 @@ class Connections(Generic[R, E]):
 
     def withdraw(self, request: R) -> None:
         """Remove *request*, if it waits for a connection."""
-        for waiting in self._waiting.values():
+        for waiting in (*self._waiting.values(), *self._resending.values()):
             if request in waiting:
                 waiting.remove(request)
 
     def stop_waiting(self) -> None:
         """Remove all requests that wait for a connection."""
         self._waiting.clear()
+        self._resending.clear()
 
     # connections
 
@@ -289,14 +299,15 @@ class Connections(Generic[R, E]):
 
     def _dial_for_waiting(self, route: Route) -> None:
         """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""
-        expected = self._pool.count(route)
-        while self._dialing.get(route, 0) + expected < len(self._waiting[route]):
+        needed = max(0, len(self._waiting.get(route, ())) - self._pool.count(route))
+        needed += len(self._resending.get(route, ()))
+        while self._dialing.get(route, 0) < needed:
             self._dialing[route] = self._dialing.get(route, 0) + 1
             self._loop.run_in_thread(lambda: self._network.dial(route), lambda result: self._dialed(route, result))
 
     def _dialed(self, route: Route, result: Connection | Exception) -> None:
         self._dialing[route] -= 1
-        waiting = self._waiting.get(route)
+        waiting = self._resending.get(route) or self._waiting.get(route)
         if isinstance(result, Exception):
             if waiting:
                 self._on_error(waiting.popleft(), result)

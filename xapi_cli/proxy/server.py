@@ -513,7 +513,7 @@ class Server:
         elif call.rejection is not None and call.response is not None:
             self._resume(call, call.response)
         elif isinstance(error, NetworkError) and exchange.may_resend and call.upload.is_replayable and step is not None:
-            self._connections.send(call, self._network.route(step.call.url))
+            self._connections.resend(call, self._network.route(step.call.url))
         else:
             self._resume(call, error)
 
