@@ -42,7 +42,7 @@ def test_json_is_unchanged(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", WRONG)
 @pytest.mark.parametrize("size", [1, 2, 7, 100_000])
 def test_invalid_json_is_reported_by_position_and_not_quoted(text: str, size: int) -> None:
-    with pytest.raises(InvalidJSON, match=r"at character \d+$|it is truncated after \d+ characters$|it is empty$"):
+    with pytest.raises(InvalidJSON, match=r"at character \d+$|it is truncated after \d+ characters?$|it is empty$"):
         list(validated(_pieces(text, size)))
 
 

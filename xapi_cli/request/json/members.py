@@ -50,7 +50,9 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         end = _read(text, _OPENING.match(text).end(), values, texts)  # type: ignore[union-attr]  # see above
     except json.JSONDecodeError as error:
-        raise InvalidJSON(f"{error.msg[:1].lower()}{error.msg[1:]}, character {error.pos + 1}") from None
+        for _ in validated([text.rstrip(WHITESPACE_CHARACTERS)]):  # raises InvalidJSON, in the words for all JSON
+            pass
+        raise AssertionError("the decoder rejects valid JSON") from error
     if end != len(text):
         raise ExtraData(end + 1)
     return values, texts

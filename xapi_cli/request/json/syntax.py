@@ -101,7 +101,8 @@ class _Parser:
             pass
         if self._expected != _NOTHING or self._in_string:
             count = self._before + self._at
-            raise InvalidJSON(f"it is truncated after {count} characters" if count else "it is empty")
+            characters = "1 character" if count == 1 else f"{count} characters"
+            raise InvalidJSON(f"it is truncated after {characters}" if count else "it is empty")
 
     def _step(self, *, last: bool) -> bool:
         """Parse one token; return False if the text is exhausted or ends within a token."""
