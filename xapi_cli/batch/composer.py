@@ -1,11 +1,9 @@
 """Format the requests of a batch as HTTP/1.1."""
 
-from xapi_cli.http import authorization
+from xapi_cli.http import authorization, urls
 from xapi_cli.http.connection import Route
 from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
-
-_LONGEST_SCHEME = len("https://")
 
 
 class Composer:
@@ -19,13 +17,12 @@ class Composer:
 
         If *to_api* is False, the request goes to another origin and omits the user's headers and body.
         """
-        url = call.url
-        slash = url.index("/", _LONGEST_SCHEME)
-        target = url if route.proxy and route.scheme == "http" else url[slash:]
+        server, path = urls.split_server(call.url)
+        target = call.url if route.is_forwarded else path
         start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
         if not call.headers and call.body is None:
-            return start + self._usual(call, url[:slash], route, token)
-        host = _host(url[:slash])
+            return start + self._usual(call, server, route, token)
+        host = _host(server)
         headers = headers_of(call, to_api=to_api) + authorization.headers(token, route)
         lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host
         lines += b"".join(b"%s: %s\r\n" % header for header in headers)

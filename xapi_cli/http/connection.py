@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from xapi_cli.http import urls
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ class Route(NamedTuple):
     @property
     def server(self) -> str:
         """Return host and port in the form for messages."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return urls.with_port(self.host, self.port)
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether a proxy gets each request, with a whole URL as its target; otherwise, at most a tunnel is opened."""
+        return self.proxy is not None and self.scheme == "http"
 
     def __str__(self) -> str:
         return f"{self.server} through the proxy {self.proxy}" if self.proxy else self.server

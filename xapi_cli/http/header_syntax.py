@@ -9,17 +9,18 @@ from xapi_cli.errors import UsageError
 MAX_HEADER_SIZE = (
     100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
 )
+TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
+_TOKEN = TOKEN.encode()
 FIELD_LINE = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*"
+    rb"(" + _TOKEN + rb"):[ \t]*"
     rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
 )
 LAST_CHUNK = b"0\r\n\r\n"
+TLS_RECORDS = (b"\x14", b"\x15", b"\x16")  # what begins with one of these bytes is TLS, not HTTP
 REFUSED_METHODS = {"CONNECT": "it opens a tunnel", "TRACE": "its response returns the token"}  # and why
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _TARGET = rb"[\x21-\x7e]+"
 _VALUE = rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?"
 _MAX_DIGITS = 20  # of a Content-Length
-_TOKEN_TEXT = _TOKEN.decode()  # RFC 9110, 5.6.2
 _CONTROL_CHARACTER = r"[\x00-\x08\x0a-\x1f\x7f-\x9f]"
 _RESERVED_HEADERS = frozenset({
     "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
@@ -74,7 +75,7 @@ def chunk(data: bytes) -> bytes:
 
 def check_field(name: str, value: str, where: str) -> str:
     """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
-    if not re.fullmatch(_TOKEN_TEXT, name):
+    if not re.fullmatch(TOKEN, name):
         hint = "a name consists of letters, digits and dashes"
         raise UsageError(f"{where} is a header with an invalid name", hint=hint)
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):

@@ -7,8 +7,6 @@ from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.timeouts import Timeouts
 
-_LONGEST_SCHEME = len("https://")
-
 
 class Network:
     """Connect to servers, directly or through the proxy that *environ* sets.
@@ -29,7 +27,7 @@ class Network:
 
     def route(self, url: str) -> Route:
         """Return the route to the server of *url*."""
-        root = url[: url.index("/", _LONGEST_SCHEME)]
+        root, _ = urls.split_server(url)
         route = self._routes.get(root)
         if route is None:
             scheme, host, port = urls.origin(url)

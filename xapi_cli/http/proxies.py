@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
-from xapi_cli.http.urls import InvalidURL, host_and_port, is_numeric
+from xapi_cli.http.urls import DEFAULT_PORTS, InvalidURL, host_and_port, is_numeric, with_port
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _HINT = "write it like http://proxy.example.com:3128"
 
 
@@ -26,7 +25,7 @@ class Proxy:
     variable: str = "HTTPS_PROXY"
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
     @property
     def hint(self) -> str:
@@ -79,7 +78,7 @@ def _parse(text: str, variable: str) -> Proxy:
     user_info, _, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
     host, port = host_and_port(address)
     return Proxy(
-        "http", host, port or _DEFAULT_PORTS["http"], _basic_authorization(user_info) if user_info else None, variable
+        "http", host, port or DEFAULT_PORTS["http"], _basic_authorization(user_info) if user_info else None, variable
     )
 
 

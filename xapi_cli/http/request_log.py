@@ -236,6 +236,5 @@ class RequestLog:
             target = target[found.end() :] or b"/"
         text = _QUERY.sub(r"\1\2…", redact_url(self._redact(target.decode("ascii", "replace"))))
         if not self._is_to_api(route):
-            host = f"[{route.host}]" if ":" in route.host else route.host
-            text = f"{route.scheme}://{host}:{route.port}{text}"
+            text = f"{route.scheme}://{route.server}{text}"
         return json_line(printable(text))[1:-1].encode()

@@ -9,13 +9,12 @@ import h11
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.error_text import CLOSED, truncated
-from xapi_cli.http.header_syntax import MAX_HEADER_SIZE
+from xapi_cli.http.header_syntax import MAX_HEADER_SIZE, TLS_RECORDS
 
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _VERSION_LENGTH = len(_VERSIONS[0])
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*[;\r]")  # int() would also accept a sign and underscores
-_TLS_RECORDS = {b"\x14", b"\x15", b"\x16"}
 _DESCRIPTIONS = {  # than the messages of h11
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
     "Only Transfer-Encoding": "an unknown transfer coding",
@@ -125,7 +124,7 @@ class StrictParser:
             return
         if start.startswith(b"HTTP/"):
             raise self._invalid("an HTTP version other than 1.0 and 1.1")
-        is_tls = not self._over_tls and start[:1] in _TLS_RECORDS
+        is_tls = not self._over_tls and start.startswith(TLS_RECORDS)
         raise self._invalid("illegal status line", hint="use https in the base URL" if is_tls else None)
 
     def _parse(self, head: bytes) -> None:

@@ -20,6 +20,7 @@ from xapi_cli.http.pool import ConnectionPool, Lender
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.timeouts import Timeouts, Wait
+from xapi_cli.http.urls import DEFAULT_PORTS
 from xapi_cli.system.redact import redact_url
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.request_log import RequestLog
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of the *proxy* parameter
@@ -141,10 +140,10 @@ class Transport(httpx.BaseTransport):
         return connection
 
     def _route(self, url: httpx.URL) -> Route:
-        if url.scheme not in _DEFAULT_PORTS or not url.raw_host:
+        if url.scheme not in DEFAULT_PORTS or not url.raw_host:
             raise UsageError("the URL is neither http nor https, or has no host")
         host = url.raw_host.decode("ascii")
-        port = _DEFAULT_PORTS[url.scheme] if url.port is None else url.port
+        port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port < 65_536:
             raise UsageError("the URL has a port outside 1-65535")
         return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
@@ -366,7 +365,7 @@ def _record(error: XapiError, request: httpx.Request) -> None:
 def _request_head(request: httpx.Request, route: Route) -> RequestHead:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.url.raw_path, list(request.headers.raw)
-    if route.proxy and route.scheme == "http":
+    if route.is_forwarded:
         target = b"http://" + request.url.netloc + target
     headers += authorization.headers(None, route)
     try:

@@ -15,7 +15,7 @@ from xapi_cli.system.render import shortened
 
 Origin = tuple[str, str, int]
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
 CHECK_SCHEME = f"check the scheme and the port of {BASE_URL}"
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
@@ -36,6 +36,7 @@ _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
 _MAX_PORT = 65_535
+_LONGEST_SCHEME = len("https://")
 _MAX_NAME_LENGTH = 253  # RFC 1035, 2.3.4, without the trailing dot
 
 
@@ -133,6 +134,15 @@ def origin(url: str) -> Origin:
     return scheme, host, port
 
 
+def split_server(url: str) -> tuple[str, str]:
+    """Return the scheme and the server of *url*, and the rest, which starts with a slash.
+
+    *url* is one that a function of this module has returned, so that it has a path.
+    """
+    slash = url.index("/", _LONGEST_SCHEME)
+    return url[:slash], url[slash:]
+
+
 def path_of(url: str) -> str:
     """Return the path of *url*, as it is encoded, without its query; raises UsageError if *url* is not valid."""
     try:
@@ -175,6 +185,16 @@ def host_and_port(text: str) -> tuple[str, int | None]:
     if ":" in port:
         raise InvalidURL("has more than one : in its host", "write an IPv6 address in brackets, like [::1]")
     return _name(host), _port(port)
+
+
+def with_port(host: str, port: int) -> str:
+    """Return *host* and *port* as they are written in a URL."""
+    return f"{bracketed(host)}:{port}"
+
+
+def bracketed(host: str) -> str:
+    """Return *host*, an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_numeric(host: str) -> bool:
@@ -337,21 +357,20 @@ def _split(url: str, *, user_info: bool = False) -> _Parts:
     if not match:
         raise InvalidURL("is not an http or https URL")
     scheme, authority, rest = match[1].lower(), match[2], match[3]
-    if scheme not in _DEFAULT_PORTS:
+    if scheme not in DEFAULT_PORTS:
         raise InvalidURL(f"has the scheme {shortened(scheme, 20)!r}, not http or https")
     if "@" in authority and not user_info:
         raise InvalidURL(
             "has user info before its host (not shown: it may be a password)", "omit everything up to the @"
         )
     host, port = host_and_port(authority.rpartition("@")[2])
-    return _Parts(scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, rest)
+    return _Parts(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, rest)
 
 
 def _origin_url(parts: _Parts) -> str:
     """Return the origin of *parts* as the start of a URL."""
-    host = f"[{parts.host}]" if ":" in parts.host else parts.host
-    port = "" if parts.port == _DEFAULT_PORTS[parts.scheme] else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}"
+    is_default = parts.port == DEFAULT_PORTS[parts.scheme]
+    return f"{parts.scheme}://{bracketed(parts.host) if is_default else with_port(parts.host, parts.port)}"
 
 
 def _check_path(path: str) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING
 
+from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.proxy import messages
 from xapi_cli.proxy.streamed_exchange import StreamedExchange
 from xapi_cli.proxy.upload import Upload
@@ -180,7 +181,7 @@ class ForwardedCall:
         self.rejection: bytearray | None = None  # the body of a 401, until it is known whether it is final
         self.has_rejection = False  # all of it
         self.is_responding = False  # the final response is being passed on
-        self.is_chunked = False
+        self.is_chunked = False  # the body of the response
         self.ends_connection = False  # as the client was told
         self.is_over = False  # the client needs no response any more
 
@@ -194,6 +195,15 @@ class ForwardedCall:
             self._on_begin(self.client)
         request = messages.request_head(self.head, step.call.url, connection.route, step.token)
         return StreamedExchange(connection, self.head.method, request, self.upload, timeout)
+
+    def framed(self, block: bytes) -> bytes:
+        """Return *block*, a part of the body of the response, as it is sent to the client."""
+        return chunk(block) if self.is_chunked else block
+
+    @property
+    def end_of_body(self) -> bytes:
+        """What the client gets after the body of the response."""
+        return LAST_CHUNK if self.is_chunked else b""
 
     def end(self) -> None:
         """Free what the call holds."""

@@ -29,15 +29,14 @@ _MAX_CACHED = 256
 
 def request_head(head: RequestHead, url: str, route: Route, token: Token | None) -> bytes:
     """Return the request line and headers with which *head* is forwarded to *url* with *token*."""
-    slash = url.index("/", len("https://"))
-    host = url[url.index("//") + 2 : slash]
-    target = url if route.proxy and route.scheme == "http" else url[slash:]
+    server, path = urls.split_server(url)
+    target = url if route.is_forwarded else path
     lines = _FORWARDED.get(head)
     if lines is None:
         if len(_FORWARDED) >= _MAX_CACHED:
             _FORWARDED.clear()
         lines = _FORWARDED[head] = _forwarded_lines(head)
-    start = f"{head.method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode("ascii")
+    start = f"{head.method} {target} HTTP/1.1\r\nHost: {server.partition('//')[2]}\r\n".encode("ascii")
     own = [b"%s: %s\r\n" % header for header in authorization.headers(token, route)]
     return b"".join((start, lines, *own, b"\r\n"))
 
@@ -47,7 +46,7 @@ def _forwarded_lines(head: RequestHead) -> bytes:
     fields = zip(head.names, head.fields, strict=True)
     lines = [b"%s: %s\r\n" % (sent, value) for sent, (name, value) in fields if name not in dropped]
     if head.length is None:
-        lines.append(b"Transfer-Encoding: chunked\r\n")
+        lines.append(_CHUNKED)
     elif head.length or head.get(b"content-length") is not None:
         lines.append(b"Content-Length: %d\r\n" % head.length)
     return b"".join(lines)

@@ -8,11 +8,10 @@ bare line feeds, and takes several times as long.
 import re
 from typing import NamedTuple
 
-from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE
+from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE, TLS_RECORDS, TOKEN
 
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
+_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % TOKEN.encode())
 _END = b"\r\n\r\n"
-_TLS_RECORDS = (b"\x14", b"\x15", b"\x16")
 _MAX_METHOD = 32  # characters
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _MAX_CHUNK_LINE = 4096  # bytes
@@ -88,7 +87,7 @@ def take_head(buffer: bytearray) -> RequestHead | None:
 def _check_start(buffer: bytearray) -> None:
     """Raise InvalidRequest if *buffer*, which is not complete, cannot become a valid request."""
     line_end = buffer.find(b"\n")
-    if (line_end >= 0 and not _REQUEST_LINE.match(buffer)) or buffer.startswith(_TLS_RECORDS):
+    if (line_end >= 0 and not _REQUEST_LINE.match(buffer)) or buffer.startswith(TLS_RECORDS):
         raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
     if line_end >= 0 and b"\n\n" in buffer:
         raise InvalidRequest("a line feed without a carriage return")

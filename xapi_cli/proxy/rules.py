@@ -60,7 +60,7 @@ class Rules(NamedTuple):
     @property
     def origin(self) -> str:
         """The origin of the API, as the start of a URL."""
-        return self.base_url[: (self.base_url + "/").index("/", len("https://"))]
+        return urls.split_server(f"{self.base_url}/")[0]
 
     def url_of(self, head: RequestHead, *, port: int | None) -> str:
         """Return the URL to which the request with *head* is forwarded; raises Refusal.

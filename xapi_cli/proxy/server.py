@@ -401,8 +401,7 @@ class Server:
             return
         self._tokens.record_rejection()
         if call.has_rejection:
-            client.output += text + _framed(bytes(call.rejection), is_chunked=call.is_chunked)
-            client.output += _end_of_body(is_chunked=call.is_chunked)
+            client.output += text + call.framed(bytes(call.rejection)) + call.end_of_body
         else:
             self._refuse(client, 401, "auth", self._redact(self._tokens.advice()), method=call.head.method)
         self._end(call)
@@ -462,7 +461,7 @@ class Server:
                 self._collect_rejection(call, exchange, call.rejection)
                 return
             while not client.is_full and (block := exchange.body()):
-                client.output += _framed(block, is_chunked=call.is_chunked)
+                client.output += call.framed(block)
         except NetworkError as error:
             self._failed(call, exchange, error)
             return
@@ -493,7 +492,7 @@ class Server:
     def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         """End *call*, whose response is complete."""
         client = call.client
-        client.output += _end_of_body(is_chunked=call.is_chunked)
+        client.output += call.end_of_body
         exchange.end()
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         assert exchange.head is not None  # noqa: S101 - the response is complete
@@ -549,11 +548,3 @@ class Server:
 
 def _too_large() -> NetworkError:
     return NetworkError("the token was rejected, and the body is too large to be sent again", hint="send it again")
-
-
-def _framed(block: bytes, *, is_chunked: bool) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(block), block) if is_chunked and block else block
-
-
-def _end_of_body(*, is_chunked: bool) -> bytes:
-    return b"0\r\n\r\n" if is_chunked else b""

@@ -1,12 +1,12 @@
 """The body of a client's request: it is forwarded as it arrives, and kept so that it can be sent again after a 401."""
 
 from xapi_cli.errors import OutputError
+from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.proxy.request_parser import ChunkedBody, LengthBody
 from xapi_cli.request.body.spool import Spool
 
 _MAX_BACKLOG = 262_144  # bytes that have arrived and are not forwarded yet; then nothing more is read
 _MAX_KEPT = 2**30  # bytes; a longer body cannot be sent again
-_LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Upload:
@@ -75,11 +75,11 @@ class Upload:
         if not self._is_chunked:
             return part or None
         if part:
-            return b"%x\r\n%b\r\n" % (len(part), part)
+            return chunk(part)
         if not self.has_ended:
             return None
         self._is_offered = True
-        return _LAST_CHUNK
+        return LAST_CHUNK
 
     def close(self) -> None:
         """Delete what is kept."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.header_syntax import REFUSED_METHODS, check_field
+from xapi_cli.http.header_syntax import REFUSED_METHODS, TOKEN, check_field
 from xapi_cli.system.render import printable
 
 STDIN = "-"  # instead of a file name
@@ -24,7 +24,6 @@ _ESCAPED = r"\\([\\=:@])"
 _PATH_WITH_SLASH = r"[^=:@/?\[]*\[[^=:@]*[/?]"
 _URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 Header = tuple[str, str | None]
 _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
@@ -231,7 +230,7 @@ def _item(argument: str, position: int) -> _Split:
         hint = "for a body from a file, use -d @FILE"
     elif argument.startswith(("=", ":")):
         hint = "give it a name, or check for an unset shell variable"
-    elif argument.endswith(";") and re.fullmatch(_TOKEN, argument[:-1]):
+    elif argument.endswith(";") and re.fullmatch(TOKEN, argument[:-1]):
         hint = "for a header with an empty value, use -H 'Name;'"
     elif re.match(_PATH_WITH_SLASH, argument):
         hint = "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"

@@ -66,4 +66,4 @@ def _redirected(call: "Call", url: str, status: int) -> "Call":
 
 def _root(url: str) -> str:
     scheme, host, port = urls.origin(url)
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{urls.with_port(host, port)}"

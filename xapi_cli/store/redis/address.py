@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.urls import InvalidURL, host_and_port, reject_control_characters
+from xapi_cli.http.urls import InvalidURL, host_and_port, reject_control_characters, with_port
 
 _PORT = 6379
 _LARGEST_DATABASE = 65_535
@@ -24,7 +24,7 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         if self.path:
             return self.path
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
     @property
     def server_url(self) -> str:
