@@ -1,12 +1,12 @@
 """Which options of a request cannot be combined."""
 
 import os
+from collections.abc import Mapping
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import STDIN, Items
 from xapi_cli.request.options import RequestOptions
 
-_FORM = "application/x-www-form-urlencoded"
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 
 
@@ -21,9 +21,8 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         raise UsageError(f"--sort-keys cannot be combined with --pretty {options.pretty}", hint="write --pretty format")
     if options.filter is not None:
         _check_filters(options)
-    if options.expect and (options.resume or options.pages is not None):
-        other = "--continue" if options.resume else "--paginate"
-        raise UsageError(f"--expect cannot be combined with {other}", hint=f"omit {other}")
+    if options.expect:
+        _refuse("--expect", {"--continue": options.resume, "--paginate": options.paginate})
     if options.until is not None:
         _check_repeats(options, items, method)
     elif options.every is not None:
@@ -36,22 +35,23 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
 
 def _check_body(items: Items, data: str | None, *, form: bool) -> None:
     """Raise UsageError if the parts of the body cannot be combined."""
-    fields = items.fields
-    has_json = any(field.is_json for field in fields)
-    if data is not None and (items.fields or items.uploads):
+    has_json = any(field.is_json for field in items.fields)
+    if data is not None and items.parts:
         raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
     if data is not None and form:
-        raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {_FORM}'")
+        from xapi_cli.request.body.build import FORM
+
+        raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {FORM}'")
     if form and has_json:
         raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
     if items.uploads and has_json:
         raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
     if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
         raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
-    if fields and not form and not items.uploads:
+    if items.fields and not form and not items.uploads:
         from xapi_cli.request import nested_json
 
-        nested_json.build(fields)  # reports contradictory names
+        nested_json.build(items.fields)  # reports contradictory names
 
 
 def _is_written_twice(options: RequestOptions, name: str | None) -> bool:
@@ -65,13 +65,11 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
     """Raise UsageError if a download cannot be resumed with these options."""
     if options.output in (None, "-"):
         raise UsageError("--continue requires -o FILE", hint="add -o FILE")
-    if method not in (None, "GET") or options.data is not None or items.parts:
-        raise UsageError("--continue is supported only for a GET request without a body", hint="omit --continue")
+    _check_gets("--continue", options, items, method)
     for name, _ in items.headers:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
-    for name in options.look_flags:
-        raise UsageError(f"--continue cannot be combined with {name}", hint=f"omit {name}")
+    _refuse("--continue", dict.fromkeys(options.look_flags, True))
     if not options.check_status:
         raise UsageError(
             "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"
@@ -80,11 +78,8 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
 
 def _check_repeats(options: RequestOptions, items: Items, method: str | None) -> None:
     """Raise UsageError if a request cannot be repeated with these options."""
-    if method not in (None, "GET") or options.data is not None or items.parts:
-        raise UsageError("--until is supported only for a GET request without a body", hint="omit --until")
-    for name, is_given in (("--paginate", options.pages is not None), ("--continue", options.resume)):
-        if is_given:
-            raise UsageError(f"--until cannot be combined with {name}", hint=f"omit {name}")
+    _check_gets("--until", options, items, method)
+    _refuse("--until", {"--paginate": options.paginate, "--continue": options.resume})
 
 
 def _check_filters(options: RequestOptions) -> None:
@@ -97,12 +92,25 @@ def _check_filters(options: RequestOptions) -> None:
 
 def _check_paginates(options: RequestOptions, items: Items, method: str | None) -> None:
     """Raise UsageError if pages cannot be requested with these options."""
-    if method not in (None, "GET") or options.data is not None or items.parts:
-        raise UsageError("--paginate is supported only for a GET request without a body", hint="omit --paginate")
-    for name, is_given in (
-        ("--include", options.include),
-        ("--continue", options.resume),
-        ("--no-check-status", not options.check_status),
-    ):
+    _check_gets("--paginate", options, items, method)
+    _refuse(
+        "--paginate",
+        {
+            "--include": options.include,
+            "--continue": options.resume,
+            "--no-check-status": not options.check_status,
+        },
+    )
+
+
+def _check_gets(option: str, options: RequestOptions, items: Items, method: str | None) -> None:
+    """Raise UsageError unless the request is a GET without a body, which *option* requires."""
+    if method not in (None, "GET") or items.has_body(options.data):
+        raise UsageError(f"{option} is supported only for a GET request without a body", hint=f"omit {option}")
+
+
+def _refuse(option: str, others: Mapping[str, bool]) -> None:
+    """Raise UsageError if one of *others* is given, which cannot be combined with *option*."""
+    for name, is_given in others.items():
         if is_given:
-            raise UsageError(f"--paginate cannot be combined with {name}", hint=f"omit {name}")
+            raise UsageError(f"{option} cannot be combined with {name}", hint=f"omit {name}")

@@ -11,7 +11,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
-from xapi_cli.request.items import STDIN, Field, Items, Upload
+from xapi_cli.request.items import STDIN, Field, Items, Upload, sent_method
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.settings.resolve import arguments
@@ -30,7 +30,7 @@ class CurlCommand:
     """
 
     options: RequestOptions
-    method: str | None
+    method: str
     url: str
     items: Items
     flags: Mapping[str, str | None]
@@ -60,12 +60,12 @@ class CurlCommand:
                 yield f"the command for curl contains the value from {printable(path)}"
         if self._output_path:
             yield "curl writes FILE as the body arrives, not atomically"
-        if self.options.retry_unsafe and self._method not in retry.IDEMPOTENT:
+        if self.options.retry_unsafe and self.method not in retry.IDEMPOTENT:
             yield "the command for curl contains an Idempotency-Key: change it for another request"
         if self._retries:
             yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"
         if self.options.follow and not self._may_follow:
-            repeats = f"repeat the {self._method} where xapi sends a GET"
+            repeats = f"repeat the {self.method} where xapi sends a GET"
             sends = "send the body and your headers to any host"
             yield f"curl does not follow redirects here: it would {sends if self._has_own_data else repeats}"
         if self.timeout is not None:
@@ -96,7 +96,7 @@ class CurlCommand:
 
     @property
     def _retries(self) -> int:
-        is_repeatable = retry.is_repeatable(self._method, unsafe=self.options.retry_unsafe)
+        is_repeatable = retry.is_repeatable(self.method, unsafe=self.options.retry_unsafe)
         return self.options.retries or 0 if is_repeatable else 0
 
     @property
@@ -109,7 +109,7 @@ class CurlCommand:
 
         It would send the body and the user's headers to any host, and a method that --request names after any redirect.
         """
-        return self.options.follow and self._method in {"GET", "HEAD"} and not self._has_own_data
+        return self.options.follow and self.method in {"GET", "HEAD"} and not self._has_own_data
 
     @property
     def _has_own_data(self) -> bool:
@@ -121,11 +121,7 @@ class CurlCommand:
 
     @property
     def _has_body(self) -> bool:
-        return self.options.data is not None or bool(self.items.parts)
-
-    @property
-    def _method(self) -> str:
-        return self.method or ("POST" if self._has_body else "GET")
+        return self.items.has_body(self.options.data)
 
     @property
     def _reads_stdin(self) -> bool:
@@ -140,8 +136,9 @@ class CurlCommand:
         return " ".join(["xapi", "token", "show", "--header", *switches, *settings])
 
     def _method_options(self) -> list[str]:
-        if self._method != "HEAD":
-            return [] if self._method == ("POST" if self._has_body else "GET") else ["--request", self._method]
+        if self.method != "HEAD":
+            is_default = self.method == sent_method(None, has_body=self._has_body)  # of curl too
+            return [] if is_default else ["--request", self.method]
         if self._has_body:
             raise UsageError("curl cannot send a HEAD request with a body", hint="omit --curl or the body")
         return ["--head"]
@@ -156,7 +153,7 @@ class CurlCommand:
         return [*options, *self._redirect_options()]
 
     def _header_options(self) -> list[str]:
-        if not self.options.include or self._method == "HEAD":
+        if not self.options.include or self.method == "HEAD":
             return []
         return ["--dump-header", "-"] if self._output_path else ["--include"]
 
@@ -177,7 +174,7 @@ class CurlCommand:
         """Return the options that write the body as xapi does: an error response does not change FILE."""
         drops_errors = self._output_path or self.options.error_body() == "none"
         fail = ["--fail" if drops_errors else "--fail-with-body"] if self.options.check_status else []
-        if self._method == "HEAD":  # curl writes the response headers as the body
+        if self.method == "HEAD":  # curl writes the response headers as the body
             return fail if self.options.include else [*fail, "--output", "/dev/null"]
         return [*fail, "--output", shell_quoted(self._output_path)] if self._output_path else fail
 
@@ -199,7 +196,7 @@ class CurlCommand:
         if self.items.uploads:
             return [argument for part in self.items.parts for argument in self._form_options(part)]
         if not self._has_body:
-            return self._with_content_type("", ["--data-raw", "''"]) if self._method in _WITH_BODY else []
+            return self._with_content_type("", ["--data-raw", "''"]) if self.method in _WITH_BODY else []
         content = body.FORM if self.options.form else body.JSON
         return self._with_content_type(f" {content}", self._data_options())
 

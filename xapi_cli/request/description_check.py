@@ -9,7 +9,7 @@ from xapi_cli.openapi import index_file
 from xapi_cli.openapi.index import Entry, Index, InvalidIndex
 from xapi_cli.openapi.routes import Routes, TooManyTemplates
 from xapi_cli.openapi.templates import as_typed, placeholders
-from xapi_cli.request.items import Items
+from xapi_cli.request.items import Items, sent_method
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.system.render import pasteable, printable, shortened
 
@@ -41,7 +41,7 @@ def warning(
     *state* returns the state directory. This check is only advice, so whatever is wrong, the request is sent: an error
     is a warning too. A request to another base URL than that of the document is not compared.
     """
-    method = method or ("GET" if options.data is None and not items.parts else "POST")
+    method = sent_method(method, has_body=items.has_body(options.data))
     try:
         with index_file.open_index(state(), profile) as index:
             if index is None or not index.describes(base_url):

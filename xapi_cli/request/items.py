@@ -75,6 +75,10 @@ class Items:
         """Return the files to upload, in the order given."""
         return [part for part in self.parts if isinstance(part, Upload)]
 
+    def has_body(self, data: str | None) -> bool:
+        """Return whether the request has a body, from these ITEMs or from *data*, the value of `-d`."""
+        return data is not None or bool(self.parts)
+
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
     """Return METHOD (None if omitted), PATH and the remaining arguments, which must be ITEMs."""
@@ -197,6 +201,11 @@ def method(text: str) -> str:
     if text.upper() in REFUSED_METHODS:
         raise UsageError(f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(METHODS)}")
     return text.upper()
+
+
+def sent_method(given: str | None, *, has_body: bool) -> str:
+    """Return the method that is sent if the user has *given* this one, or none."""
+    return given or ("POST" if has_body else "GET")
 
 
 def _is_letters(argument: str) -> bool:

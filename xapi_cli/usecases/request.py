@@ -277,7 +277,7 @@ class Request:
         runtime, settings = self._runtime, self._runtime.settings
         command = CurlCommand(
             self._options,
-            self._method,
+            self._sent_method,
             self._url,
             self._items,
             flags=runtime.flags,
@@ -343,11 +343,11 @@ class Request:
 
     @property
     def _sent_method(self) -> str:
-        return self._method or ("POST" if self._has_body else "GET")
+        return items.sent_method(self._method, has_body=self._has_body)
 
     @property
     def _has_body(self) -> bool:
-        return self._options.data is not None or bool(self._items.fields or self._items.uploads)
+        return self._items.has_body(self._options.data)
 
     def _body(self) -> "Body | None":
         if not self._has_body:

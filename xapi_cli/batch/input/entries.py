@@ -93,7 +93,7 @@ def _check_keys(values: dict[str, Any]) -> None:
 
 def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
     body = _body(values, texts) if "json" in values or "data" in values else None
-    method = items.method(_string(values, "method")) if "method" in values else "POST" if body else "GET"
+    given = items.method(_string(values, "method")) if "method" in values else None
     query: list[tuple[str, str]] = []
     headers: list[Header] = []
     if "query" in values:
@@ -102,6 +102,7 @@ def _call(values: dict[str, Any], texts: dict[str, str], base_url: str) -> Call:
         headers = [_header(name, value) for name, value in _object(values, texts, "headers")]
     if headers and sum(name.lower() == "host" for name, _ in headers) > 1:
         raise InvalidLine("the header Host appears twice")
+    method = items.sent_method(given, has_body=body is not None)
     return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
 
 
