@@ -218,18 +218,19 @@ class Runtime:
             timeout=self.settings.timeout,
             deadline=self.deadline,
             automatic=automatic,
-            check_server=lambda: self._check_server(identity.base_url),
+            check_server=lambda: self.check_server(identity.base_url),
         )
 
-    def _check_server(self, base_url: str) -> None:
-        """Raise NetworkError or TimeoutExpired unless a server responds; warn if it may not be the right one."""
+    def check_server(self, base_url: str) -> bool:
+        """Raise NetworkError or TimeoutExpired unless a server responds; return False and warn if it may be another."""
         from xapi_cli.auth import endpoint_probe
 
         _, problem = endpoint_probe.probe(
             self.http_client, base_url, timeout=self.settings.timeout, deadline=self.deadline
         )
         if problem is not None:
-            self.terminal.warn(f"{problem.message}; {problem.hint}")
+            self.terminal.warn(str(problem))
+        return problem is None
 
     def stored_token(self, *, automatic: bool = True) -> "StoredToken":
         """Return the token of the account in the settings, which logs in if that is necessary and *automatic*."""

@@ -44,7 +44,7 @@ class Account:
         timeout: float,
         deadline: float | None = None,
         automatic: bool = True,
-        check_server: Callable[[], None] = lambda: None,
+        check_server: Callable[[], object] = lambda: None,
     ) -> None:
         self._check_server = check_server
         self.identity, self.repository = identity, repository

@@ -18,6 +18,9 @@ class Problem(NamedTuple):
     message: str
     hint: str
 
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}"
+
 
 def probe(
     client: "httpx.Client", base_url: str, *, timeout: float, deadline: float | None = None

@@ -234,20 +234,16 @@ class _Attempt(Generic[C]):
 
     def retry_delay(self, result: "Response | NetworkError") -> float | None:
         """Return the seconds to wait before a retry after *result*, or None if the request is not retried."""
-        if isinstance(result, NetworkError):
-            return self.delay() if retry.is_transient_error(result) else None
-        return self.delay(retry.retry_after(result.raw_headers)) if result.status in retry.STATUSES else None
+        if not _is_transient(result):
+            return None
+        return self.delay(None if isinstance(result, NetworkError) else retry.retry_after(result.raw_headers))
 
     def refused_retry(self, result: "Response | NetworkError") -> str | None:
         """Return why the transient failure *result* is not retried, if that is because of the method."""
         policy, method = self._policy, self._call.method
         if not policy.retries or retry.is_repeatable(method, unsafe=policy.unsafe):
             return None
-        if isinstance(result, NetworkError):
-            is_transient = retry.is_transient_error(result)
-        else:
-            is_transient = result.status in retry.STATUSES
-        return retry.refusal(method) if is_transient else None
+        return retry.refusal(method) if _is_transient(result) else None
 
     @property
     def _is_unsafe(self) -> bool:
@@ -287,3 +283,9 @@ class _Attempt(Generic[C]):
                 deadline=policy.deadline,
             )
         return self._delays[retry_after]
+
+
+def _is_transient(result: "Response | NetworkError") -> bool:
+    if isinstance(result, NetworkError):
+        return retry.is_transient_error(result)
+    return result.status in retry.STATUSES

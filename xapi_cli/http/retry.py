@@ -71,7 +71,7 @@ def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float]
     delay is exponential backoff with full jitter; *rng* returns a random number
     between its arguments.
     """
-    requested = requested_delay(retry_after)
+    requested = _seconds(retry_after)
     if requested is None:
         import random
 
@@ -91,7 +91,7 @@ def requested_pause(status: int, raw_headers: RawHeaders) -> float | None:
     """
     if status != TOO_MANY_REQUESTS:
         return None
-    seconds = requested_delay(retry_after(raw_headers))
+    seconds = requested_delay(raw_headers)
     return None if seconds is None or seconds > LONGEST_WAIT else seconds
 
 
@@ -103,12 +103,16 @@ def retry_after(raw_headers: RawHeaders) -> str | None:
 
 def requested_wait(raw_headers: RawHeaders) -> int | None:
     """Return the whole seconds that `Retry-After` in *raw_headers* requests; None without a valid one, or if over."""
-    seconds = requested_delay(retry_after(raw_headers))
+    seconds = requested_delay(raw_headers)
     return math.ceil(seconds) if seconds else None
 
 
-def requested_delay(retry_after: str | None) -> float | None:
-    """Return the seconds that *retry_after*, the value of `Retry-After`, requests; None without a valid value."""
+def requested_delay(raw_headers: RawHeaders) -> float | None:
+    """Return the seconds that `Retry-After` in *raw_headers* requests; None without a valid one."""
+    return _seconds(retry_after(raw_headers))
+
+
+def _seconds(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     text = retry_after.strip()

@@ -88,10 +88,8 @@ class Polling:
         """
         response = outcome.response
         is_success = 200 <= response.status_code < 300
-        requested = retry.requested_delay(retry.retry_after(response.headers.raw))
-        if not is_success and response.status_code not in retry.STATUSES:
-            return False
-        if not is_success and requested is not None and requested > retry.LONGEST_WAIT:
+        is_transient = response.status_code in retry.STATUSES
+        if not is_success and (not is_transient or self._requested_delay(outcome) > retry.LONGEST_WAIT):
             return False
         body = Spool(decoded(response))
         self.body.close()
@@ -109,7 +107,7 @@ class Polling:
 
     @staticmethod
     def _requested_delay(outcome: Outcome) -> float:
-        return retry.requested_delay(retry.retry_after(outcome.response.headers.raw)) or 0.0
+        return retry.requested_delay(outcome.response.headers.raw) or 0.0
 
     def _wait(self, seconds: float) -> None:
         self._sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))

@@ -6,7 +6,6 @@ from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
-# These are compiled on first use, because every command imports this module.
 _WITH_UNITS = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
 _NUMBER = r"\d+\.?\d*|\.\d+"
 _MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow

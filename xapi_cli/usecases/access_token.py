@@ -32,11 +32,7 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
     Raises UsageError for arguments that exclude each other, LoginNeeded if a login is necessary and not *automatic*,
     and the errors of a login.
     """
-    seconds = 0.0
-    if min_ttl is not None:
-        from xapi_cli.settings import durations
-
-        seconds = durations.seconds(min_ttl, name="--min-ttl")
+    seconds = min_ttl_of(min_ttl)
     if fresh and (not automatic or runtime.settings.token_variable):
         other = runtime.settings.token_variable if automatic else "--no-login"
         raise UsageError(f"--fresh and {other} cannot be combined", hint="use only one of them")
@@ -44,6 +40,15 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
     if message_format.is_github_runner(runtime.environ):
         runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
     runtime.terminal.print(_formatted(token, subject, format, runtime.now()))
+
+
+def min_ttl_of(text: str | None) -> float:
+    """Return the seconds in *text*, the value of --min-ttl; raises UsageError if it is not valid."""
+    if text is None:
+        return 0.0
+    from xapi_cli.settings import durations
+
+    return durations.seconds(text, name="--min-ttl")
 
 
 def usable_token(

@@ -1,10 +1,11 @@
 """A command of the user, and the token in its environment: what `exec` and `proxy` share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import CommandError
 from xapi_cli.settings.table import without_secrets
+from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ def environment(environ: Mapping[str, str], *, token: str, base_url: str | None,
     elif "XAPI_TOKEN_BASE_URL" not in environ:  # in a nested `exec`, the outer one has selected the profile
         changed.pop("XAPI_PROFILE", None)
     return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
+
+
+def start(command: Sequence[str], environ: Mapping[str, str]) -> programs.ChildProcess:
+    """Start *command* with *environ*; raises CommandError if it cannot be executed."""
+    try:
+        if not command[0]:
+            raise FileNotFoundError
+        return programs.ChildProcess([programs.find(command[0], environ), *command[1:]], env=environ)
+    except (OSError, ValueError) as error:
+        raise failure(command[0], error) from error
 
 
 def failure(name: str, error: OSError | ValueError) -> CommandError:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, urls
-from xapi_cli.settings import durations
 from xapi_cli.system.render import instant, json_line
 from xapi_cli.tokens import Token
-from xapi_cli.usecases.access_token import usable_token
+from xapi_cli.usecases.access_token import min_ttl_of, usable_token
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -27,7 +26,7 @@ def get(runtime: "Runtime", *, min_ttl: str | None) -> None:
     Raises UsageError, without a login, if the request is not valid or its URL is not on the origin of the base URL, and
     the errors of a login.
     """
-    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    seconds = min_ttl_of(min_ttl)
     base_url = runtime.base_url
     _check_origin(_requested_url(runtime.terminal.stdin()), base_url)
     token, _ = usable_token(runtime, min_ttl=seconds)

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xapi_cli.settings import durations
-from xapi_cli.system import own_process, programs, signals
+from xapi_cli.system import own_process, signals
 from xapi_cli.usecases import child_command
-from xapi_cli.usecases.access_token import usable_token
+from xapi_cli.usecases.access_token import min_ttl_of, usable_token
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -21,8 +20,7 @@ def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> i
     On Windows, return its exit code after it has ended. Raises CommandError if it cannot be executed, UsageError for
     an invalid *min_ttl*, and the errors of a login.
     """
-    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
-    token, subject = usable_token(runtime, min_ttl=seconds)
+    token, subject = usable_token(runtime, min_ttl=min_ttl_of(min_ttl))
     environ = child_command.environment(
         runtime.environ,
         token=token.access_token,
@@ -33,13 +31,12 @@ def run(runtime: "Runtime", command: Sequence[str], *, min_ttl: str | None) -> i
 
 
 def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    if sys.platform == "win32":
+        with signals.ignored_interrupts():  # the command gets them too, and its exit code is the result
+            return child_command.start(command, environ).wait()
     try:
         if not command[0]:
             raise FileNotFoundError
-        if sys.platform == "win32":
-            path = programs.find(command[0], environ)
-            with signals.ignored_interrupts():  # the command gets them too, and its exit code is the result
-                return programs.ChildProcess([path, *command[1:]], env=environ).wait()
         _restore_defaults()
         os.execvpe(command[0], list(command), environ)
     except (OSError, ValueError) as error:

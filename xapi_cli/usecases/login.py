@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xapi_cli.auth.login_messages import logged_in
+from xapi_cli.auth.login_messages import logged_in, name_of
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
@@ -129,16 +129,8 @@ class Login:
 
         Raises NetworkError or TimeoutExpired if no server responds.
         """
-        from xapi_cli.auth import endpoint_probe
-
-        runtime = self.runtime
-        _, problem = endpoint_probe.probe(
-            runtime.http_client, base_url, timeout=runtime.settings.timeout, deadline=runtime.deadline
-        )
-        if problem is None:
-            return True
-        runtime.terminal.warn(f"{problem.message}; {problem.hint}")
-        return runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
+        is_usual = self.runtime.check_server(base_url)
+        return is_usual or self.runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
     def _prompt(self, what: str, check: "Callable[[str], str]", default: str) -> str:
         """Prompt for *what* until *check* accepts the input, empty for *default*; return the result of *check*."""
@@ -198,7 +190,7 @@ class Login:
         if record and record.password:
             return record.password, password_sources.REMEMBERED
         raise LoginNeeded(
-            f"no password for {account.identity.username} at {account.identity.base_url}",
+            f"no password for {name_of(account.identity)}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
 

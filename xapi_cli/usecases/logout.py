@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from xapi_cli.auth.login_messages import name_of
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
@@ -45,10 +46,7 @@ def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
     if not places:
         return None
     account = f"--base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}"
-    return (
-        f"the token of {identity.username} at {identity.base_url} remains in {places};"
-        f" to delete it, run `xapi logout {account}`"
-    )
+    return f"the token of {name_of(identity)} remains in {places}; to delete it, run `xapi logout {account}`"
 
 
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":
@@ -85,7 +83,7 @@ def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) ->
     for identity in identities:
         repository = repository.of(identity) if repository else runtime.repository(identity, storage=storage)
         account = runtime.account(identity, repository=repository)
-        name = f"{identity.username} at {identity.base_url}"
+        name = name_of(identity)
         try:
             found = account.log_out()
         except (StoreError, TimeoutExpired, UsageError) as error:

@@ -136,12 +136,7 @@ def _run_command(runtime: "Runtime", server: Server, command: Sequence[str], giv
     _bypass_proxies(environ)
     codes: list[int | Exception] = []
     with _passing_signals_on() as pass_on_to:
-        try:
-            if not command[0]:
-                raise FileNotFoundError
-            child = programs.ChildProcess([programs.find(command[0], environ), *command[1:]], env=environ)
-        except (OSError, ValueError) as error:
-            raise child_command.failure(command[0], error) from error
+        child = child_command.start(command, environ)
         try:
             pass_on_to(child)
             server.run_in_thread(child.wait, codes.append)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
 from xapi_cli.http import urls
-from xapi_cli.settings import durations
 from xapi_cli.system.render import until
 from xapi_cli.usecases import access_token
 
@@ -42,7 +41,7 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     *min_ttl* is a duration, *check* the PATH of a request that checks the token. Raises AuthenticationError unless the
     state is `valid`, UsageError for an invalid argument, and the failure of the check.
     """
-    seconds = durations.seconds(min_ttl, name="--min-ttl") if min_ttl is not None else 0
+    seconds = access_token.min_ttl_of(min_ttl)
     url = None if check is None else urls.resolve(runtime.base_url, check)
     access_token.warn_of_supplied_token(
         runtime, f"this is the status of the token in {runtime.settings.token_variable}"
